@@ -140,7 +140,7 @@ class Broker:
         self, *documents: tuple[str, AnyDocument], high_watermarks: Mapping[TopicPartition, int] = NONE
     ) -> None:
         """The next life, with its logs, before it takes over its partitions."""
-        self.logs.shutdown(high_watermarks)
+        self.logs.shutdown(lambda log: high_watermarks.get(log.topic_partition))
         self.image = MetadataImage()
         self.show_only(*documents)
         self._load()
@@ -155,7 +155,7 @@ class Broker:
             self.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
 
     def stop(self) -> None:
-        self.logs.shutdown({})
+        self.logs.shutdown(lambda _: None)
 
     def lose_disk(self) -> None:
         self.replicas.failures.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))

@@ -167,13 +167,13 @@ def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_tur
             batch = encode_batch([Record(0, 0, None, b"value")])
             log.append(memoryview(batch), parse_header(batch, 0), 0, 0)
         log.flush()
-    checkpoint = LogDir.checkpoint_after_truncation
+    checkpoint = LogDir.checkpoint_anew
 
     def observed(log_dir: LogDir) -> None:
         threads.append(threading.get_ident())
         checkpoint(log_dir)
 
-    monkeypatch.setattr(LogDir, "checkpoint_after_truncation", observed)
+    monkeypatch.setattr(LogDir, "checkpoint_anew", observed)
 
     async def truncate() -> None:
         tasks: list[asyncio.Task[object]] = []

@@ -87,4 +87,4 @@ def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting)
     next(starting.turns())
     assert broker.replicas.lookup.hosted(last) is None
     chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    assert chores.high_watermarks()[last] == 5
+    assert chores.high_watermark_of(broker.logs.logs[last]) == 5

@@ -123,7 +123,7 @@ def test_a_topic_that_takes_the_place_of_one_that_nobody_deleted_sets_its_log_as
 
 
 def lose_topic_id(broker: Broker) -> None:
-    broker.logs.shutdown({})
+    broker.logs.shutdown(lambda _: None)
     (broker.folder / str(FLIGHTS) / "partition.metadata").unlink()
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from storage_samples import append, batch
 
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
@@ -24,8 +24,13 @@ BROKER = BrokerIdentity("MkU3OEVBNTcwNTJENDM2Qk", 1)
 CONFIG = LogConfig()
 
 
-def manager(*paths: Path, identity: BrokerIdentity = BROKER, placement: str = "fewest-partitions") -> LogManager:
-    environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+def manager(
+    *paths: Path,
+    identity: BrokerIdentity = BROKER,
+    placement: str = "fewest-partitions",
+    files: FileSystem | None = None,
+) -> LogManager:
+    environment = LogEnvironment(files or PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths], placement)
     return LogManager(environment, ManualClock(), settings, identity, lambda _: CONFIG)
 

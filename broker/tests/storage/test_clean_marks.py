@@ -14,7 +14,7 @@ def shut_down(path: Path, broker_epoch: int) -> None:
     logs = started(path)
     if not logs.get(flights(0)):
         append(logs.create(flights(0), TOPIC_ID, CONFIG), batch(2))
-    logs.shutdown({}, broker_epoch)
+    logs.shutdown(lambda _: None, broker_epoch)
 
 
 @pytest.mark.parametrize(("mark_epochs", "is_clean"), [((5, -1), True), ((6,), False), ((-1,), False)])

@@ -38,9 +38,9 @@ def started(path: Path) -> LogManager:
 
 def end(logs: LogManager, *, cleanly: bool) -> None:
     if cleanly:
-        logs.shutdown({})
+        logs.shutdown(lambda _: None)
     else:
-        logs.checkpoint({})
+        logs.checkpoint(lambda _: None)
         logs.log_dirs[0].fail(LogDirFailed(logs.log_dirs[0].path, "the process dies"))
 
 
@@ -64,7 +64,7 @@ def damaged(tmp_path: Path) -> Path:
         for _ in range(3):
             append(log, batch(1))
         log.flush()
-    logs.checkpoint(HIGH_WATERMARKS)
+    logs.checkpoint(lambda log: HIGH_WATERMARKS.get(log.topic_partition))
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
     flip(tmp_path)
     return tmp_path

@@ -44,7 +44,7 @@ def test_to_tell_what_the_logs_end_at_reads_no_file(tmp_path: Path, is_clean: bo
     for number in range(3):
         before.create(TopicPartition("t", number), UUID(int=9), LogConfig())
     if is_clean:
-        before.shutdown({})
+        before.shutdown(lambda _: None)
     del before
     after = logs()
     after.load()

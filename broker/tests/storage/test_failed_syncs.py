@@ -88,7 +88,7 @@ def test_a_failed_sync_of_a_checkpoint_is_a_failed_disk(
     filled(logs, tmp_path).flush()
     failing_syncs(monkeypatch, code)
     with pytest.raises(LogDirFailed):
-        logs.checkpoint_calls({})[0]()
+        logs.checkpoint_calls(lambda _: None)[0]()
 
 
 @pytest.mark.parametrize("code", ERRORS)
@@ -98,7 +98,7 @@ def test_a_shutdown_whose_sync_fails_leaves_no_clean_mark(
     logs = started(tmp_path)
     filled(logs, tmp_path)
     failing_syncs(monkeypatch, code, at="flights-0")
-    logs.shutdown({})
+    logs.shutdown(lambda _: None)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
@@ -124,7 +124,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_
     logs = started(tmp_path)
     log = filled(logs, tmp_path)
     log.flush(4)
-    logs.checkpoint({})
+    logs.checkpoint(lambda _: None)
     logs.fail_dir(LogDirFailed(str(tmp_path), "a sync failed"))
     written: list[tuple[int, int]] = []
     pwrite = os.pwrite
@@ -151,7 +151,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
     filled(logs, tmp_path)
     with monkeypatch.context() as failing:
         failing_syncs(failing, errno.EIO, at="flights-0")
-        logs.shutdown({})
+        logs.shutdown(lambda _: None)
     rewritten: list[int] = []
     monkeypatch.setattr(PosixFile, "rewrite", lambda _, position: rewritten.append(position))
     assert len(read_all(started(tmp_path).logs[FLIGHTS])) == 3
@@ -170,7 +170,7 @@ def test_a_log_that_the_page_cache_has_lost_a_part_of_since_a_failed_sync_is_not
     logs.create(TopicPartition("flights", 1), TOPIC_ID, LogConfig(), str(tmp_path))
     with monkeypatch.context() as failing:
         failing_syncs(failing, errno.EIO, at="flights-0")
-        logs.shutdown({}, 5)
+        logs.shutdown(lambda _: None, 5)
     if is_dropped:
         (segment,) = tmp_path.glob("flights-0/*.log")
         os.truncate(segment, segment.stat().st_size // 2)
@@ -187,10 +187,10 @@ def test_a_damaged_log_beside_keeps_the_note_of_a_failed_sync_for_the_next_start
     logs = started(tmp_path)
     log = filled(logs, tmp_path)
     log.flush(4)
-    logs.checkpoint({})
+    logs.checkpoint(lambda _: None)
     with monkeypatch.context() as failing:
         failing_syncs(failing, errno.EIO, at="flights-0")
-        logs.shutdown({})
+        logs.shutdown(lambda _: None)
     segment = next((tmp_path / "flights-0").glob("*.log"))
     segment.write_bytes(b"\xff" * len(batch(2)) + segment.read_bytes()[len(batch(2)) :])
     assert FLIGHTS in started(tmp_path).failed

@@ -73,7 +73,7 @@ def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(
     logs = started(tmp_path / "a", tmp_path / "b")
     ends = fill(logs, 2)
     shutil.rmtree(tmp_path / "a")
-    logs.shutdown(ends)
+    logs.shutdown(lambda log: ends[log.topic_partition])
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
     again = started(tmp_path / "a", tmp_path / "b")
     assert set(again.logs) == {flights(1)}

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from threading import Semaphore, Thread
 from uuid import UUID
 
 import pytest
@@ -10,14 +11,41 @@ from log_manager_samples import BROKER, CONFIG, TOPIC_ID, FullAfter, fill, fligh
 from storage_samples import NOW_MS, append, batch, read_all
 
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
+from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDirState
 from barnabas_broker.storage.log_dir_loader import LoadProgress
 from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.truncated_logs import DirOfLogs
 from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
+
+
+class CountedSyncs(PosixFileSystem):
+    """Says which small files were written through."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        super().write_atomically(path, data, sync=sync)
+        self.synced += [path] * sync
+
+
+class HeldWrites(PosixFileSystem):
+    """Writes of the file `held_name` wait within."""
+
+    def __init__(self) -> None:
+        self.held_name = ""
+        self.entered, self.let_go = Semaphore(0), Semaphore(0)
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        if path.endswith(f"/{self.held_name}"):
+            self.entered.release()
+            self.let_go.acquire()
+        super().write_atomically(path, data, sync=sync)
 
 
 def due_flushes(logs: LogManager, now_ms: int) -> list[tuple[Log, FlushJob]]:
@@ -27,7 +55,7 @@ def due_flushes(logs: LogManager, now_ms: int) -> list[tuple[Log, FlushJob]]:
 def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
     logs = started(tmp_path)
     ends = fill(logs, 3)
-    logs.shutdown(ends)
+    logs.shutdown(lambda log: ends[log.topic_partition])
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     again = started(tmp_path)
     assert {key: log.log_end_offset for key, log in again.logs.items()} == ends
@@ -52,7 +80,7 @@ def test_the_log_start_offset_survives_a_crash_after_a_checkpoint(tmp_path: Path
     fill(logs, 3)
     log = logs.logs[flights(2)]
     log.increment_log_start_offset(2)
-    logs.checkpoint({})
+    logs.checkpoint(lambda _: None)
     assert (tmp_path / "log-start-offset-checkpoint").read_bytes() == b"0\n1\nflights 2 2\n"
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
     again = started(tmp_path).logs[flights(2)]
@@ -122,7 +150,7 @@ def test_a_log_dir_that_another_process_holds_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("identity", [BrokerIdentity("other", 1), BrokerIdentity(BROKER.cluster_id, 2)])
 def test_a_log_dir_of_another_broker_is_refused(tmp_path: Path, identity: BrokerIdentity) -> None:
-    started(tmp_path).shutdown({})
+    started(tmp_path).shutdown(lambda _: None)
     belongs = "it belongs to node.id=1 of cluster.id=MkU3OEVBNTcwNTJENDM2Qk; this is node.id="
     with pytest.raises(LogDirRefused, match=belongs):
         manager(tmp_path, identity=identity).load()
@@ -264,7 +292,7 @@ def test_a_log_whose_making_failed_does_not_hide_the_one_that_was_made_elsewhere
         logs.create(flights(0), TOPIC_ID, CONFIG, str(first))
     disk.bytes_left = 100_000
     append(logs.create(flights(0), TOPIC_ID, CONFIG, str(second)), batch(2))
-    logs.shutdown({})
+    logs.shutdown(lambda _: None)
     again = started(first, second)
     found = again.get(flights(0))
     assert found is not None
@@ -279,8 +307,8 @@ def test_what_is_written_after_a_truncation_is_checked_by_the_next_start(tmp_pat
     for _ in range(5):
         append(log, batch(1))
     log.flush()
-    late = logs.checkpoint_calls({})
-    logs.checkpoint({})
+    late = logs.checkpoint_calls(lambda _: None)
+    logs.checkpoint(lambda _: None)
     truncate_to(log, 2)
     for call in late:
         call()
@@ -301,14 +329,59 @@ def test_a_log_that_is_made_again_is_not_what_the_checkpoints_say_of_the_one_bef
     for log in logs.logs.values():
         log.flush()
     logs.logs[flights(2)].increment_log_start_offset(2)
-    logs.checkpoint(ends)
+    logs.checkpoint(lambda log: ends[log.topic_partition])
     for number in (1, 2):
         logs.delete(flights(number))
         append(logs.create(flights(number), UUID(int=99), CONFIG), batch(1))
     for name in ("recovery-point", "log-start", "replication"):
-        text = (tmp_path / f"{name}-offset-checkpoint").read_text()
-        assert "flights 2" not in text
-        assert "flights 1" not in text
+        noted = logs.log_dirs[0].offsets(f"{name}-offset-checkpoint")
+        assert [noted.get(flights(number), 0) for number in (1, 2)] == [0, 0]
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
     again = started(tmp_path).logs[flights(2)]
     assert (again.log_start_offset, again.log_end_offset) == (0, 1)
+
+
+def test_a_log_that_is_made_again_waits_for_the_checkpoints_and_not_the_caller(tmp_path: Path) -> None:
+    files = CountedSyncs()
+    logs = manager(tmp_path, files=files)
+    logs.load()
+    ends = fill(logs, 2)
+    logs.checkpoint(lambda log: ends[log.topic_partition])
+    logs.delete(flights(1))
+    waiting: list[DirOfLogs] = []
+    logs.truncated.on_added = waiting.append
+    files.synced.clear()
+    log = logs.create(flights(1), UUID(int=99), CONFIG)
+    assert files.synced == []
+    assert not log.takes_appends
+    with pytest.raises(ApiError) as refused:
+        append(log, batch(1))
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    logs.truncated.complete(waiting[0])
+    assert [each.name for each in (tmp_path / "flights-1").iterdir()] == ["partition.metadata"]
+    assert append(log, batch(1)).base_offset == 0
+    noted = logs.log_dirs[0].offsets("replication-offset-checkpoint")
+    assert noted == {flights(0): ends[flights(0)]}
+    assert logs.create(flights(2), UUID(int=99), CONFIG).takes_appends
+
+
+def test_of_two_checkpoints_of_high_watermarks_one_waits_for_the_other(tmp_path: Path) -> None:
+    """Both write one temporary file, and the one that is written last must not be the one that was asked first."""
+    files = HeldWrites()
+    logs = manager(tmp_path, files=files)
+    logs.load()
+    ends = fill(logs, 1)
+    log_dir = logs.log_dirs[0]
+    files.held_name = "replication-offset-checkpoint"
+    threads = [
+        Thread(target=log_dir.checkpoint_high_watermarks, args=(lambda log: ends[log.topic_partition],))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    assert files.entered.acquire(timeout=20)
+    assert not files.entered.acquire(timeout=0.2)
+    files.let_go.release(2)
+    for thread in threads:
+        thread.join()
+    assert log_dir.offsets("replication-offset-checkpoint") == ends

@@ -182,7 +182,7 @@ def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_th
         for _ in range(4):
             append(log, batch())
         log.flush()
-    logs.checkpoint({})
+    logs.checkpoint(lambda _: None)
     files.checkpoints = 0
     for log in several:
         truncate_to(log, 2)
@@ -212,7 +212,7 @@ def test_a_log_that_is_cut_below_its_start_outlives_a_crash_with_what_is_appende
     log.enforce_retention(NOW_MS, 8)
     assert (log.segments.first.base_offset == 0) == (segment_bytes == 10_000)
     log.increment_log_start_offset(7)
-    logs.checkpoint({})
+    logs.checkpoint(lambda _: None)
     truncate_to(log, 2)
     assert append(log, batch()).base_offset == 2
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
@@ -232,7 +232,7 @@ def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tm
         for _ in range(4):
             append(log, batch())
     synced.flush()
-    logs.checkpoint({})
+    logs.checkpoint(lambda _: None)
     files.steps.clear()
     for log in (synced, unsynced):
         truncate_to(log, 2)

@@ -98,7 +98,7 @@ def filled(path: Path) -> OneCompactedLog:
         one.roll()
     one.append([(b"active", b"value")])
     one.log.flush()
-    one.logs.checkpoint({})
+    one.logs.checkpoint(lambda _: None)
     return one
 
 

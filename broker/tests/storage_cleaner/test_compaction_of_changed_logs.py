@@ -1,15 +1,20 @@
 """Logs that are truncated, retained or deleted around a round of compaction."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cleaner_samples import dirty
 from compaction_samples import PLANES, OneCompactedLog
 
+from barnabas_broker.app.compaction import make_cleaner
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
 from barnabas_broker.storage.truncation import truncate_to
+from barnabas_core.config.broker_config import parse_broker_config
 
 
 def gone(one: OneCompactedLog) -> None:
@@ -97,7 +102,7 @@ def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Pa
 
 def stop(one: OneCompactedLog) -> None:
     """A clean shutdown, which calls a round off."""
-    one.logs.shutdown({})
+    one.logs.shutdown(lambda _: None)
     one.open()
     assert one.logs.was_clean
 
@@ -165,3 +170,56 @@ def test_a_log_that_changes_meanwhile_is_not_touched_and_has_not_failed(
         one.crash()
         assert one.log.log_end_offset == 4
         assert min(one.records(), default=4) >= (2 if change is retained else 4)
+
+
+@pytest.mark.parametrize("cut_at", [4, 5])
+def test_what_is_not_committed_is_cut_from_a_compacted_log_and_the_rest_stays(tmp_path: Path, cut_at: int) -> None:
+    """A replica in sync may be cut so, by a leader in sync; it must not be without records while it counts as one.
+
+    Its uncommitted end goes over a roll: before the active segment is not before the high watermark.
+    """
+    one = OneCompactedLog(tmp_path)
+    for number in range(8):
+        one.append([(b"key %d" % number, b"value")])
+        if number == 5:
+            one.roll()
+    one.logs.shutdown(lambda _: 4)
+    one.open()
+    assert [segment.base_offset for segment in one.log.segments] == [0, 6]
+    truncate_to(one.log, cut_at)
+    assert sorted(one.records()) == list(range(cut_at))
+
+
+def test_a_log_that_is_cut_below_its_high_watermark_begins_anew_after_a_start(tmp_path: Path) -> None:
+    """Only an election of a replica that is not in sync does that, and then its records decide."""
+    one = OneCompactedLog(tmp_path)
+    for number in range(8):
+        one.append([(b"key %d" % number, b"value")])
+    one.logs.shutdown(lambda _: 4)
+    one.open()
+    truncate_to(one.log, 3)
+    assert one.log.log_end_offset == 0
+
+
+@pytest.mark.parametrize(("checkpointed", "removed"), [(0, False), (3, False), (6, True)])
+def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoint(
+    tmp_path: Path, checkpointed: int, removed: bool
+) -> None:
+    """A start has that one, and takes all below it for compacted, and nothing above."""
+    one = OneCompactedLog(tmp_path)
+    partition = SimpleNamespace(last_stable_offset=6, failure=None)
+    replicas: Any = SimpleNamespace(
+        lookup=SimpleNamespace(find=lambda *_: partition), failures=SimpleNamespace(log_failed=None)
+    )
+    config = parse_broker_config(
+        {"node.id": "1", "log.dirs": str(tmp_path), "log.cleaner.dedupe.buffer.size": "1048576"}
+    )
+    helper: Any = one.helper
+    cleaner = make_cleaner(one.logs, replicas, helper, one.timers, one.clock, lambda: config)
+    for _ in range(6):
+        one.append([(b"key", b"value")])
+    one.roll()
+    if checkpointed:
+        one.logs.checkpoint(lambda _: checkpointed)
+    asyncio.run(cleaner.clean_dirtiest())
+    assert (len(one.records()) < 6) is removed

@@ -39,7 +39,7 @@ def test_without_their_checkpoint_epochs_begin_where_the_batch_before_ends(tmp_p
 def test_a_damaged_checkpoint_below_the_recovery_point_is_made_anew_so_too(tmp_path: Path) -> None:
     one = compacted(tmp_path)
     one.log.flush()
-    one.logs.checkpoint({})
+    one.logs.checkpoint(lambda _: None)
     (one.directory / "leader-epoch-checkpoint").write_text("damaged")
     one.crash()
     assert one.log.recovery_point > LEFT

@@ -37,14 +37,19 @@ def make_cleaner(
     clock: Clock,
     config: Callable[[], BrokerConfig],
 ) -> LogCleaner:
-    """Over all logs; `config` gives the settings in force."""
+    """Over all logs; `config` gives the settings in force.
+
+    Only what is below the high watermark in the checkpoint, too: so the next start knows how far a round may have come.
+    """
 
     def stable_offset(topic_partition: TopicPartition) -> int:
         try:
             partition = replicas.lookup.find(topic_partition.topic, None, topic_partition.partition)
         except ApiError:  # The topic is being deleted, or the metadata do not know it yet.
             return NOTHING_STABLE
-        return partition.last_stable_offset if partition.failure is None else NOTHING_STABLE
+        if partition.failure is not None:
+            return NOTHING_STABLE
+        return min(partition.last_stable_offset, logs.checkpointed_high_watermark(topic_partition))
 
     return LogCleaner(
         logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, replicas.failures.log_failed

@@ -1,7 +1,7 @@
 """The periodic work on the logs: what blocks runs in a thread, what changes a log runs on the loop."""
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final
 
@@ -14,7 +14,6 @@ from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn
-from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +70,7 @@ class LogChores:
 
     async def checkpoint(self) -> None:
         """Recovery points, log start offsets and high watermarks to their files."""
-        partitions = FairTurn(self._clock).over(self._replicas.lookup.partitions())
-        high_watermarks = {each.topic_partition: each.high_watermark async for each in partitions}
-        for call in self._logs.checkpoint_calls(high_watermarks):
+        for call in self._logs.checkpoint_calls(self.high_watermark_of):
             try:
                 await in_thread(call)
             except LogDirFailed as error:
@@ -134,10 +131,12 @@ class LogChores:
         async for each in FairTurn(self._clock).over(self._logs.online_logs()):
             each.expire_producers(self._clock.now_ms())
 
-    def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        """Of every partition that is here, for the last checkpoint: nobody waits for the loop any more.
+    def high_watermark_of(self, each: Log) -> int | None:
+        """Of a log that is here, for its checkpoint: in a thread.
 
-        A start that was cut short has not made all of them: what was known of those stays.
+        A start that was cut short has not made all partitions: what was known of those stays.
         """
-        made = {each.topic_partition: each.high_watermark for each in self._replicas.lookup.partitions()}
-        return {**self._replicas.checkpointed, **made}
+        partition = self._replicas.lookup.hosted(each.topic_partition)
+        if partition is None:
+            return self._replicas.checkpointed.get(each.topic_partition)
+        return partition.high_watermark if partition.log is each else None

@@ -325,7 +325,7 @@ class Node:
         self.wakefulness.start()
         log_chores = LogChores(services.logs, services.replicas, self._environment.clock, self.supervisor.spawn)
         self._takedown.append(
-            lambda: services.logs.shutdown(log_chores.high_watermarks(), self.membership.registered_epoch)
+            lambda: services.logs.shutdown(log_chores.high_watermark_of, self.membership.registered_epoch)
         )
         self._takedown.append(self._log_ends.tell)
         self._takedown.append(services.replicas.stop)

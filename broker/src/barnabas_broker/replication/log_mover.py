@@ -86,7 +86,7 @@ class LogMover:
         try:
             while self._is_wanted(move):
                 await self._catch_up(move)
-                await asyncio.to_thread(move.sync)
+                await asyncio.to_thread(self._logs.moves.sync, move)
                 while self._is_wanted(move) and not move.log.takes_appends:
                     await self._sleep(TRUNCATION_S)
                 if self._is_wanted(move) and move.lag_bytes <= self._steps.swap_lag_bytes:

@@ -238,6 +238,12 @@ class Log(LogFiles):
         if self.known_producers.hold_back(until_checkpointed=lowered):
             self._environment.truncated(self)
 
+    def await_checkpoint(self) -> None:
+        """A new log, of whose name the checkpoints have an earlier one: it waits as one that was truncated."""
+        self.known_producers.clear()
+        self.known_producers.hold_back(until_checkpointed=True)
+        self._environment.truncated(self)
+
     @disk_access
     def producer_lookup(self) -> ProducerLookup | None:
         """What a thread has to find in a truncated log, if anything (`truncated_logs`)."""

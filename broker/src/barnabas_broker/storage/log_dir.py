@@ -30,6 +30,10 @@ FULL_BELOW_BYTES: Final = 1 << 20
 MEASURED_MS: Final = 1_000
 
 
+HighWatermarkOf = Callable[[Log], int | None]
+"""None where nobody knows it. Called in a thread."""
+
+
 class LogDirState(Enum):
     """FULL: no appends, reads go on. OFFLINE: neither."""
 
@@ -76,6 +80,8 @@ class LogDir:
         self._writing = Lock()
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
         """The checkpoints as they are on the disk, by file name."""
+        self._begun: set[TopicPartition] = set()
+        """New logs, while a checkpoint may have something of an earlier one of their name."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -195,29 +201,33 @@ class LogDir:
         self.damaged.discard(topic_partition)
         return size_bytes
 
-    def begin_log(self, topic_partition: TopicPartition) -> None:
-        """A new log of this name: what the checkpoints say of an earlier one is not about it. StorageError.
+    def begin_log(self, topic_partition: TopicPartition) -> bool:
+        """A new log of this name: whether the checkpoints have something of an earlier one, which is not about it.
 
-        One write for all that are gone: topics are deleted and made again by the thousand.
+        Then it takes no records before `checkpoint_anew` has run, once for all that have begun meanwhile.
         """
-        with self._writing:
-            for file_name, offsets in list(self._written.items()):
-                if topic_partition in offsets:
-                    there = self.logs.keys() | self.damaged
-                    self._write_offsets(file_name, {key: at for key, at in offsets.items() if key in there})
+        is_known = any(topic_partition in offsets for offsets in self._written.copy().values())
+        if is_known:
+            self._begun.add(topic_partition)
+        return is_known
 
-    def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
+    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
+        """As it is on the disk; 0 where it is not."""
+        return self._written.get(file_names.HIGH_WATERMARKS, {}).get(topic_partition, 0)
+
+    def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
         """Writes of the checkpoints, for a thread. They raise StorageError."""
         return [
             self.checkpoint_recovery_points,
             self.checkpoint_clean_offsets,
             self.checkpoint_log_starts,
-            partial(
-                self._write_offset_of_each,
-                file_names.HIGH_WATERMARKS,
-                lambda log: high_watermarks.get(log.topic_partition),
-            ),
+            partial(self.checkpoint_high_watermarks, high_watermark_of),
         ]
+
+    def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
+        """As they are when it is written, of the logs that are here now: earlier ones had others. StorageError."""
+        with self._writing:
+            self._write_offset_of_each(file_names.HIGH_WATERMARKS, high_watermark_of)
 
     def checkpoint_recovery_points(self) -> None:
         """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
@@ -227,11 +237,21 @@ class LogDir:
         with self._writing:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
 
-    def checkpoint_after_truncation(self) -> None:
-        """Nothing may count as synced, as compacted, or as deleted, that was cut. Raises StorageError."""
+    def checkpoint_anew(self) -> None:
+        """Nothing may count as committed, synced, compacted or deleted that was cut or is gone. StorageError."""
+        self._forget_high_watermarks()
         self.checkpoint_recovery_points()
         self.checkpoint_clean_offsets()
         self.checkpoint_log_starts()
+
+    def _forget_high_watermarks(self) -> None:
+        """Those of earlier logs, of names of which there are new ones."""
+        with self._writing:
+            begun, offsets = self._begun.copy(), self._written.get(file_names.HIGH_WATERMARKS, {})
+            if not begun.isdisjoint(offsets):
+                left = {key: offset for key, offset in offsets.items() if key not in begun}
+                self._write_offsets(file_names.HIGH_WATERMARKS, left)
+            self._begun -= begun
 
     def checkpoint_log_starts(self) -> None:
         """Where logs begin after records were deleted, if that has changed. Raises StorageError.
@@ -276,9 +296,9 @@ class LogDir:
         self._files.write_atomically(f"{self.path}/{file_name}", encode_offsets(offsets), sync=True)
         self._written[file_name] = offsets
 
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write the checkpoints now. StorageError."""
-        for call in self.checkpoint_calls(high_watermarks):
+        for call in self.checkpoint_calls(high_watermark_of):
             call()
 
     @disk_access

@@ -60,6 +60,7 @@ class LogDirLoader:
         log_dir.damaged.clear()
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
+        high_watermarks = log_dir.offsets(file_names.HIGH_WATERMARKS)
         found = self._partition_dirs(log_dir)
         done, recovered_bytes, has_failed = 0, 0, log_dir.has_failed()
 
@@ -77,6 +78,7 @@ class LogDirLoader:
                 log_start_offset=starts.get(topic_partition, 0),
                 recovery_point=recovery_points.get(topic_partition),
                 clean_shutdown_ns=clean_shutdown_ns,
+                high_watermark=high_watermarks.get(topic_partition),
                 has_failed=has_failed,
             )
             found_bytes = self._log_bytes(place) if has_failed else 0

@@ -44,6 +44,8 @@ class LogPlace:
     """None when the checkpoint does not know this log."""
     clean_shutdown_ns: int | None = None
     """When the clean-shutdown marker was written; None after a crash."""
+    high_watermark: int | None = None
+    """None when the checkpoint does not know this log."""
     has_failed: bool = False
     """The disk has failed in the life of this process: a sync may have failed, whose pages no later one writes."""
 
@@ -79,9 +81,19 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     if log.log_end_offset < place.log_start_offset:
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
-    if place.config.compacted:  # A round that did not end may have come this far: a clean shutdown ends one, too.
-        log.superseded_until = log.segments.active.base_offset
+    if place.config.compacted:
+        log.superseded_until = _superseded_until(log, place)
     return log
+
+
+def _superseded_until(log: Log, place: LogPlace) -> int:
+    """How far a round of compaction may have come that did not end: a clean shutdown ends one, too.
+
+    Nothing is removed for a record that is not below the high watermark in the checkpoint. No replica in sync is cut
+    below that, so none of them begins anew, whatever segments were rolled for records that are not committed.
+    """
+    active_base = log.segments.active.base_offset
+    return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)
 
 
 def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:

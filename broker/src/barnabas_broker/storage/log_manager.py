@@ -5,7 +5,7 @@ plain methods that the app's timers call.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -19,7 +19,7 @@ from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_closing import close_logs
-from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir, online_log
+from barnabas_broker.storage.log_dir import BrokerIdentity, HighWatermarkOf, LogDir, online_log
 from barnabas_broker.storage.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dir_loader import LoadProgress, LogDirLoader
 from barnabas_broker.storage.log_environment import LogEnvironment
@@ -250,8 +250,9 @@ class LogManager:
             config=config,
             recovery_point=0,
         )
-        chosen.begin_log(topic_partition)
         log = chosen.logs[topic_partition] = self._create(place, topic_id)
+        if chosen.begin_log(topic_partition):
+            log.await_checkpoint()
         return log
 
     def _create(self, place: LogPlace, topic_id: UUID) -> Log:
@@ -338,25 +339,28 @@ class LogManager:
         self._on_each_online_dir(lambda log_dir: found.update(log_dir.offsets(file_names.HIGH_WATERMARKS)))
         return found
 
-    def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
-        """Writes of the checkpoints as they are now, for a thread."""
-        return [
-            call for log_dir in self.log_dirs if log_dir.is_online for call in log_dir.checkpoint_calls(high_watermarks)
-        ]
+    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
+        """As the checkpoint of its directory has it on the disk; 0 where it does not, or there is no such log."""
+        log_dirs = [each for each in self.log_dirs if each.is_online and topic_partition in each.logs]
+        return log_dirs[0].checkpointed_high_watermark(topic_partition) if log_dirs else 0
 
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
+        """Writes of the checkpoints, for a thread."""
+        online = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
+        return [call for log_dir in online for call in log_dir.checkpoint_calls(high_watermark_of)]
+
+    def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write all checkpoints now; blocks."""
-        for log_dir in self.log_dirs:
-            if log_dir.is_online:
-                log_dir.checkpoint(high_watermarks)
+        for call in self.checkpoint_calls(high_watermark_of):
+            call()
 
-    def shutdown(self, high_watermarks: Mapping[TopicPartition, int], broker_epoch: int = NO_EPOCH) -> None:
+    def shutdown(self, high_watermark_of: HighWatermarkOf, broker_epoch: int = NO_EPOCH) -> None:
         """Everything to the disk, then this life's clean-shutdown markers. A directory that fails gets none; blocks."""
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:
                     close_logs(list(log_dir.logs.values()))
-                    log_dir.checkpoint(high_watermarks)
+                    log_dir.checkpoint(high_watermark_of)
                     log_dir.mark_clean(broker_epoch)
                 except StorageError as error:
                     if isinstance(error, LogDirFailed):

@@ -94,7 +94,10 @@ class LogProducers:
     def check_not_held_back(self) -> None:
         """ApiError while they are."""
         if self._held is not None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was truncated, and takes no appends yet")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                "the log was truncated or made anew, and takes no appends yet; try again",
+            )
 
     def load(self, log_start_offset: int, log_end_offset: int) -> ProducerStates:
         """From the newest snapshot and the batches behind it; after a clean shutdown there are none behind it."""

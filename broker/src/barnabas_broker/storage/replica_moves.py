@@ -14,7 +14,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class ReplicaMoves:
-    """Whoever starts a move carries it out: `copy` until little is left, `sync` in a thread, `finish`."""
+    """Whoever starts a move carries it out: `copy` of it until little is left, `sync` in a thread, `finish`."""
 
     def __init__(
         self,
@@ -54,11 +54,20 @@ class ReplicaMoves:
         if move is not None:
             move.abandon()
 
+    def sync(self, move: ReplicaMove) -> None:
+        """Blocks until what was copied is on the disk, and its directory has nothing of an earlier log of its name.
+
+        For a thread, before `finish`: the log may have been there before, and was cut since. StorageError.
+        """
+        move.sync()
+        target = self._choice.at(move.log_dir)
+        if target.begin_log(move.log.topic_partition):
+            target.checkpoint_anew()
+
     def finish(self, move: ReplicaMove) -> Log:
         """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
         topic_partition = move.log.topic_partition
         source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
-        target.begin_log(topic_partition)  # It may have been there before, and was cut since.
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
         del source.logs[topic_partition], self.under_way[topic_partition]
         return log

@@ -1,5 +1,7 @@
 """What has to be done after a truncation before the log takes appends again (docs/decisions/truncation.md).
 
+A new log of whose name the checkpoints have an earlier one waits here, too.
+
 What lies below a recovery point in the checkpoint is taken for synced by the next start. So a log that was cut below it
 gets nothing new before the cut and the lower one are on the disk; one write of the checkpoint does that for all logs of
 a directory.
@@ -9,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from barnabas_broker.storage import file_names
 from barnabas_broker.storage.errors import InvalidBatch, storage_error
+from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log_producers import LogProducers, ProducerLookup
 from barnabas_broker.storage.segments import Segments
@@ -22,6 +26,7 @@ class TruncatedLog(Protocol):
     topic_partition: TopicPartition
     log_dir: str
     directory: str
+    files: FileSystem
     segments: Segments
     recovery_point: int
     truncations: int
@@ -45,7 +50,7 @@ class DirOfLogs(Protocol):
         """Those that are loaded."""
         ...
 
-    def checkpoint_after_truncation(self) -> None:
+    def checkpoint_anew(self) -> None:
         """Write the lower recovery points; blocks. StorageError."""
         ...
 
@@ -92,14 +97,15 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
 
 
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
-    """The sync of the file that was cut, where that had been synced.
+    """The sync of the file that was cut, where that had been synced. A new log has none.
 
     What was cut could come back with a power cut, before a later segment that outlives that.
     """
-    if not log.known_producers.await_checkpoint:
+    active = log.segments.active
+    if not log.known_producers.await_checkpoint or not log.files.exists(active.path(file_names.LOG)):
         return None
     try:
-        sync = log.segments.active.file.sync
+        sync = active.file.sync
     except (OSError, InvalidBatch) as error:
         raise storage_error(log.log_dir, log.directory, error) from error
     return FlushJob(log.log_dir, log.directory, (sync,), log.recovery_point, log.truncations)
@@ -109,7 +115,7 @@ def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
     """Blocks until no power cut brings back what was cut of a directory's logs. For a thread. StorageError."""
     for job in jobs:
         job.run()
-    log_dir.checkpoint_after_truncation()
+    log_dir.checkpoint_anew()
 
 
 class TruncatedLogs:
