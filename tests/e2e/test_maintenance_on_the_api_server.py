@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -127,3 +129,69 @@ def test_a_spec_never_changes(world: World) -> None:
     with pytest.raises(AssertionError, match="spec cannot change, for a run is done once"):
         apply(world, "fixed", options={**OPTIONS, "topic": "other"})
     world.kubectl("delete", "bm", "fixed", "--timeout=60s")
+
+
+def entry(name: str = "nightly", **fields: object) -> Json:
+    return {"name": name, "schedule": "0 3 1 1 *", "job": "archive", "options": OPTIONS, **fields}
+
+
+def cron_jobs(world: World) -> list[str]:
+    return [each["metadata"]["name"] for each in world.plane.requests.listing("CronJob", world.namespace)]
+
+
+def cluster_said(world: World) -> str:
+    conditions = (world.plane.requests.get("Cluster", world.namespace, "one") or {}).get("status", {}).get("conditions")
+    return " ".join(each.get("message", "") for each in conditions or () if each["type"] == "Ready")
+
+
+def start(world: World, job: str) -> subprocess.Popen[str]:
+    """What the pod of a schedule's Job runs."""
+    uid = (world.plane.requests.get("Job", world.namespace, job) or {})["metadata"]["uid"]
+    told = {
+        "KUBECONFIG": str(world.plane.kubeconfig),
+        "POD_NAMESPACE": world.namespace,
+        "JOB_NAME": job,
+        "JOB_UID": uid,
+    }
+    command = [sys.executable, "-m", "barnabas", "start-maintenance", "one", "nightly"]
+    return subprocess.Popen(command, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_schedule_is_a_cron_job_whose_jobs_make_maintenance_jobs_and_wait_for_them(world: World) -> None:
+    world.apply_cluster("one", maintenance=[entry(timeZone="Europe/Berlin")])
+    wait_for(lambda: cron_jobs(world), lambda found: found == ["one-nightly"], SECONDS_MAX)
+    world.kubectl("create", "job", "--from=cronjob/one-nightly", "one-nightly-1")
+    (pod,) = wait_for(
+        lambda: world.plane.requests.listing("Pod", world.namespace, {"barnabas.dev/schedule": "nightly"}),
+        lambda found: len(found) == 1,
+        SECONDS_MAX,
+    )
+    paths = [each["valueFrom"]["fieldRef"]["fieldPath"] for each in pod["spec"]["containers"][0]["env"][1:]]
+    labels = [path.partition("'")[2].rstrip("']") for path in paths]
+    assert pod["metadata"]["labels"][labels[0]] == "one-nightly-1"
+    running = start(world, "one-nightly-1")
+    try:
+        driver_ends(world, await_driver(world, "one-nightly-1"), 0, message="archived 7 records")
+        told, _ = running.communicate(timeout=SECONDS_MAX)
+    finally:
+        running.kill()
+    assert (running.returncode, told.strip()) == (0, "MaintenanceJob one-nightly-1: Succeeded: archived 7 records")
+    world.kubectl("delete", "job", "one-nightly-1")
+    wait_for(lambda: status(world, "one-nightly-1"), lambda found: not found, SECONDS_MAX)
+    world.apply_cluster("one")
+    wait_for(lambda: cron_jobs(world), lambda found: not found, SECONDS_MAX)
+
+
+@pytest.mark.slow
+def test_a_wrong_entry_is_told_and_holds_up_no_other(world: World) -> None:
+    wrong = [entry("elsewhere", timeZone="Mars/Base"), entry("bad", options={"topic": "flights"}), entry("good")]
+    world.apply_cluster("one", maintenance=wrong)
+    wait_for(lambda: cron_jobs(world), lambda found: found == ["one-good"], SECONDS_MAX)
+    said = wait_for(lambda: cluster_said(world), lambda text: "maintenance" in text, SECONDS_MAX)
+    assert "spec.maintenance[1].options.archive is missing; allowed: " in said
+    world.apply_cluster("one", maintenance=wrong[:1])
+    said = wait_for(lambda: cluster_said(world), lambda text: "CronJob" in text, SECONDS_MAX)
+    assert 'CronJob one-elsewhere: spec.maintenance[].timeZone: Invalid value: "Mars/Base"' in said
+    world.apply_cluster("one")
+    wait_for(lambda: cron_jobs(world), lambda found: not found, SECONDS_MAX)

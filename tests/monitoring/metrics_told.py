@@ -4,7 +4,7 @@ Labels can be read of series alone, so each page is of a process that has someth
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,6 +31,14 @@ CONDITIONS: Final = (READY, WITHIN_OBJECTIVE, OFFSETS_RESET, SCALING_ACTIVE)
 NOW_MS: Final = 1_700_000_000_000
 CREATED: Final = "_created"
 """What prometheus_client tells besides of each counter and histogram: when its series began."""
+RUN: Final[Mapping[str, Any]] = {
+    "phase": "Succeeded",
+    "completionTime": "2026-01-01T00:00:00Z",
+    "durationSeconds": 1,
+    "records": {"done": 1, "total": 1},
+    "recordsPerSecond": 1,
+}
+"""The status of a run of which everything is known."""
 
 
 class Told(NamedTuple):
@@ -71,13 +79,14 @@ def exporter_metrics() -> list[Told]:
 
 
 def operator_metrics() -> list[Told]:
-    """Of one that has a Cluster and a ConsumerGroup."""
+    """Of one that has a Cluster, a ConsumerGroup and a MaintenanceJob."""
     inventory = Inventory()
     metrics = OperatorMetrics(inventory)
     metrics.tell_leadership(Leadership.without_others())
     metrics.round_ended(Key("air", "one"), 0.1, is_good=True)
     metrics.watch_failed("Topic")
-    inventory.keep(_resource("Cluster", {}, {}), is_gone=False)
+    inventory.keep(_resource("Cluster", {"maintenance": [{"name": "nightly", "maxAgeSeconds": 1}]}, {}), is_gone=False)
+    inventory.keep(_resource("MaintenanceJob", {"cluster": "one", "job": "archive"}, RUN), is_gone=False)
     inventory.keep(_resource("ConsumerGroup", *_group()), is_gone=False)
     return _metrics(asyncio.run(metrics.page()).decode())
 
@@ -90,7 +99,7 @@ def _group() -> tuple[dict[str, Any], dict[str, Any]]:
     return {"cluster": "one", "lagObjective": objective}, status
 
 
-def _resource(kind: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+def _resource(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "metadata": {"name": "one", "namespace": "air"}, "spec": spec, "status": status}
 
 

@@ -13,6 +13,8 @@ HOT: Final = f'{BILLING},topic="flights",partition="0"'
 OPERATOR: Final = 'namespace="barnabas",job="barnabas/barnabas-operator"'
 RESOURCE: Final = f'{OPERATOR},resource_namespace="kafka",cluster="main"'
 BILLS: Final = f'{RESOURCE},name="bills",consumergroup="billing"'
+NIGHTLY: Final = 'resource_namespace="kafka",cluster="main",job_name="archive",schedule="nightly"'
+NIGHTLY_RUN: Final = f'{NIGHTLY},name="main-nightly-1"'
 STANDS_BY: Final = f'{BILLS},pod="stands-by"'
 OFFLINE: Final = "kafka_controller_kafkacontroller_offlinepartitionscount"
 CONTROLLER: Final = "kafka_controller_kafkacontroller_activecontrollercount"
@@ -248,6 +250,20 @@ CASES: Final = (
             ("ConsumerGroupNotScaled", "scaling_active", 1, 0, 19, 21),
         )
     ),
+    *(  # The one that acts, and one that stands by, tell the same.
+        Case("MaintenanceFailed", {f"barnabas_maintenance_last_run_succeeded{{{run}}}": "1x4 0x20"}, 5, 7, NIGHTLY_RUN)
+        for run in (f"{OPERATOR},{NIGHTLY_RUN}", f'{OPERATOR},pod="stands-by",{NIGHTLY_RUN}')
+    ),
+    Case(
+        "MaintenanceNotRun",
+        {
+            f"barnabas_maintenance_last_success_timestamp_seconds{{{OPERATOR},{NIGHTLY}}}": "60x60",
+            f"barnabas_maintenance_schedule_max_age_seconds{{{OPERATOR},{NIGHTLY}}}": "600x60",
+        },
+        16,
+        18,
+        NIGHTLY,
+    ),
     Case("OperatorErrors", {f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "0x4 0+1x40"}, 19, 22, RESOURCE),
     Case(
         "OperatorWatchErrors",
@@ -326,6 +342,9 @@ HEALTHY: Final = {
     f"barnabas_consumer_group_within_objective{{{BILLS}}}": "1x600",
     f"barnabas_consumer_group_reset_pending{{{BILLS}}}": "0x600",
     f"barnabas_consumer_group_scaling_active{{{BILLS}}}": "1x600",
+    f"barnabas_maintenance_last_run_succeeded{{{OPERATOR},{NIGHTLY_RUN}}}": "1x600",
+    f"barnabas_maintenance_last_success_timestamp_seconds{{{OPERATOR},{NIGHTLY}}}": "0+60x600",
+    f"barnabas_maintenance_schedule_max_age_seconds{{{OPERATOR},{NIGHTLY}}}": "600x600",
     f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "2x600",
     f'barnabas_watch_errors_total{{{OPERATOR},kind="Topic"}}': "0x600",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="a"}}': "1x600",

@@ -38,6 +38,11 @@ COMMANDS: Final = {
     "jobs": Command(
         "barnabas_jobs.app.main", "jobs", "archive, restore and check topics with Spark: barnabas jobs list"
     ),
+    "start-maintenance": Command(
+        "barnabas_operator.app.start_maintenance",
+        "operator",
+        "start a run of a Cluster's maintenance (its CronJobs do)",
+    ),
     "status": Command(
         "barnabas_operator.app.status", "operator", "print topics, partitions, groups and lag of a cluster"
     ),
@@ -46,7 +51,7 @@ COMMANDS: Final = {
 
 def usage() -> str:
     """The text for `barnabas --help`."""
-    lines = [f"  {name:<14}{command.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<19}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: barnabas COMMAND ...", "       barnabas --version", "", *lines])
 
 

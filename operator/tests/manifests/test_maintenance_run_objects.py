@@ -3,7 +3,8 @@
 from typing import Any
 
 from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service
-from barnabas_operator.planning.maintenance.spark_conf import shortened_name, spark_conf
+from barnabas_operator.planning.maintenance.spark_conf import spark_conf
+from barnabas_operator.planning.object_names import shortened_name
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND

@@ -1,6 +1,6 @@
 """Dry runs of a Cluster's objects, before the Cluster is stored.
 
-Of its StatefulSet, and of what is made by a template; and whether its claims can have the declared sizes.
+Of its StatefulSet, its schedules, and what is made by a template; and whether its claims can have the declared sizes.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Final
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.claims import claims_of, rigid_classes
 from barnabas_operator.manifests.cluster_objects import templated_objects
+from barnabas_operator.manifests.maintenance_schedule import schedules
 from barnabas_operator.manifests.stateful_set import stateful_set
 from barnabas_operator.planning.admission.field_translation import in_fields_of_the_cluster
 from barnabas_operator.planning.brokers.claim_growth import claims_to_grow, refuse_growth, refuse_smaller
@@ -38,7 +39,7 @@ class DryRun:
     async def __call__(self, cluster: Cluster) -> str | None:
         """A `DryRunCall`."""
         pods = stateful_set(cluster, ExternalAccess(), self._image, cluster.spec.brokers.replicas)
-        others = templated_objects(cluster, self._image)[:OBJECTS_MAX]
+        others = [*templated_objects(cluster, self._image), *schedules(cluster, self._image)][:OBJECTS_MAX]
         requests = [
             self._disks(cluster),
             self._api.dry_run(pods),

@@ -12,7 +12,16 @@ from prometheus_client.registry import Collector
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.observed.group_metrics import GroupRow, group_families, group_row
 from barnabas_operator.observed.inventory import NOBODY, Inventory
+from barnabas_operator.observed.maintenance_metrics import (
+    RunRow,
+    ScheduleRow,
+    maintenance_families,
+    run_row,
+    schedule_rows,
+)
+from barnabas_operator.resources.cluster_kind import CLUSTER as CLUSTER_KIND
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.object_meta import READY
 
@@ -112,6 +121,8 @@ class _Resources(Collector):
         self._inventory = inventory
         self._rows: list[_Row] = []
         self._groups: list[GroupRow] = []
+        self._runs: list[RunRow] = []
+        self._schedules: list[ScheduleRow] = []
 
     def look(self) -> None:
         """On the loop, where the inventory changes."""
@@ -119,9 +130,12 @@ class _Resources(Collector):
         self._rows = [self._row(body) for body in bodies]
         groups = (body for body in bodies if body["kind"] == CONSUMER_GROUP.name)
         self._groups = [group_row(body, self._cluster(body)) for body in groups]
+        runs = (body for body in bodies if body["kind"] == MAINTENANCE_JOB.name)
+        self._runs = [run_row(body, self._cluster(body)) for body in runs]
+        self._schedules = [row for body in bodies if body["kind"] == CLUSTER_KIND.name for row in schedule_rows(body)]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Resources by kind and Cluster, those of them that are paused, the state of each, and what groups are."""
+        """Resources by kind and Cluster, those that are paused, the state of each, what groups and runs are."""
         rows = self._rows
         for name, text, only_paused in (
             ("barnabas_resources", "Resources that are watched.", False),
@@ -138,6 +152,7 @@ class _Resources(Collector):
             states.add_metric([*row.labels, row.name, row.reason], float(row.is_ready))
         yield states
         yield from group_families(self._groups)
+        yield from maintenance_families(self._runs, self._schedules)
 
     def _cluster(self, body: Json) -> str:
         cluster = self._inventory.cluster_of(body)

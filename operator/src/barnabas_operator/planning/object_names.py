@@ -1,6 +1,7 @@
 """What the objects of a Cluster are called, and the labels that find them again."""
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Final
 
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
@@ -29,7 +30,10 @@ MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
 """On what runs have: not the Cluster's own label, by which each change of an object wakes a round over the Cluster."""
 MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
 SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
-"""On a MaintenanceJob that a schedule of its Cluster has made: the name of the entry."""
+"""On a CronJob, and on the MaintenanceJobs that come of it: the name of the entry in the Cluster."""
+SCHEDULE_LENGTH_MAX: Final = 45
+"""Of a CronJob: its Jobs and their MaintenanceJobs have a number besides, and `-driver` after that."""
+DIGEST_BYTES: Final = 4
 
 
 def brokers_name(cluster: str) -> str:
@@ -124,3 +128,21 @@ def maintenance_selector(cluster: str) -> Mapping[str, str]:
 def run_labels(cluster: str, run: str, role: str) -> Mapping[str, str]:
     """What a pod of a run carries; `role` is driver or executor."""
     return {**maintenance_selector(cluster), MAINTENANCE_JOB_LABEL: run, MAINTENANCE_ROLE_LABEL: role}
+
+
+def starter_name(cluster: str) -> str:
+    """Who the pods of schedules are: ServiceAccount and RoleBinding."""
+    return f"{cluster}-maintenance-start"
+
+
+def schedule_name(cluster: str, entry: str) -> str:
+    """The CronJob of an entry of the Cluster's maintenance."""
+    return shortened_name(f"{cluster}-{entry}", SCHEDULE_LENGTH_MAX)
+
+
+def shortened_name(name: str, length_max: int) -> str:
+    """The name where it is short enough; else its begin with a digest of the whole, so that no two become one."""
+    if len(name) <= length_max:
+        return name
+    digest = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return f"{name[: length_max - len(digest) - 1].rstrip('-')}-{digest}"

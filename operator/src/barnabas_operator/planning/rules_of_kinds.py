@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas_operator.planning.admission.cluster_admission import cluster_warnings, review_cluster
+from barnabas_operator.planning.admission.run_admission import review_run
 from barnabas_operator.planning.admission.topic_admission import review_topic
 from barnabas_operator.planning.groups.group_admission import review_group
 from barnabas_operator.planning.groups.group_events import group_events
 from barnabas_operator.planning.groups.group_status import unheard
 from barnabas_operator.planning.kind_rules import KindRules
-from barnabas_operator.planning.maintenance.maintenance_admission import review_run
 from barnabas_operator.planning.maintenance.run_events import run_events
 from barnabas_operator.planning.maintenance.run_status import without_cluster as run_without_cluster
 from barnabas_operator.planning.status.cluster_events import cluster_events

@@ -16,3 +16,8 @@ def micro_time_text(now_ms: int) -> str:
 def seconds_between(first: str, last: str) -> int:
     """Of two times in RFC 3339; negative where the last is the first."""
     return round((datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds())
+
+
+def epoch_s(text: str) -> float:
+    """Seconds since the epoch, of a time in RFC 3339."""
+    return datetime.fromisoformat(text).timestamp()

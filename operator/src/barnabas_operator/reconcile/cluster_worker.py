@@ -232,7 +232,7 @@ class ClusterWorker:
         state = self.state = seen.state if seen is not None else state
         waiting = brokers.waiting if brokers is not None else None
         version = await parts.run(self._reconcile_version(cluster, brokers, state)) or VersionOutcome()
-        exporter = await parts.run(self._brokers.reconcile_lag_exporter(cluster))
+        beside = await parts.run(self._brokers.reconcile_companions(cluster))
         problem = parts.problem()
         self._note_state(state, problem)
         trouble = brokers.trouble if brokers is not None else ""
@@ -243,10 +243,10 @@ class ClusterWorker:
             parts.check()
         found = Findings(self._pods, state or self._last_known.state, None, trouble, self._last_known.silence, ahead)
         await self._write_status(
-            cluster, body, told or first_told(exporter or waiting, problem) or version.refusal, found
+            cluster, body, told or first_told(beside or waiting, problem) or version.refusal, found
         )
         parts.check()
-        for refusal in (waiting, exporter):
+        for refusal in (waiting, beside):
             if refusal is not None and refusal.reason == KUBERNETES_ERROR:
                 raise ReconcileIncomplete(refusal.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.lag_exporter import LagExporter
+from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, MaintenanceEntry
 from barnabas_operator.resources.object_meta import Message
 from barnabas_operator.resources.quantity import Quantity
 from barnabas_operator.resources.resource import Resource, Status
@@ -186,6 +187,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         ]
         | None
     ) = None
+    maintenance: Annotated[
+        tuple[MaintenanceEntry, ...],
+        Meta(max_length=ENTRIES_MAX, description="maintenance jobs that are run by a schedule; names once"),
+    ] = ()
     deletion_policy: Annotated[
         ClusterDeletionPolicy,
         Meta(description="when this resource is deleted, Retain keeps the disks, Delete does not; Protect keeps both"),

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, Resources, Storage, Volume
 from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
+from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES
 from barnabas_operator.resources.quantity import ALLOWED
 from barnabas_operator.resources.template import BrokerServiceTemplate
 
@@ -129,9 +131,9 @@ CLUSTER: Final = Kind(
         column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
         column("Offline", "integer", ".status.offlinePartitions", wide=True),
     ),
-    rules=_RULES,
+    rules={**_RULES, **RUN_RULES},
     list_rules=_LIST_RULES,
-    list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId"},
+    list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId", MaintenanceEntry: "name", **RUN_KEYS},
     not_filled_in=frozenset({Storage}),  # The webhook warns of disks that nobody asked for.
     is_in_files=True,
 )

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.kind import Kind, column
-from barnabas_operator.resources.maintenance_run import EnvVar, RunSpec, RunVolume
+from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES, RunSpec
 from barnabas_operator.resources.resource import Resource, Status
 
 NAME_MAX: Final = 56
@@ -75,12 +75,6 @@ class MaintenanceJob(Resource, frozen=True, kw_only=True, rename="camel", forbid
         return self.status is not None and self.status.phase in FINISHED
 
 
-_ONE_OF: Final = "(has(self.value) ? 1 : 0) + (has(self.secretKeyRef) ? 1 : 0) == 1"
-ENV_RULE: Final = {
-    "rule": _ONE_OF,
-    "messageExpression": "'env ' + self.name + ' needs exactly one of value and secretKeyRef'",
-}
-
 MAINTENANCE_JOB: Final = Kind(
     resource=MaintenanceJob,
     status=MaintenanceJobStatus,
@@ -114,9 +108,9 @@ MAINTENANCE_JOB: Final = Kind(
                 "message": "spec cannot change, for a run is done once; allowed: another MaintenanceJob",
             }
         ],
-        EnvVar: [ENV_RULE],
+        **RUN_RULES,
     },
-    list_keys={RunVolume: "name", EnvVar: "name"},
+    list_keys=RUN_KEYS,
     status_is_news=False,
     has_ready_column=False,
 )

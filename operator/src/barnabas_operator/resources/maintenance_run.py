@@ -1,6 +1,7 @@
 """A run of a maintenance job: what a `MaintenanceJob` and the schedules of a `Cluster` have in common."""
 
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -13,6 +14,7 @@ ENV_MAX: Final = 64
 TRIES_MAX: Final = 100
 SECONDS_MAX: Final = 2**31 - 1
 
+Json = dict[str, Any]
 JobName = Annotated[
     str,
     Meta(max_length=63, description="which job, see docs/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}),
@@ -123,3 +125,16 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         | None
     ) = None
     backend: Annotated[Backend, Meta(description="what starts the driver: Job is Kubernetes' own")] = "Job"
+
+
+RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}
+"""What tells the entries of a run's lists apart."""
+RUN_RULES: Final[Mapping[type, list[Json]]] = {
+    EnvVar: [
+        {
+            "rule": "(has(self.value) ? 1 : 0) + (has(self.secretKeyRef) ? 1 : 0) == 1",
+            "messageExpression": "'env ' + self.name + ' needs exactly one of value and secretKeyRef'",
+        }
+    ]
+}
+"""What the types of a run cannot say, wherever it is declared."""

@@ -8,6 +8,7 @@ from barnabas_operator.planning.admission.verdict import Around, Verdict
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.configs import declared_texts
+from barnabas_operator.planning.maintenance.run_checks import entry_problems
 from barnabas_operator.planning.topics.rebalance import APPROVAL, APPROVED
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 
@@ -20,6 +21,9 @@ def review_cluster(wanted: Cluster, before: Cluster | None, _around: Around) -> 
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None
     if change is not None:
         problems.append(change.message)
+    known = before.spec.maintenance if before is not None else ()
+    fresh = {each.name for each in wanted.spec.maintenance if each not in known}
+    problems += [problem for name, problem in entry_problems(wanted.spec.maintenance) if name in fresh]
     told = before.spec.config if before is not None else {}
     news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in told}
     unused = (f"spec.config {warning}" for warning in unused_settings(news))

@@ -21,7 +21,12 @@ _OF_THE_LAG_EXPORTER: Final = (
     (r"spec\.template\.spec\b", f"{_EXPORTER}.template.pod.spec"),
     (r"spec\.template(?:\.metadata)?\.(labels|annotations)", rf"{_EXPORTER}.template.pod.metadata.\1"),
 )
-_FIELDS: Final = {"StatefulSet": _OF_BROKERS, "Deployment": _OF_THE_LAG_EXPORTER}
+_OF_SCHEDULES: Final = ((r"\bspec\.(schedule|timeZone|startingDeadlineSeconds)\b", r"spec.maintenance[].\1"),)
+_FIELDS: Final = {
+    "StatefulSet": _OF_BROKERS,
+    "Deployment": _OF_THE_LAG_EXPORTER,
+    "CronJob": _OF_SCHEDULES,
+}
 
 
 def in_fields_of_the_cluster(kind: str, message: str) -> str:

@@ -1,11 +1,12 @@
 """What is wrong with a run as it is declared, by field. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from barnabas_operator.planning.maintenance.spark_conf import OPERATOR_SETS
 from barnabas_operator.resources.job_table import JOB_TABLE, JobOption
+from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_run import RunPod, RunSpec
 from barnabas_operator.resources.quantity import quantity_value, shown_amount
 
@@ -27,6 +28,13 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
     yield from _conf_problems(run, f"{at}.sparkConf")
     yield from _pod_problems(run.driver, f"{at}.driver.resources")
     yield from _pod_problems(run.executor, f"{at}.executor.resources")
+
+
+def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, str]]:
+    """Those of a Cluster, by the name of the entry."""
+    for index, entry in enumerate(entries):
+        for problem in run_problems(entry, f"spec.maintenance[{index}]"):
+            yield entry.name, problem
 
 
 def _option_problems(run: RunSpec, at: str) -> Iterator[str]:

@@ -1,10 +1,9 @@
 """Spark's configuration of a run in pods: the driver is the pod of a Job, and makes its executors itself. Pure."""
 
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from typing import Final
 
-from barnabas_operator.planning.object_names import driver_name, maintenance_name, run_labels
+from barnabas_operator.planning.object_names import driver_name, maintenance_name, run_labels, shortened_name
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.maintenance_run import PodResources, RunVolume
 from barnabas_operator.resources.quantity import quantity_value
@@ -13,7 +12,6 @@ DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079
 PREFIX_LENGTH_MAX: Final = 47
 """Spark's own limit for what names of executors begin with."""
-DIGEST_BYTES: Final = 4
 HEAP_PERCENT: Final = 60
 """Of a pod's memory; the rest is for Python, the network and what the JVM needs besides."""
 MEMORY_DEFAULT: Final = "2Gi"
@@ -115,11 +113,3 @@ def _heap_mib(resources: PodResources) -> int:
 def _cores(resources: PodResources) -> int:
     cpu = resources.limits.get("cpu", resources.requests.get("cpu", 1))
     return max(1, int(quantity_value(cpu)))
-
-
-def shortened_name(name: str, length_max: int) -> str:
-    """The name where it is short enough; else its begin with a digest of the whole, so that no two become one."""
-    if len(name) <= length_max:
-        return name
-    digest = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
-    return f"{name[: length_max - len(digest) - 1].rstrip('-')}-{digest}"

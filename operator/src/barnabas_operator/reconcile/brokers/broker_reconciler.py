@@ -37,6 +37,7 @@ from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollect
 from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
+from barnabas_operator.reconcile.brokers.schedule_reconciler import ScheduleReconciler
 from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
 from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
 from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
@@ -81,6 +82,7 @@ class BrokerReconciler:
         self._nodes = Nodes(api)
         self._supporting = SupportingObjects(api, self._objects, settings.neighbours)
         self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
+        self._schedules = ScheduleReconciler(api, self._objects, settings.operator_image)
         self._places = 0
         self.unbalanced = True  # An operator that starts anew does not know.
 
@@ -93,6 +95,7 @@ class BrokerReconciler:
         self._garbage.forget()
         self._supporting.forget()
         self._lag_exporter.forget()
+        self._schedules.forget()
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
         """What the watch tells of an object of the Cluster; whether there may be something to do."""
@@ -124,9 +127,10 @@ class BrokerReconciler:
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
-    async def reconcile_lag_exporter(self, cluster: Cluster) -> Refusal | None:
-        """Why it is not as declared. Raises KubeUnreachable and KubeRefused, which is nothing to brokers."""
-        return await self._lag_exporter.reconcile(cluster)
+    async def reconcile_companions(self, cluster: Cluster) -> Refusal | None:
+        """Why lag exporter or schedules are not as declared. Raises KubeUnreachable and KubeRefused."""
+        refused = await self._lag_exporter.reconcile(cluster)
+        return await self._schedules.reconcile(cluster) or refused
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
         """Ends the brokers, then takes away what shall not outlive the Cluster; why that is not done yet."""

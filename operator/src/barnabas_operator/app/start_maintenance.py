@@ -1,0 +1,104 @@
+"""`barnabas start-maintenance CLUSTER ENTRY`: starts a run of a Cluster's maintenance, and waits until it has ended.
+
+The pods of the CronJobs do this. Whoever comes after one that died finds its run, and waits for that.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_kube.access import NoAccess
+from barnabas_kube.client import ApiClient
+from barnabas_kube.discovery import find_access
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.planning.conditions import told_before
+from barnabas_operator.planning.maintenance.scheduled_run import scheduled_run
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.maintenance_job import FINISHED, MAINTENANCE_JOB
+from barnabas_operator.resources.object_meta import READY
+
+AGENT: Final = "barnabas-start-maintenance"
+LOOK_S: Final = 5.0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
+
+
+class Started(NamedTuple):
+    """What is to be started, and the Job that does so."""
+
+    cluster: str
+    entry: str
+    namespace: str
+    job_name: str
+    job_uid: str
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; its exit code: 0 the run succeeded, 1 it failed, 2 there is no such entry, or no such pod."""
+    parser = argparse.ArgumentParser(prog="barnabas start-maintenance", description=__doc__, allow_abbrev=False)
+    parser.add_argument("cluster", metavar="CLUSTER", help="the Cluster, in the namespace of the pod")
+    parser.add_argument("entry", metavar="ENTRY", help="the name in its spec.maintenance")
+    given = parser.parse_args(arguments)
+    try:
+        started = Started(given.cluster, given.entry, *_job(os.environ))
+        return asyncio.run(_run(started))
+    except (NoAccess, LookupError) as error:
+        print(f"barnabas start-maintenance: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _job(environment: Mapping[str, str]) -> list[str]:
+    lacking = [name for name in NEEDED if not environment.get(name)]
+    if lacking:
+        raise LookupError(f"{', '.join(lacking)} is not set; the pods of the Cluster's CronJobs have it")
+    return [environment[name] for name in NEEDED]
+
+
+async def _run(started: Started) -> int:
+    client = ApiClient(find_access(os.environ), AGENT)
+    try:
+        api = KubeApi(client)
+        while not await _is_there(api, started):
+            await asyncio.sleep(LOOK_S)
+        while (ended := await _ended(api, started)) is None:
+            await asyncio.sleep(LOOK_S)
+        return ended
+    finally:
+        await client.close()
+
+
+async def _is_there(api: KubeApi, started: Started) -> bool:
+    """Whether the run is there now; an API server that is away is asked again. Raises LookupError, KubeRefused."""
+    try:
+        cluster = await api.get(CLUSTER.name, started.namespace, started.cluster)
+        if cluster is None:
+            raise LookupError(f"there is no Cluster {started.cluster} in the namespace {started.namespace}")
+        await api.create(scheduled_run(cluster, started.entry, started.job_name, started.job_uid))
+    except KubeUnreachable as error:
+        print(f"waiting for the API server: {error}", file=sys.stderr)
+        return False
+    except KubeRefused as error:
+        if error.status != CONFLICT:
+            raise
+    return True
+
+
+async def _ended(api: KubeApi, started: Started) -> int | None:
+    """The exit code; None as long as the run goes on."""
+    try:
+        found = await api.get(MAINTENANCE_JOB.name, started.namespace, started.job_name)
+    except KubeUnreachable as error:
+        print(f"waiting for the API server: {error}", file=sys.stderr)
+        return None
+    if found is None:
+        print(f"MaintenanceJob {started.job_name} was deleted before it had ended", file=sys.stderr)
+        return EXIT_FAILED
+    status = found.get("status", {})
+    if status.get("phase") not in FINISHED:
+        return None
+    print(f"MaintenanceJob {started.job_name}: {status['phase']}: {told_before(status, READY).get('message', '')}")
+    return 0 if status["phase"] == "Succeeded" else EXIT_FAILED

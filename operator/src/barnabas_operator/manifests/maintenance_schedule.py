@@ -1,0 +1,115 @@
+"""What starts the runs of a Cluster's maintenance: a CronJob for each entry, whose pods make MaintenanceJobs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
+from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.object_names import NAME_LABEL, SCHEDULE_LABEL, schedule_name, starter_name
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_roles import RBAC, STARTER_ROLE
+from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
+
+CONTAINER: Final = "start"
+STARTS_MAX: Final = 6
+"""Tries of a pod that could not even tell how the run ended."""
+EXIT_CODES: Final = (1, 2)
+"""The run has failed, or there is no such entry: another try would be another run, or none."""
+OF_JOBS: Final = "batch.kubernetes.io/"
+
+
+def starter_access(cluster: Cluster) -> list[KubeObject]:
+    """Who the pods of schedules are; nothing where there is none."""
+    if not cluster.spec.maintenance:
+        return []
+    name = starter_name(cluster.metadata.name)
+    account = kube_object("v1", "ServiceAccount", cluster, name, automountServiceAccountToken=False)
+    binding = kube_object(
+        f"{RBAC}/v1",
+        "RoleBinding",
+        cluster,
+        name,
+        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": STARTER_ROLE},
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": account["metadata"]["namespace"]}],
+    )
+    return [account, binding]
+
+
+def schedules(cluster: Cluster, image: str) -> list[KubeObject]:
+    """A CronJob for each entry; `image` is the operator's."""
+    return [_cron_job(cluster, each, image) for each in cluster.spec.maintenance]
+
+
+def leftover_schedules(cluster: Cluster, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of those found, the Cluster's own whose entry is gone."""
+    wanted = {schedule_name(cluster.metadata.name, each.name) for each in cluster.spec.maintenance}
+    return [each for each in found if is_owned(cluster, each) and each["metadata"]["name"] not in wanted]
+
+
+def _cron_job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
+    late_s = entry.starting_deadline_seconds
+    return kube_object(
+        "batch/v1",
+        "CronJob",
+        cluster,
+        schedule_name(cluster.metadata.name, entry.name),
+        more_labels=_labels(entry),
+        spec={
+            "schedule": entry.schedule,
+            **({"timeZone": entry.time_zone} if entry.time_zone is not None else {}),
+            **({"startingDeadlineSeconds": late_s} if late_s is not None else {}),
+            "suspend": entry.suspend,
+            "concurrencyPolicy": entry.concurrency_policy,
+            "successfulJobsHistoryLimit": entry.successful_jobs_history_limit,
+            "failedJobsHistoryLimit": entry.failed_jobs_history_limit,
+            "jobTemplate": {"metadata": {"labels": dict(_labels(entry))}, "spec": _job(cluster, entry, image)},
+        },
+    )
+
+
+def _labels(entry: MaintenanceEntry) -> Mapping[str, str]:
+    return {NAME_LABEL: "barnabas-maintenance-start", SCHEDULE_LABEL: entry.name}
+
+
+def _job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
+    final = {"containerName": CONTAINER, "operator": "In", "values": list(EXIT_CODES)}
+    lost = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    return {
+        "backoffLimit": STARTS_MAX,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, lost]},
+        "template": {"metadata": {"labels": dict(_labels(entry))}, "spec": _pod(cluster, entry, image)},
+    }
+
+
+def _pod(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
+    """It waits until the run has ended, so that Kubernetes knows which runs go on, and how they ended."""
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": starter_name(cluster.metadata.name),
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": dict(POD_SECURITY),
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "args": ["start-maintenance", cluster.metadata.name, entry.name],
+                "env": [
+                    _env("POD_NAMESPACE", "metadata.namespace"),
+                    _env("JOB_NAME", f"metadata.labels['{OF_JOBS}job-name']"),
+                    _env("JOB_UID", f"metadata.labels['{OF_JOBS}controller-uid']"),
+                ],
+                "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "securityContext": dict(CONTAINER_SECURITY),
+            }
+        ],
+    }
+
+
+def _env(name: str, path: str) -> KubeObject:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

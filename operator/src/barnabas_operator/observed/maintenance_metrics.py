@@ -1,0 +1,116 @@
+"""What the operator tells Prometheus of maintenance: runs, how the last ones ended, and how old a success may be."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, get_args
+
+from prometheus_client.core import GaugeMetricFamily
+
+from barnabas_operator.planning.object_names import SCHEDULE_LABEL
+from barnabas_operator.planning.time_text import epoch_s
+from barnabas_operator.resources.maintenance_job import FINISHED, Phase
+
+Json = Mapping[str, Any]
+PREFIX: Final = "barnabas_maintenance_"
+ABOUT: Final = ("resource_namespace", "cluster", "job_name", "schedule")
+"""A run that no schedule has started has an empty one. Prometheus has a `job` of its own, that of the scrape."""
+PHASES: Final[Sequence[str]] = get_args(Phase)
+NUMBERS: Final = {
+    "run_duration_seconds": ("Seconds that a run took, or has taken so far.", ("durationSeconds",)),
+    "run_records": ("Records that a run has done.", ("records", "done")),
+    "run_records_expected": ("Records that a run has to do, as far as it is known.", ("records", "total")),
+    "run_records_per_second": ("Records a second of a run that is under way.", ("recordsPerSecond",)),
+}
+"""Of each run, by metric: its text, and where the number is in the status."""
+
+
+class RunRow(NamedTuple):
+    """One run; `about` in the order of ABOUT."""
+
+    about: tuple[str, str, str, str]
+    name: str
+    status: Json
+
+
+class ScheduleRow(NamedTuple):
+    """An entry of a Cluster's maintenance."""
+
+    about: tuple[str, str, str, str]
+    max_age_s: float | None
+
+
+def run_row(body: Json, cluster: str) -> RunRow:
+    """Of a MaintenanceJob as the watch told it last."""
+    meta, job = body["metadata"], body.get("spec", {}).get("job", "")
+    schedule = (meta.get("labels") or {}).get(SCHEDULE_LABEL, "")
+    return RunRow((meta["namespace"], cluster, job, schedule), meta["name"], body.get("status") or {})
+
+
+def schedule_rows(body: Json) -> Iterator[ScheduleRow]:
+    """Of a Cluster as the watch told it last."""
+    meta = body["metadata"]
+    for entry in body.get("spec", {}).get("maintenance") or ():
+        about = (meta["namespace"], meta["name"], entry.get("job", ""), entry.get("name", ""))
+        yield ScheduleRow(about, entry.get("maxAgeSeconds"))
+
+
+def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Iterator[GaugeMetricFamily]:
+    """One family for each metric, also where there is no run."""
+    there = sorted(runs, key=lambda row: row.status.get("completionTime") or "")
+    yield _counts(there)
+    for name, (text, path) in NUMBERS.items():
+        yield _family(name, text, (*ABOUT, "name"), ((*row.about, row.name, _at(row.status, path)) for row in there))
+    yield _family(
+        "last_run_succeeded",
+        "1 if the last run of a schedule, or one that no schedule has started, succeeded; 0 if it failed.",
+        (*ABOUT, "name"),
+        ((*row.about, row.name, float(row.status["phase"] == "Succeeded")) for row in _last(there)),
+    )
+    succeeded = {row.about: row for row in there if row.status.get("phase") == "Succeeded"}
+    yield _family(
+        "last_success_timestamp_seconds",
+        "When a run succeeded last, of those that are kept, in Unix time.",
+        ABOUT,
+        ((*about, _ended_at(row)) for about, row in succeeded.items()),
+    )
+    yield _family(
+        "schedule_max_age_seconds",
+        "How old the last success of a schedule may be: maxAgeSeconds of its entry.",
+        ABOUT,
+        ((*each.about, each.max_age_s) for each in schedules),
+    )
+
+
+def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
+    """Each phase of what there is, for 0 is no absence."""
+    tally = Tally((row.about, row.status.get("phase", PHASES[0])) for row in rows)
+    abouts = dict.fromkeys(about for about, _ in tally)
+    told = ((*about, phase, float(tally[about, phase])) for about in abouts for phase in PHASES)
+    return _family("runs", "MaintenanceJobs by phase.", (*ABOUT, "phase"), told)
+
+
+def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
+    """Of those that have ended, in the order of their ends."""
+    ended = [row for row in rows if row.status.get("phase") in FINISHED]
+    return {(row.about, "" if row.about[-1] else row.name): row for row in ended}.values()
+
+
+def _ended_at(row: RunRow) -> float | None:
+    at = row.status.get("completionTime")
+    return epoch_s(at) if at is not None else None
+
+
+def _at(status: Json, path: Sequence[str]) -> float | None:
+    value: Any = status
+    for step in path:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _family(name: str, text: str, labels: Sequence[str], told: Iterable[Sequence[Any]]) -> GaugeMetricFamily:
+    """Of rows of the labels' values and the number, which is None where there is none."""
+    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
+    for *values, number in told:
+        if number is not None:
+            family.add_metric(values, number)
+    return family

@@ -1,0 +1,41 @@
+"""The MaintenanceJob that an entry of a Cluster's maintenance stands for. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from barnabas_operator.planning.object_names import MAINTENANCE_CLUSTER_LABEL, SCHEDULE_LABEL
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
+from barnabas_operator.resources.maintenance_run import RunSpec
+from barnabas_operator.resources.object_meta import API_VERSION
+
+OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec))
+"""The fields of an entry that a run has; the others say when."""
+
+Json = Mapping[str, Any]
+
+
+def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dict[str, Any]:
+    """Of the entry as the Cluster has it, called like the Job that starts it, which takes it along when it goes.
+
+    Raises LookupError where there is no such entry.
+    """
+    entries = {each["name"]: each for each in cluster.get("spec", {}).get("maintenance", ())}
+    meta = cluster["metadata"]
+    if entry not in entries:
+        there = ", ".join(entries) or "there is none"
+        raise LookupError(f"Cluster {meta['name']} has no entry {entry} in spec.maintenance; allowed: {there}")
+    run = {name: value for name, value in entries[entry].items() if name in OF_RUNS}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job_name, "uid": job_uid}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": MAINTENANCE_JOB.name,
+        "metadata": {
+            "name": job_name,
+            "namespace": meta["namespace"],
+            "labels": {SCHEDULE_LABEL: entry, MAINTENANCE_CLUSTER_LABEL: meta["name"]},
+            "ownerReferences": [owner],
+        },
+        "spec": {**run, "cluster": meta["name"]},
+    }

@@ -1,0 +1,48 @@
+"""Applies the schedules of a Cluster's maintenance, and deletes those whose entry is gone. No broker waits for it."""
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.manifests.maintenance_schedule import leftover_schedules, schedules, starter_access
+from barnabas_operator.planning.maintenance.run_checks import entry_problems
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, schedule_name
+from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
+from barnabas_operator.resources.cluster import Cluster
+
+
+class ScheduleReconciler:
+    """Of one Cluster. It looks for what is left when the Cluster has changed, and again after `forget`."""
+
+    def __init__(self, api: KubeApi, objects: AppliedObjects, image: str) -> None:
+        """`image` is the operator's, which has the command."""
+        self._api = api
+        self._objects = objects
+        self._image = image
+        self._tidied: int | None = None
+
+    def forget(self) -> None:
+        """Look again: an earlier operator may have left something."""
+        self._tidied = None
+
+    async def reconcile(self, cluster: Cluster) -> Refusal | None:
+        """The first fault of an entry, whose CronJob stays as it was. Raises KubeUnreachable and KubeRefused."""
+        name, wrong = cluster.metadata.name, dict(entry_problems(cluster.spec.maintenance))
+        refused = Refusal(INVALID_SPEC, next(iter(wrong.values()))) if wrong else None
+        bad = {schedule_name(name, entry) for entry in wrong}
+        for each in (*starter_access(cluster), *schedules(cluster, self._image)):
+            if each["metadata"]["name"] in bad:
+                continue
+            try:
+                await self._objects.apply(cluster, each)
+            except ObjectRefused as error:
+                refused = refused or error.refusal
+        await self._tidy(cluster)
+        return refused
+
+    async def _tidy(self, cluster: Cluster) -> None:
+        """With a CronJob its history goes, and what runs: as with any CronJob that is deleted."""
+        if self._tidied is not None and self._tidied == cluster.metadata.generation:
+            return
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        for each in leftover_schedules(cluster, await self._api.listing("CronJob", namespace, {CLUSTER_LABEL: name})):
+            await self._objects.remove("CronJob", each)
+        self._tidied = cluster.metadata.generation

@@ -1,0 +1,76 @@
+"""The CronJobs of a Cluster's maintenance, and the MaintenanceJobs that come of them."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_operator.manifests.maintenance_schedule import leftover_schedules, schedules, starter_access
+from barnabas_operator.planning.maintenance.scheduled_run import scheduled_run
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_job import NAME_MAX, MaintenanceJob
+from harness.maintenance_world import ARCHIVE
+from harness.worker_world import resource
+
+NIGHTLY = {"name": "nightly", "schedule": "0 3 * * *", "job": "archive", "options": ARCHIVE, "executors": 2}
+NUMBER = "-29412345"
+"""What Kubernetes puts behind the name of a CronJob for each of its Jobs."""
+
+
+def cluster_of(*entries: dict[str, Any], name: str = "one") -> Cluster:
+    return resource_of(Cluster, resource("Cluster", name, maintenance=list(entries)))
+
+
+def cron_job(cluster: Cluster) -> dict[str, Any]:
+    (made,) = schedules(cluster, "operator:dev")
+    return made
+
+
+def test_an_entry_is_a_cron_job_whose_pod_starts_its_runs() -> None:
+    made = cron_job(cluster_of({**NIGHTLY, "timeZone": "Europe/Berlin", "suspend": True}))
+    assert made["metadata"]["name"] == "one-nightly"
+    spec = made["spec"]
+    assert (spec["schedule"], spec["timeZone"], spec["suspend"]) == ("0 3 * * *", "Europe/Berlin", True)
+    assert (spec["concurrencyPolicy"], spec["successfulJobsHistoryLimit"], spec["failedJobsHistoryLimit"]) == (
+        "Forbid",
+        3,
+        1,
+    )
+    (container,) = spec["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["start-maintenance", "one", "nightly"]
+
+
+def test_its_pods_wake_no_round_over_the_cluster() -> None:
+    template = cron_job(cluster_of(NIGHTLY))["spec"]["jobTemplate"]["spec"]["template"]
+    assert "barnabas.dev/cluster" not in template["metadata"]["labels"]
+
+
+def test_nobody_has_a_right_to_start_runs_where_there_is_no_entry() -> None:
+    assert not starter_access(cluster_of())
+    account, binding = starter_access(cluster_of(NIGHTLY))
+    assert binding["subjects"][0]["name"] == account["metadata"]["name"]
+    assert binding["roleRef"]["name"] == "barnabas-maintenance-starter"
+
+
+def test_the_cron_job_of_an_entry_that_is_gone_is_left_over_and_nobody_elses_is() -> None:
+    weekly = {**NIGHTLY, "name": "weekly"}
+    there = schedules(cluster_of(NIGHTLY, weekly), "operator:dev")
+    foreign = {"metadata": {"name": "other", "labels": {}, "ownerReferences": []}}
+    left = leftover_schedules(cluster_of(NIGHTLY), [*there, foreign])
+    assert [each["metadata"]["name"] for each in left] == ["one-weekly"]
+
+
+def test_the_runs_of_long_names_have_names_that_their_services_can_have() -> None:
+    made = cron_job(cluster_of({**NIGHTLY, "name": "n" * 63}, name="c" * 40))
+    assert len(made["metadata"]["name"] + NUMBER) <= NAME_MAX
+
+
+def test_a_run_is_what_its_entry_says_without_when() -> None:
+    body = resource("Cluster", "one", maintenance=[NIGHTLY])
+    made = scheduled_run(body, "nightly", f"one-nightly{NUMBER}", "u-1")
+    run = resource_of(MaintenanceJob, made)
+    assert (run.spec.cluster, run.spec.job, run.spec.options, run.spec.executors) == ("one", "archive", ARCHIVE, 2)
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+    assert made["metadata"]["labels"]["barnabas.dev/schedule"] == "nightly"
+    with pytest.raises(LookupError, match=r"has no entry weekly in spec\.maintenance; allowed: nightly"):
+        scheduled_run(body, "weekly", "x", "u-1")

@@ -1,0 +1,30 @@
+"""What the webhook says of runs and of a Cluster's schedules."""
+
+from typing import Any
+
+from barnabas_operator.planning.admission.verdict import Around
+from barnabas_operator.planning.review import review
+from harness.worker_world import resource
+
+GOOD = {"name": "good", "schedule": "@daily", "job": "verify", "options": {"topic": "a", "archive": "/a"}}
+BAD = {**GOOD, "name": "bad", "options": {"topic": "a"}}
+
+
+def refusal(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
+    return review(old, new, Around()).refusal or ""
+
+
+def test_a_run_that_could_never_begin_is_refused() -> None:
+    wrong = resource("MaintenanceJob", "a", job="verify", options={"topic": "a"})
+    assert refusal(None, wrong) == "spec.options.archive is missing; allowed: a folder of this machine, no URL"
+
+
+def test_a_wrong_entry_is_refused_once_and_holds_up_no_later_change() -> None:
+    before = resource("Cluster", "one", maintenance=[BAD])
+    assert refusal(None, before).startswith("spec.maintenance[0].options.archive is missing; allowed: ")
+    assert not refusal(before, resource("Cluster", "one", maintenance=[BAD, GOOD]))
+
+
+def test_a_schedule_has_five_fields() -> None:
+    wrong = resource("Cluster", "one", maintenance=[{**GOOD, "schedule": "3 * * *"}])
+    assert refusal(None, wrong).startswith("spec.maintenance[0].schedule is '3 * * *' (string); allowed: when, as in")
