@@ -22,12 +22,21 @@ AMBIENT: Final = {
 BY_NAME: Final = frozenset({"Random", "SystemRandom", "uuid1", "uuid4", "urandom"})
 """The same, where they were imported by name; `Random` is fine as a type."""
 OUTSIDE: Final = (
-    "metadata/store",  # SQLite and the Kubernetes API: the simulation has a store of its own.
-    "storage/helper/helper.py",  # A process; the simulation has one of its own, too.
-    "storage/helper_worker.py",  # Runs in that process.
-    "storage/inspection/inspector.py",  # How long the process may take.
+    # How long to wait before the API server is asked again, and a mark in etcd that no other process writes.
+    "metadata/store/kubernetes/api.py",
+    "metadata/store/kubernetes/lease_watch.py",
+    "metadata/store/kubernetes/kubernetes_store.py",
+    # How long to wait for a signal of another process before the file is read anyway.
+    "metadata/store/sqlite/sqlite_store.py",
+    # Starts the process.
+    "storage/helper/helper.py",
+    # Runs in that process, which has no clock but the system's.
+    "storage/helper_worker.py",
 )
-"""Where the world outside begins."""
+"""The world outside begins here: an API server, a file of several processes, a process.
+
+Simulated time would need a simulated one of these, which the simulation has: a store and a helper of its own.
+"""
 
 
 def ambient_calls(path: Path) -> Iterator[str]:

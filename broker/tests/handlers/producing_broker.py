@@ -120,7 +120,7 @@ class Producing(Broker):
             timers=self.timers,
             attempt=self.spawned.append,
             config=SimpleNamespace(queued_max_request_bytes=-1),
-            inspector=BatchInspector(self.helper, self.clock),  # type: ignore[arg-type]
+            inspector=BatchInspector(self.helper, self.clock, asyncio.timeout),  # type: ignore[arg-type]
             trust=BatchTrust(NeverSampled()),
         )
 

@@ -1,5 +1,6 @@
 """Batches whose records are not what their header says, as Produce takes, corrects or refuses them."""
 
+import asyncio
 import logging
 import random
 from collections.abc import Sequence
@@ -231,7 +232,7 @@ class NoHelper:
 def test_without_a_helper_only_a_header_that_cannot_be_true_keeps_a_batch_out(
     broker: Producing, batch: bytearray, error: ErrorCode
 ) -> None:
-    broker.services.inspector = BatchInspector(NoHelper(), broker.clock)  # type: ignore[arg-type]
+    broker.services.inspector = BatchInspector(NoHelper(), broker.clock, asyncio.timeout)  # type: ignore[arg-type]
     assert Client(broker).send(batch).error_code == error
 
 

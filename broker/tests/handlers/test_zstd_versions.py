@@ -1,5 +1,6 @@
 """zstd is refused where a client cannot know it, as in Kafka (KIP-110)."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +40,7 @@ def services(broker: Broker) -> Any:
         replicas=broker.replicas,
         clock=broker.clock,
         timers=broker.clock,
-        inspector=BatchInspector(None, broker.clock),  # type: ignore[arg-type]
+        inspector=BatchInspector(None, broker.clock, asyncio.timeout),  # type: ignore[arg-type]
         trust=BatchTrust(None),  # type: ignore[arg-type]
         config=SimpleNamespace(fetch_max_bytes=1 << 20),
     )

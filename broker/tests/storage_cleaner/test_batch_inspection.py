@@ -51,7 +51,7 @@ def batch(records: int = 3, *, codec: int = 0, key: bytes | None = b"key", times
 
 
 def inspector(helper: Any = None) -> BatchInspector:
-    return BatchInspector(helper or HelperHere(PosixFileSystem()), ManualClock())
+    return BatchInspector(helper or HelperHere(PosixFileSystem()), ManualClock(), asyncio.timeout)
 
 
 def inspect(data: bytes, config: LogConfig, helper: Any = None) -> bytes:

@@ -239,7 +239,7 @@ def test_a_process_that_cannot_be_started_is_a_failure_of_the_round(tmp_path: Pa
 def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
     async def run() -> None:
         helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        inspector = BatchInspector(helper, ManualClock())
+        inspector = BatchInspector(helper, ManualClock(), asyncio.timeout)
         config = LogConfig(compression=Compression.GZIP)
         for _ in range(3):
             stored = (await inspector.inspect(batch(), config)).batch

@@ -3,6 +3,7 @@
 They are two because a round of compaction takes long, and a producer does not wait for it.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from barnabas_broker.replication.replica_manager import ReplicaManager
@@ -20,8 +21,8 @@ NOTHING_STABLE = -1
 
 
 def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
-    """For Produce."""
-    return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock)
+    """Looks into the batches that clients produce. Starts its process at the first batch that needs it."""
+    return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock, asyncio.timeout)
 
 
 def make_helper(timers: Timers, config: Callable[[], BrokerConfig]) -> Helper:

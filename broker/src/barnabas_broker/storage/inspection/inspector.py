@@ -18,7 +18,7 @@ from barnabas_broker.storage.inspection.batch_inspection import (
 from barnabas_broker.storage.inspection.record_check import TooManyHeaders
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
-from barnabas_core.clock import Clock
+from barnabas_core.clock import Clock, Timeout
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -58,9 +58,10 @@ class CannotInspect(ApiError):
 class BatchInspector:
     """`helper` is a process of its own: a round of compaction takes too long to wait for."""
 
-    def __init__(self, helper: Helper, clock: Clock) -> None:
+    def __init__(self, helper: Helper, clock: Clock, timeout: Timeout) -> None:
         self._helper = helper
         self._clock = clock
+        self._timeout = timeout
         self._bytes_kept = 0
         self._bytes_in_flight = 0
         self._fewer_bytes = asyncio.Condition()
@@ -140,7 +141,7 @@ class BatchInspector:
         reason = ""
         for _ in range(_ATTEMPTS):
             try:
-                async with asyncio.timeout(ANSWER_S_MAX):
+                async with self._timeout(ANSWER_S_MAX):
                     return await self._helper.request(request)
             except (HelperDied, OSError) as error:
                 reason = str(error)

@@ -1,0 +1,54 @@
+"""No two public classes or types of one name in a package: who reads a name need not look where it comes from."""
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCES: Final = ("broker/src", "operator/src", "spark-on-k8s/src")
+VARIABLES: Final = ("TypeVar", "ParamSpec")
+
+
+def public_types(path: Path) -> Iterator[tuple[str, int]]:
+    """Names and lines of the classes and aliases of types that a module has for others."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.ClassDef(name=name):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not is_variable(value):
+                pass
+            case _:
+                continue
+        if name[0].isupper() and not name.isupper():
+            yield name, node.lineno
+
+
+def is_variable(value: ast.expr) -> bool:
+    """Whether it is a TypeVar or a ParamSpec, which means something in its file only."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in VARIABLES
+
+
+def same_names(package: Path) -> Iterator[str]:
+    """Complaints about one package, each `name: where it is`."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(package.rglob("*.py")):
+        for name, line in public_types(path):
+            places[name].append(f"{path.relative_to(ROOT).as_posix()}:{line}")
+    for name, found in sorted(places.items()):
+        if len(found) > 1:
+            yield f"{package.name} has {len(found)} types of the name {name}, one allowed: {', '.join(found)}"
+
+
+def main() -> int:
+    """Prints every complaint; 1 where there is any."""
+    packages = [package for source in SOURCES for package in sorted((ROOT / source).iterdir()) if package.is_dir()]
+    complaints = [line for package in packages for line in same_names(package)]
+    print("\n".join(complaints) or "names: fine")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
