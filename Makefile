@@ -34,6 +34,7 @@ check: .venv/spark
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py
+	$(BIN)/python tests/architecture/names.py
 
 # What is made of the types of resources: CRDs, the chart's copy, the reference of all fields.
 crds: venv

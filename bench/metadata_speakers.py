@@ -1,4 +1,4 @@
-"""What speaks for a broker to the metadata store: its image, leases, duties and changes of ISRs, without any log."""
+"""What of a broker talks to the metadata store: image, leases, controller and changes of ISRs, without any log."""
 
 import asyncio
 import itertools
@@ -51,7 +51,7 @@ class _Led:
     def isr_size_min(self) -> int:
         return 1
 
-    def isr_change(self, *, settles: bool) -> IsrChange | None:
+    def isr_change(self, *, confirms: bool) -> IsrChange | None:
         image = self._speaker.image
         topic = image.topics.get(self.topic_partition.topic)
         state = None if topic is None else topic.partitions[self.topic_partition.partition]

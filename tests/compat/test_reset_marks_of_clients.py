@@ -11,7 +11,7 @@ from barnabas_core.reset_mark import reset_mark
 from barnabas_core.topic_partition import TopicPartition as Where
 from barnabas_kafka.connection import connected_client
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
-from barnabas_operator.planning.groups.group_facts import Committed
+from barnabas_operator.planning.groups.group_descriptions import Committed
 from drivers.interface import Client, Message
 from drivers.librdkafka import LibrdkafkaClient
 from harness.deadline import wait_for
@@ -39,7 +39,7 @@ def reset(connected: Any, group: str, offset: int) -> Refused | None:
 
 
 def committed(connected: Any, group: str) -> dict[int, tuple[int, str]]:
-    found = GroupAdmin(connected, nullcontext).facts([group]).groups[group].committed
+    found = GroupAdmin(connected, nullcontext).describe([group]).groups[group].committed
     return {where.partition: (each.offset, each.metadata) for where, each in found.items()}
 
 
@@ -68,7 +68,7 @@ def test_a_coordinator_takes_no_reset_of_a_group_that_members_have_joined_since_
     client: Client, connected: Any, filled: str
 ) -> None:
     admin = GroupAdmin(connected, nullcontext)
-    assert not admin.facts([filled]).groups[filled].is_active
+    assert not admin.describe([filled]).groups[filled].is_active
     member = client.join(filled, "member", [filled])
     wait_for(member.records, lambda records: len(records) == 20)
     member.commit()

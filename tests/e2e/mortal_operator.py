@@ -11,12 +11,12 @@ from typing import Any, Final
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kube.client import ApiClient
 from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, Writing
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import APPLY, KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.planning.topics.topic_steps import Step
+from barnabas_operator.planning.topics.topic_steps import TopicStep
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
@@ -78,7 +78,7 @@ class MortalAdmin(ClusterAdmin):
         self._must_live()
         return super().cluster_state(*given)
 
-    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+    def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         return self._write(lambda: super(MortalAdmin, self).apply(steps)) if steps else {}
 
     def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
@@ -108,7 +108,7 @@ class MortalAdmin(ClusterAdmin):
 def new_workers(api: KubeApi, bootstrap: str, life: Life = IMMORTAL) -> ClusterWorkers:
     """An operator that has just started and was told nothing yet. What it writes to brokers counts in its `life`."""
 
-    def connect(bootstrap: str, configs_kept_s: float, writing: Writing) -> ClusterAdmin:
+    def connect(bootstrap: str, configs_kept_s: float, writing: TimedWrite) -> ClusterAdmin:
         return MortalAdmin(life, bootstrap, SystemClock(), CONNECT_S, configs_kept_s, writing)
 
     inventory = Inventory()

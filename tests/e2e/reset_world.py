@@ -20,7 +20,7 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
@@ -176,7 +176,7 @@ class ResetWorld:
         with self._resets(api, life) as resets:
             for _ in range(looks):
                 group = await self._read(watcher)
-                told = await resets.act(CLUSTER, group, SEEN, GroupTold())
+                told = await resets.act(CLUSTER, group, SEEN, WorkStatus())
                 status = group_status(group, SEEN, told, None, "one", time_text(clock.now_ms()))
                 (body,) = await watcher.listing("ConsumerGroup", self.name, {})
                 await statuses.write([(replace(group, status=status), body)])

@@ -16,7 +16,7 @@ from barnabas_operator.admission import webhook as operator_webhook
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.admission.verdict import Around
+from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.review import review
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
@@ -50,7 +50,7 @@ def test_the_webhook_refuses_it_though_the_api_server_would_not(name: str) -> No
     name_in_kafka = (bad.spec or {}).get("topicName")
     taken_by = "owner" if name_in_kafka == "taken" else None
     old = stored(bad, bad.before) if bad.before is not None else None
-    around = Around(taken_by, STATE, "dotted" if name_in_kafka == "a_b" else None)
+    around = AdmissionContext(taken_by, STATE, "dotted" if name_in_kafka == "a_b" else None)
     refusal = review(old, stored(bad, bad.spec), around).refusal
     assert refusal is not None
     assert [part for part in bad.says if part not in refusal] == [], refusal

@@ -12,9 +12,9 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.scaling import WINDOW_S
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
 from barnabas_operator.reconcile.groups.lag_scaling import LagScaling
 from barnabas_operator.resources.api_objects import resource_of
@@ -70,10 +70,10 @@ class Place:
     def events(self) -> set[str]:
         return {each["message"] for each in self.plane.requests.listing("Event", self.namespace)}
 
-    def look(self, *looks: tuple[ConsumerGroup, GroupSeen | GroupTold]) -> list[GroupTold]:
-        """One operator's: each `LOOK_S` after the one before. A GroupTold is what the parts before this one say."""
+    def look(self, *looks: tuple[ConsumerGroup, GroupSeen | WorkStatus]) -> list[WorkStatus]:
+        """One operator's: each `LOOK_S` after the one before. A WorkStatus is what the parts before this one say."""
 
-        async def run() -> list[GroupTold]:
+        async def run() -> list[WorkStatus]:
             async with api_client(self.plane) as connection:
                 tools = GroupEnvironment(KubeApi(connection), self.namespace, object, nullcontext, self.clock)
                 part = LagScaling(tools)
@@ -81,9 +81,9 @@ class Place:
 
         return asyncio.run(run())
 
-    async def _look(self, part: LagScaling, group: ConsumerGroup, about: GroupSeen | GroupTold) -> GroupTold:
+    async def _look(self, part: LagScaling, group: ConsumerGroup, about: GroupSeen | WorkStatus) -> WorkStatus:
         self.clock.pass_time(LOOK_S)
-        told, found = (GroupTold(), about) if isinstance(about, GroupSeen) else (about, seen(9000))
+        told, found = (WorkStatus(), about) if isinstance(about, GroupSeen) else (about, seen(9000))
         return await part.act(MAIN, group, found, told)
 
 
@@ -95,7 +95,7 @@ def place(defined_api_server: ControlPlane) -> Iterator[Place]:
     defined_api_server.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def said(told: GroupTold) -> tuple[str, str, str]:
+def said(told: WorkStatus) -> tuple[str, str, str]:
     """Status, reason and message of ScalingActive."""
     (found,) = (each for each in told.conditions if each.type == "ScalingActive")
     return found.status, found.reason, found.message
@@ -124,7 +124,7 @@ def test_more_replicas_than_partitions_are_not_made_and_the_condition_says_so(pl
 
 def test_without_a_threshold_nothing_is_scaled_or_said(place: Place) -> None:
     place.deployment(1)
-    assert place.look((place.group("bills", lagThreshold=None), seen(9000))) == [GroupTold()]
+    assert place.look((place.group("bills", lagThreshold=None), seen(9000))) == [WorkStatus()]
     assert place.replicas == 1
 
 
@@ -176,7 +176,7 @@ def test_a_target_that_is_scaled_down_for_a_reset_is_left_alone(place: Place) ->
 
 def test_while_offsets_are_to_be_reset_nothing_is_scaled(place: Place) -> None:
     place.deployment(1)
-    (told,) = place.look((place.group("bills"), GroupTold(is_resetting=True)))
+    (told,) = place.look((place.group("bills"), WorkStatus(is_resetting=True)))
     message = "replicas do not follow the lag while offsets are to be reset"
     assert said(told) == ("False", "Resetting", message)
     assert (place.replicas, told.replicas, told.is_resetting) == (1, None, True)

@@ -114,8 +114,8 @@ STORE_FAULTS = {
     "the feed hangs": ("watch", hang),
     "the leases fail": ("renew_lease", fail),
     "the leases hang": ("renew_lease", hang),
-    "the duties fail": ("followed_leases", fail),
-    "the duties hang": ("followed_leases", hang),
+    "the controller fails": ("followed_leases", fail),
+    "the controller hangs": ("followed_leases", hang),
     "the store hangs": ("all", hang),
 }
 

@@ -8,7 +8,7 @@ from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, DiskSpace
-from barnabas_operator.planning.topics.topic_steps import CreateTopic, DeleteTopic, MoveReplicas, Step
+from barnabas_operator.planning.topics.topic_steps import CreateTopic, DeleteTopic, MoveReplicas, TopicStep
 
 
 class BrokersMemory:
@@ -52,7 +52,7 @@ class BrokersMemory:
             metadata_versions=MetadataVersions(self.finalized, self.highest.get(0, 1)),
         )
 
-    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+    def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         """Makes and deletes topics; replicas are where they move at once."""
         if self.bug is not None:
             raise self.bug

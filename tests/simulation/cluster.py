@@ -110,13 +110,13 @@ class SimulatedBroker:
             )
             node = Node(config, SimulatedStore(cluster.store, host), environment, lambda reason: self._ends(host))
             await node.load()
-            self._check_beliefs(node.services.logs)
+            self._check_beliefs(node.handler_environment.logs)
             self.node = node
             endpoint = Endpoint("PLAINTEXT", self.name, 9092)
             await node.join(lambda _: (endpoint,), UUID(int=cluster.random.getrandbits(128)))
             await node.host()
             self._start_cleaner(host, node)
-            dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
+            dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
             cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]
         except (StoreUnavailable, LogDirRefused, ApiError) as error:
             cluster.note(f"{self.name} cannot start: {error}")
@@ -125,7 +125,7 @@ class SimulatedBroker:
     def _start_cleaner(self, host: Host, node: Node) -> None:
         if self.cluster.compacts:
             self.helper = helper = SimulatedHelper(self.disk, self.cluster.random)
-            logs, replicas = node.services.logs, node.services.replicas
+            logs, replicas = node.handler_environment.logs, node.handler_environment.replicas
             self.cleaner = make_cleaner(logs, replicas, helper, host, host, node.current_config)  # type: ignore[arg-type]
             self.cleaner.start()
 
@@ -175,7 +175,7 @@ class SimulatedBroker:
     @property
     def has_lost_its_disk(self) -> bool:
         """Whether the process that runs knows that its disk does not work."""
-        return self.node is not None and not any(each.is_online for each in self.node.services.logs.log_dirs)
+        return self.node is not None and not any(each.is_online for each in self.node.handler_environment.logs.log_dirs)
 
     def lose_pages(self) -> None:
         """What was not synced may be gone; the process, which saw the disk fail, runs on."""
@@ -229,7 +229,7 @@ class SimulatedBroker:
     def partitions(self) -> Iterator[Partition]:
         """Those that are here now."""
         if self.node is not None and self.is_serving:
-            yield from self.node.services.replicas.lookup.partitions()
+            yield from self.node.handler_environment.replicas.lookup.partitions()
 
 
 class _Links:

@@ -289,12 +289,14 @@ class Faults:
         where = TopicPartition(*self._random.choice(states))
         wanted = self._random.sample([each.broker_id for each in self._cluster.brokers], 3)
         self._cluster.note(f"reassign {where} to {wanted}")
-        self._cluster.loop.spawn(broker.host, broker.node.services.metadata_writer.alter_reassignments({where: wanted}))
+        self._cluster.loop.spawn(
+            broker.host, broker.node.handler_environment.metadata_writer.alter_reassignments({where: wanted})
+        )
 
     def _elect_preferred(self) -> None:
         broker = self._random.choice(self._cluster.brokers)
         if broker.node is not None and broker.host is not None:
             self._cluster.note("elect preferred leaders")
             self._cluster.loop.spawn(
-                broker.host, broker.node.services.metadata_writer.elect_leaders(ElectionType.PREFERRED, None)
+                broker.host, broker.node.handler_environment.metadata_writer.elect_leaders(ElectionType.PREFERRED, None)
             )

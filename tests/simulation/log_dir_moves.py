@@ -59,7 +59,7 @@ class LogDirMoves:
             self._check(broker)
 
     def _moves(self, broker: SimulatedBroker) -> list[TopicPartition]:
-        return list(broker.node.services.logs.moves.under_way) if broker.node is not None else []
+        return list(broker.node.handler_environment.logs.moves.under_way) if broker.node is not None else []
 
     def _check(self, broker: SimulatedBroker) -> None:
         found: dict[TopicPartition, list[str]] = {}

@@ -216,7 +216,7 @@ class Simulation:
             self.cluster.note(f"the loss of {each} is accepted: {self.cluster.states()[each]}")
             self.history.told_lost(each.topic, each.partition)
             self._watch.forget(each)
-        controller = broker.node.services.metadata_writer
+        controller = broker.node.handler_environment.metadata_writer
         await self._loop.spawn(broker.host, controller.elect_leaders(ElectionType.UNCLEAN, lost))
 
     async def _accept_losses_in_time(self) -> None:
@@ -232,7 +232,9 @@ class Simulation:
                 if broker.is_serving and broker.node is not None:
                     made = await self._loop.spawn(
                         broker.host,
-                        broker.node.services.metadata_writer.create_topics([NewTopic(TOPIC, self.partitions, 3)]),
+                        broker.node.handler_environment.metadata_writer.create_topics(
+                            [NewTopic(TOPIC, self.partitions, 3)]
+                        ),
                     )
                     if not isinstance(made[TOPIC], ApiError):
                         return

@@ -12,13 +12,14 @@ from barnabas_broker.coordinators.groups.messages import (
     JoinReply,
     JoinRequest,
     MemberIdentity,
-    Protocol,
+    MemberProtocol,
     SyncReply,
     SyncRequest,
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest, GroupEnvironment
-from barnabas_broker.coordinators.groups.writer import KeyValue, KeyValues
+from barnabas_broker.replication.record_log import KeyValue
+from barnabas_broker.wire.key_values import KeyValues
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers
@@ -176,7 +177,7 @@ class Client:
             session_timeout_ms=10_000,
             rebalance_timeout_ms=60_000,
             protocol_type="consumer",
-            protocols=(Protocol("range", subscription(list(topics))),),
+            protocols=(MemberProtocol("range", subscription(list(topics))),),
             requires_known_member_id=False,
         )._replace(**changes)
         self.world.coordinator.join(request, self._on_joined)

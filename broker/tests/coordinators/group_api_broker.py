@@ -13,7 +13,7 @@ from kafka.protocol import admin, consumer, metadata, producer
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.handlers.channel import Client, Context
+from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.wire.apis import API_SPECS
@@ -23,7 +23,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 FLIGHTS_ID, OFFSETS_ID, UNKNOWN_ID = UUID(int=7), UUID(int=8), UUID(int=9)
-CONTEXT = Context(0, 0, Client("PLAINTEXT", "10.0.0.7:50123", "a"))
+CONTEXT = RequestContext(0, 0, Client("PLAINTEXT", "10.0.0.7:50123", "a"))
 REQUESTS = {
     message.API_KEY: message
     for message in (
@@ -61,7 +61,7 @@ class Broker:
         self.is_fenced = False
         self.blocks = 0
         image = SimpleNamespace(topics=self.topics, topic_name=self._topic_name)
-        self.services: Any = SimpleNamespace(
+        self.handler_environment: Any = SimpleNamespace(
             groups=self.world.coordinator,
             image=image,
             clock=self.world.clock,
@@ -95,7 +95,7 @@ class Broker:
         body = bytes(REQUESTS[api_key](**fields).encode(version=version))
         request = decode_request(api_key, version, memoryview(body))
         context = CONTEXT._replace(api_key=api_key, api_version=version)
-        response = message_handler(api_key)(self.services, context, request)
+        response = message_handler(api_key)(self.handler_environment, context, request)
         self.world.timers.pass_time()
         if isawaitable(response):
             response = await response

@@ -18,15 +18,15 @@ from barnabas_broker.coordinators.groups import join, membership, offsets, sync
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
+    Append,
     JoinReply,
     JoinRequest,
     LeaveResult,
     MemberIdentity,
+    MemberProtocol,
     Now,
-    Protocol,
     Reply,
     Step,
-    Store,
     SyncRequest,
     Token,
 )
@@ -49,7 +49,7 @@ class GroupPlayer:
         self.group = Group("readers")
         self.steady_ms = 0
         self.said: list[str] = []
-        self.stores: list[Store] = []
+        self.stores: list[Append] = []
         self.waiting: dict[Token, str] = {}
         self.last_id = 0
         self._tokens = 0
@@ -76,9 +76,9 @@ class GroupPlayer:
         step_of_group(step)
         for token, reply in step.replies:
             self.said.append(f"{self.waiting.pop(token)} {describe(reply)}")
-        if step.store is not None:
-            self.stores.append(step.store)
-            metadata = step.store.metadata
+        if step.append is not None:
+            self.stores.append(step.append)
+            metadata = step.append.metadata
             members = " ".join(f"{member.member_id}={member.assignment.decode()}" for member in metadata.members)
             self.said.append(f"store generation {metadata.generation}: {members or 'empty'}")
 
@@ -98,7 +98,9 @@ class GroupPlayer:
             session_timeout_ms=int(given.get("session", 10_000)),
             rebalance_timeout_ms=int(given.get("rebalance", 60_000)),
             protocol_type=given.get("type", "consumer"),
-            protocols=tuple(Protocol(name, subscription(topics)) for name in given.get("can", "range").split(",")),
+            protocols=tuple(
+                MemberProtocol(name, subscription(topics)) for name in given.get("can", "range").split(",")
+            ),
             new_member_id=f"{client}-{self.last_id}",
             requires_known_member_id=version >= 4,
             supports_skipping_assignment=version >= 9,
@@ -150,11 +152,11 @@ class GroupPlayer:
 
     def do_stored(self, words: list[str]) -> None:
         store = self.stores.pop(0)
-        self.run(lambda step: sync.stored(self.group, store, step))
+        self.run(lambda step: sync.appended(self.group, store, step))
 
     def do_store(self, words: list[str]) -> None:
         store = self.stores.pop(0)
-        self.run(lambda step: sync.store_failed(self.group, store, ErrorCode[words[1]], step))
+        self.run(lambda step: sync.append_failed(self.group, store, ErrorCode[words[1]], step))
 
     def do_state(self, words: list[str]) -> None:
         members = " ".join(self.group.members)

@@ -70,7 +70,7 @@ def test_a_refused_join_has_no_null_where_a_version_allows_none(broker: Broker, 
 
 def test_the_first_version_of_join_has_one_timeout_for_both(broker: Broker) -> None:
     broker.member(0, session_timeout_ms=12_345)
-    member = next(iter(broker.services.groups._shards[1].tables.groups["readers"].members.values()))
+    member = next(iter(broker.handler_environment.groups._shards[1].tables.groups["readers"].members.values()))
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (12_345, 12_345)
 
 
@@ -152,7 +152,7 @@ def test_offset_commit(broker: Broker, version: int) -> None:
         assert [each.topic_id for each in answer.topics] == [FLIGHTS_ID, UNKNOWN_ID]
     else:
         assert [each.name for each in answer.topics] == ["flights", "nowhere"]
-    committed = next(iter(broker.services.groups.committed("readers").values()))
+    committed = next(iter(broker.handler_environment.groups.committed("readers").values()))
     assert (committed.offset, committed.leader_epoch) == (3, 2 if version >= 6 else -1)
     assert (committed.metadata, committed.topic_id) == ("at gate 4", FLIGHTS_ID)
     assert committed.expire_timestamp_ms is None
@@ -161,7 +161,7 @@ def test_offset_commit(broker: Broker, version: int) -> None:
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_old_clients_may_ask_for_a_retention_of_their_own_even_an_absurd_one(broker: Broker, version: int) -> None:
     broker.commit(version, retention_time_ms=60_000)
-    committed = next(iter(broker.services.groups.committed("readers").values()))
+    committed = next(iter(broker.handler_environment.groups.committed("readers").values()))
     assert committed.expire_timestamp_ms == broker.world.clock.now_ms() + 60_000
     assert broker.commit(version, retention_time_ms=2**63 - 1).topics[0].partitions[0].error_code == 0
 
@@ -224,7 +224,7 @@ def test_null_topics_fetch_everything_that_is_committed(broker: Broker, version:
 def test_a_fetch_from_the_wrong_broker_is_told_so_at_the_place_that_its_version_has(
     broker: Broker, version: int
 ) -> None:
-    broker.services.groups.resign_all()
+    broker.handler_environment.groups.resign_all()
     answer = fetched(broker, version, [("flights", FLIGHTS_ID)])
     if version >= 8:
         assert [group.error_code for group in answer.groups] == [ErrorCode.NOT_COORDINATOR] * 2

@@ -13,12 +13,12 @@ from barnabas_broker.coordinators.groups.records import (
     CommittedOffset,
     GroupKey,
     GroupMetadata,
+    GroupRecord,
     OffsetKey,
-    Record,
     encode,
 )
 from barnabas_broker.coordinators.groups.tables import GroupTables
-from barnabas_broker.coordinators.groups.writer import KeyValue
+from barnabas_broker.replication.record_log import KeyValue
 from barnabas_core.errors import ErrorCode
 from barnabas_core.java_hash import coordinator_partition
 
@@ -34,12 +34,12 @@ OFFSETS = st.builds(
 )
 RECORDS = st.lists(
     st.builds(
-        Record,
+        GroupRecord,
         st.builds(OffsetKey, GROUPS, st.sampled_from(["flights", "weather"]), st.integers(0, 3)),
         st.none() | OFFSETS,
     )
     | st.builds(
-        Record,
+        GroupRecord,
         st.builds(GroupKey, GROUPS),
         st.none()
         | st.builds(
@@ -50,7 +50,7 @@ RECORDS = st.lists(
 )
 
 
-def _as_loaded(record: Record) -> Record:
+def _as_loaded(record: GroupRecord) -> GroupRecord:
     """Version 1, which has the expiry, has neither epoch nor topic id."""
     value = record.value
     if isinstance(value, CommittedOffset) and value.expire_timestamp_ms is not None:
@@ -60,7 +60,7 @@ def _as_loaded(record: Record) -> Record:
 
 @settings(deadline=None)
 @given(RECORDS)
-def test_the_newest_records_make_the_same_tables_as_all_of_them(records: list[Record]) -> None:
+def test_the_newest_records_make_the_same_tables_as_all_of_them(records: list[GroupRecord]) -> None:
     one_by_one = GroupTables()
     newest = Newest(0)
     for record in records:
@@ -74,7 +74,7 @@ def test_the_newest_records_make_the_same_tables_as_all_of_them(records: list[Re
 
 
 def test_a_key_with_bytes_behind_it_is_read_as_before() -> None:
-    key, value = encode(Record(OffsetKey("readers", "flights", 7), CommittedOffset(3)))
+    key, value = encode(GroupRecord(OffsetKey("readers", "flights", 7), CommittedOffset(3)))
     newest, tables = Newest(0), GroupTables()
     newest.add({key + b"more": value, struct.pack(">h", 99) + key: value})
     newest.apply(tables, 10)
@@ -82,7 +82,9 @@ def test_a_key_with_bytes_behind_it_is_read_as_before() -> None:
 
 
 def _many(group_id: str, count: int) -> list[KeyValue]:
-    return [encode(Record(OffsetKey(group_id, "flights", number), CommittedOffset(number))) for number in range(count)]
+    return [
+        encode(GroupRecord(OffsetKey(group_id, "flights", number), CommittedOffset(number))) for number in range(count)
+    ]
 
 
 def test_a_small_partition_does_not_wait_for_a_large_one() -> None:

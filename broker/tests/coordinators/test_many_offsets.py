@@ -8,7 +8,7 @@ import pytest
 from coordinator_world import Client, World
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
-from barnabas_broker.coordinators.groups.records import CommittedOffset, OffsetKey, Record, encode
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, encode
 from barnabas_core.errors import ErrorCode
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
@@ -17,11 +17,11 @@ OFFSETS = 100_000
 TURN_S_MAX = 0.05
 
 
-def _records() -> Iterator[Record]:
+def _records() -> Iterator[GroupRecord]:
     for number in range(OFFSETS // 2):
-        yield Record(OffsetKey("large", f"topic-{number % 50}", number // 50), CommittedOffset(number))
+        yield GroupRecord(OffsetKey("large", f"topic-{number % 50}", number // 50), CommittedOffset(number))
         group_id = f"small-{number % SMALL_GROUPS}"
-        yield Record(OffsetKey(group_id, f"topic-{number // SMALL_GROUPS}", 0), CommittedOffset(number))
+        yield GroupRecord(OffsetKey(group_id, f"topic-{number // SMALL_GROUPS}", 0), CommittedOffset(number))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def world() -> World:
     return world
 
 
-def _at(world: World, record: Record) -> CommittedOffset:
+def _at(world: World, record: GroupRecord) -> CommittedOffset:
     assert isinstance(record.value, CommittedOffset)
     return record.value._replace(commit_timestamp_ms=world.clock.now_ms())
 

@@ -88,7 +88,7 @@ class Client:
             topic_data=[topic(name=FLIGHTS.topic, partition_data=partitions)],
         )
         body = bytearray(request.encode(version=VERSION))
-        services: Any = self.broker.services
+        services: Any = self.broker.handler_environment
         produce.handle(services, self, VERSION, 7, memoryview(body), 0, len(body))
 
     def results(self) -> list[Any]:
@@ -114,7 +114,7 @@ class Producing(Broker):
         self.partition.configure(config or LogConfig())
         self.helper: Any = HelperHere()
         self.spawned: list[Coroutine[object, object, None]] = []
-        self.services = SimpleNamespace(
+        self.handler_environment = SimpleNamespace(
             replicas=self.replicas,
             clock=self.clock,
             timers=self.timers,
@@ -126,7 +126,7 @@ class Producing(Broker):
 
     @property
     def untrue(self) -> dict[tuple[str, Untruth], int]:
-        return dict(self.services.trust.untrue)
+        return dict(self.handler_environment.trust.untrue)
 
     def run_what_was_spawned(self) -> None:
         while self.spawned:

@@ -11,7 +11,7 @@ import pytest
 from fetch_world import LATENCY_S, World
 
 from barnabas_broker.handlers import delete_records
-from barnabas_broker.handlers.channel import Client, Context
+from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.messages import DeleteRecordsRequest
@@ -19,7 +19,7 @@ from barnabas_core.errors import ErrorCode
 
 LEADER, FOLLOWER, THIRD = 1, 2, 3
 FETCH_WAIT_S = 0.5
-CONTEXT = Context(21, 2, Client("PLAINTEXT", "127.0.0.1:5", "client"))
+CONTEXT = RequestContext(21, 2, Client("PLAINTEXT", "127.0.0.1:5", "client"))
 TIMEOUT_S = 5
 
 Topic = DeleteRecordsRequest.DeleteRecordsTopic
@@ -33,7 +33,7 @@ class Deleting:
         self.world.lead(0, LEADER, replicas=replicas)
         self.world.append(0, records=10)
         self.world.timers.pass_time(FETCH_WAIT_S + 4 * LATENCY_S)
-        self.services: Any = SimpleNamespace(
+        self.handler_environment: Any = SimpleNamespace(
             replicas=SimpleNamespace(failures=self),
             purgatory=Purgatory(self.world.timers),
             image=SimpleNamespace(live={1, 2, 3}),
@@ -50,7 +50,7 @@ class Deleting:
         wanted = Topic.DeleteRecordsPartition(partition_index=0, offset=offset)
         topics = [Topic(name="flights", partitions=[wanted])]
         request = DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_S * 1000)
-        return delete_records.handle(self.services, CONTEXT, request)
+        return delete_records.handle(self.handler_environment, CONTEXT, request)
 
     async def result(self, response: Any) -> tuple[ErrorCode, int]:
         if isinstance(response, Awaitable):
@@ -100,7 +100,7 @@ def test_a_replica_that_is_alone_or_whose_followers_are_dead_answers_at_once(tmp
     one = Deleting(tmp_path / "alone", (LEADER,))
     asyncio.run(run())
     one = Deleting(tmp_path / "dead")
-    one.services.image.live = {LEADER, THIRD}
+    one.handler_environment.image.live = {LEADER, THIRD}
     asyncio.run(run())
 
 
@@ -133,7 +133,7 @@ def test_a_follower_that_died_meanwhile_is_not_waited_for(tmp_path: Path) -> Non
         one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD))
         one.world.silent.add(LEADER)
         response = one.start(4)
-        one.services.image.live = {LEADER}
+        one.handler_environment.image.live = {LEADER}
         one.world.lead(0, LEADER, replicas=(LEADER, FOLLOWER, THIRD), to=(LEADER,))
         one.world.timers.pass_time(LATENCY_S)
         assert await one.result(response) == (ErrorCode.NONE, 4)

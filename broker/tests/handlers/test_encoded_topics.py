@@ -7,7 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from barnabas_broker.handlers import metadata
-from barnabas_broker.handlers.channel import Client, Context
+from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
@@ -33,7 +33,7 @@ class World:
             cluster_id="c",
             topic_name=lambda topic_id: None,
         )
-        self.services: Any = SimpleNamespace(
+        self.handler_environment: Any = SimpleNamespace(
             image=self.image,
             encoded_topics=self.told,
             controller_id=1,
@@ -45,8 +45,8 @@ class World:
         self.image.topics[document.name] = document
 
     def begin(self, version: int = VERSION, **request: Any) -> MetadataResponse | Awaitable[MetadataResponse]:
-        context = Context(3, version, Client("PLAINTEXT", "127.0.0.1:5", "a test"))
-        return metadata.handle(self.services, context, MetadataRequest(**{"topics": None, **request}))
+        context = RequestContext(3, version, Client("PLAINTEXT", "127.0.0.1:5", "a test"))
+        return metadata.handle(self.handler_environment, context, MetadataRequest(**{"topics": None, **request}))
 
     async def ask(self, version: int = VERSION, **request: Any) -> Any:
         response = self.begin(version, **request)

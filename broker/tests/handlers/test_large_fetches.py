@@ -55,7 +55,7 @@ class World:
         self.client = Client("PLAINTEXT", "127.0.0.1:5")
         self.answer: list[Part] | None = None
         self.most_in_a_turn = 0
-        self.services: Any = SimpleNamespace(
+        self.handler_environment: Any = SimpleNamespace(
             replicas=SimpleNamespace(
                 lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])
             ),
@@ -83,7 +83,7 @@ class World:
         for number in range(PARTITIONS):
             body += PARTITION.pack(number, -1, 0, -1, -1, 1_000_000) + b"\0"
         body += b"\0" + write_count(0, flexible=True) + b"\1\0"
-        fetch.handle(self.services, self, VERSION, 1, memoryview(body), 0, len(body))
+        fetch.handle(self.handler_environment, self, VERSION, 1, memoryview(body), 0, len(body))
 
     async def turns(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):

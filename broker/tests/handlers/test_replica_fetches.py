@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel, Client
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
 from barnabas_core.config.broker_config import parse_broker_config
@@ -36,7 +36,7 @@ class Followers:
 @pytest.mark.parametrize(("listener", "passes"), [("BROKERS", True), ("CLIENTS", False)])
 def test_only_the_listener_between_brokers_takes_what_followers_ask(listener: str, passes: bool) -> None:
     followers, sent = Followers(), []
-    services = cast(Services, SimpleNamespace(config=CONFIG, followers=followers))
+    services = cast(HandlerEnvironment, SimpleNamespace(config=CONFIG, followers=followers))
     channel = cast(Channel, SimpleNamespace(client=Client(listener, "127.0.0.1:5"), respond=sent.append))
     replica_fetch.handle(services, channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes

@@ -232,7 +232,7 @@ class NoHelper:
 def test_without_a_helper_only_a_header_that_cannot_be_true_keeps_a_batch_out(
     broker: Producing, batch: bytearray, error: ErrorCode
 ) -> None:
-    broker.services.inspector = BatchInspector(NoHelper(), broker.clock, asyncio.timeout)  # type: ignore[arg-type]
+    broker.handler_environment.inspector = BatchInspector(NoHelper(), broker.clock, asyncio.timeout)  # type: ignore[arg-type]
     assert Client(broker).send(batch).error_code == error
 
 
@@ -248,7 +248,7 @@ def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Produ
 def test_what_waits_to_be_looked_into_is_bounded_as_requests_that_wait_are(broker: Producing) -> None:
     broker.partition.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
     batch = bytes(encode_batch([Record(number, NOW_MS, b"key", bytes(100)) for number in range(MANY)]))
-    broker.services.config.queued_max_request_bytes = 3 * len(batch)
+    broker.handler_environment.config.queued_max_request_bytes = 3 * len(batch)
     clients = [Client(broker, f"client-{number}") for number in range(5)]
     for client in clients:
         client.begin(batch)

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from barnabas_broker.handlers.services import visible_brokers
+from barnabas_broker.handlers.handler_environment import visible_brokers
 from barnabas_broker.metadata.model import BrokerRegistration
 
 

@@ -31,7 +31,7 @@ HEARTBEAT_MS, SESSION_MS = 1000, 3000
 
 
 class Node:
-    """One life of a broker: its store, image, membership, controller and duties."""
+    """One life of a broker: its store, image, membership and controller."""
 
     def __init__(
         self, store: SqliteStore, registration: BrokerRegistration, clock: ManualClock, config: BrokerConfig
@@ -103,7 +103,7 @@ class Node:
             timer.run()
 
     async def beaten(self) -> None:
-        """Its heartbeat was due, its leases are renewed, the controller's too, and its duties have gone round since."""
+        """Its heartbeat was due, its leases are renewed, the controller's too, and the controller has run since."""
         before, passes = self.controller.progress(), self.membership.passes
         self.beat()
         await self.lease_renewed()

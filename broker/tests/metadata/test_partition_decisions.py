@@ -8,7 +8,7 @@ import pytest
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, choose_leader, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, resign, settle
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, remove_fenced, resign
 from barnabas_broker.metadata.controller.decisions.isr_changes import (
     IsrChange,
     decide_isr_change,
@@ -122,8 +122,8 @@ SETTLED = [
 
 @pytest.mark.parametrize(("before", "rules", "after"), SETTLED)
 def test_partitions_go_with_who_lives(before: PartitionState, rules: Rules, after: PartitionState) -> None:
-    assert settle(before, rules) == after
-    assert settle(after, rules) is after
+    assert remove_fenced(before, rules) == after
+    assert remove_fenced(after, rules) is after
 
 
 def test_a_new_life_leaves_the_isr_and_raises_the_partition_epoch_in_any_case() -> None:
@@ -147,21 +147,21 @@ def test_the_only_replica_goes_on_in_its_epoch_unless_it_may_lack_records() -> N
     assert begin_incarnation(alone, 1, False, rules) is alone
     lost = begin_incarnation(alone, 1, True, rules)
     assert lost == state([1], -1, [], leader_epoch=5, partition_epoch=10, last_known_leader=1, lacking=(1,))
-    assert settle(lost, Rules(brokers(1))) is lost, "it waits until somebody accepts the loss"
+    assert remove_fenced(lost, Rules(brokers(1))) is lost, "it waits until somebody accepts the loss"
     accepted = decide_election(lost, ElectionType.UNCLEAN, Rules(brokers(1)))
     assert accepted == state([1], 1, [1], leader_epoch=6, partition_epoch=11)
 
 
 def test_a_partition_whose_every_replica_lacks_records_has_no_leader() -> None:
     rules = Rules(brokers(fenced=[1, 2, 3]), min_isr=2)
-    now = settle(state([1, 2, 3], 1, [1, 2, 3]), rules)
+    now = remove_fenced(state([1, 2, 3], 1, [1, 2, 3]), rules)
     assert now.elr == (1, 2, 3)
     for broker in (2, 1, 3):
         now = begin_incarnation(now, broker, True, rules)
     assert (now.leader, now.isr, now.elr, now.lacking) == (NO_LEADER, (), (), (1, 2, 3))
     living = Rules(brokers(1, 2, 3), min_isr=2)
-    assert settle(now, living) is now
-    assert settle(now, uncleanly(living)).leader == 1
+    assert remove_fenced(now, living) is now
+    assert remove_fenced(now, uncleanly(living)).leader == 1
 
 
 def test_who_is_in_sync_again_lacks_nothing_any_more() -> None:
@@ -193,7 +193,7 @@ def test_an_unclean_leader_is_the_replica_with_the_longest_log(ends: dict[int, t
     log_ends = {broker: LogEnd(0, epoch, offset, offset) for broker, (epoch, offset) in ends.items()}
     rules = Rules(brokers(1, 2, 3, fenced=[4]), unclean=True, log_ends=log_ends)
     lost = state([1, 2, 3, 4], -1, [], lacking=(1, 2, 3))
-    assert settle(lost, rules) == state([1, 2, 3, 4], leader, [leader], leader_epoch=5, partition_epoch=10)
+    assert remove_fenced(lost, rules) == state([1, 2, 3, 4], leader, [leader], leader_epoch=5, partition_epoch=10)
     assert decide_election(lost, ElectionType.UNCLEAN, replace(rules, unclean=False)).leader == leader
 
 

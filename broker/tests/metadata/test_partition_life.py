@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from partition_samples import PARTITION, TOPIC_ID, brokers
 
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, resign, settle
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, remove_fenced, resign
 from barnabas_broker.metadata.controller.decisions.isr_changes import (
     IsrChange,
     decide_isr_change,
@@ -74,7 +74,7 @@ class PartitionLife(RuleBasedStateMachine):
 
     @rule()
     def controller_settles(self) -> None:
-        self.become(settle(self.state, self.current_rules))
+        self.become(remove_fenced(self.state, self.current_rules))
 
     @rule(broker=a_broker, lacks=st.booleans())
     def lives_again(self, broker: int, lacks: bool) -> None:
@@ -134,7 +134,7 @@ class PartitionLife(RuleBasedStateMachine):
     @rule(min_isr=st.integers(1, 3))
     def min_isr_is_altered(self, min_isr: int) -> None:
         self.min_isr = min_isr
-        self.become(settle(self.state, self.current_rules))
+        self.become(remove_fenced(self.state, self.current_rules))
 
     @invariant()
     def is_sound(self) -> None:

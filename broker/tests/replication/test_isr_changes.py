@@ -29,12 +29,12 @@ class Leader:
         self.topic_partition = TopicPartition("t", number)
         self.isr_size = 2
         self.isr_size_min = isr_size_min
-        self.settled = asyncio.Event()
+        self.confirmed = asyncio.Event()
         self._size = size
 
-    def isr_change(self, *, settles: bool) -> IsrChange | None:
-        if settles:
-            self.settled.set()
+    def isr_change(self, *, confirms: bool) -> IsrChange | None:
+        if confirms:
+            self.confirmed.set()
             return None
         return IsrChange(self.topic_partition, UUID(int=1), 0, 0, dict.fromkeys(range(self._size), 1))
 
@@ -120,7 +120,7 @@ async def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
     await world.pass_time(0)
     world.written.put_nowait(RuntimeError("the store is away"))
     async with asyncio.timeout(WAIT_S):
-        await unknown.settled.wait()
+        await unknown.confirmed.wait()
     world.changes.propose(Leader(1, size=1))
     await world.pass_time(0)
     assert world.writes == [[0], [1]]

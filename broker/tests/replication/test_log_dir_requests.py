@@ -11,8 +11,8 @@ import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import alter_replica_log_dirs
-from barnabas_broker.handlers.channel import Client, Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
@@ -23,7 +23,7 @@ from barnabas_core.errors import ErrorCode
 
 NOWHERE = PartitionState((OTHER, AWAY), OTHER, 4, (OTHER, AWAY), partition_epoch=4)
 COMES = led(OTHER, 5, OTHER, HERE)
-CONTEXT = Context(34, 2, Client("PLAIN", "1.2.3.4", "tool"))
+CONTEXT = RequestContext(34, 2, Client("PLAIN", "1.2.3.4", "tool"))
 Dir = AlterReplicaLogDirsRequest.AlterReplicaLogDir
 
 
@@ -35,13 +35,13 @@ class Asked:
         self.logs, self.more = str(folder / "logs"), str(folder / "more")
         throttle = Throttle(self.broker.clock, lambda: UNLIMITED)
         mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close(), asyncio.sleep)
-        self.services = cast(Services, SimpleNamespace(mover=mover))
+        self.handler_environment = cast(HandlerEnvironment, SimpleNamespace(mover=mover))
 
     def move(self, *paths: str, partition: int = 0) -> list[ErrorCode]:
         """To each of these paths in one request; the answers in the same order."""
         topic = Dir.AlterReplicaLogDirTopic(name=FLIGHTS.topic, partitions=[partition])
         request = AlterReplicaLogDirsRequest(dirs=[Dir(path=path, topics=[topic]) for path in paths])
-        (answered,) = alter_replica_log_dirs.handle(self.services, CONTEXT, request).results
+        (answered,) = alter_replica_log_dirs.handle(self.handler_environment, CONTEXT, request).results
         return [ErrorCode(each.error_code) for each in answered.partitions]
 
     def lose(self, path: str, failure: type[StorageError] = LogDirFailed) -> None:

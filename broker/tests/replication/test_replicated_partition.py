@@ -65,7 +65,7 @@ class Replicas:
         return Partition(FLIGHTS, TOPIC_ID, log, 0, context, waiters, CommitQueue(self.timers))
 
     def _propose(self, partition: IsrProposer) -> None:
-        change = partition.isr_change(settles=False)
+        change = partition.isr_change(confirms=False)
         assert change is not None
         self.proposals.append(change)
 

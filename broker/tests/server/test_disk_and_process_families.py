@@ -12,7 +12,7 @@ import pytest
 from scrape import shown
 
 from barnabas_broker.app.process_usage import process_usage, read_usage
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.broker_families import disk_families
 from barnabas_broker.server.metrics.process_families import process_families
 from barnabas_broker.storage.errors import LogDirFailed
@@ -34,8 +34,8 @@ class Dir:
         return self._usage
 
 
-def of_dirs(*dirs: Dir) -> Services:
-    return cast(Services, SimpleNamespace(logs=SimpleNamespace(log_dirs=dirs)))
+def of_dirs(*dirs: Dir) -> HandlerEnvironment:
+    return cast(HandlerEnvironment, SimpleNamespace(logs=SimpleNamespace(log_dirs=dirs)))
 
 
 def test_each_log_dir_tells_the_size_of_its_disk_and_what_can_be_written() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from barnabas_broker.app.garbage import FREEZE_S, GARBAGE, OLDEST, Collections, settle
+from barnabas_broker.app.garbage import FREEZE_S, GARBAGE, OLDEST, Collections, freeze
 from barnabas_broker.app.loop_turns import LoopTurns
 from barnabas_core.loop_turns import LONGEST_PART, timed
 
@@ -59,7 +59,7 @@ def test_a_full_collection_is_named_though_it_came_upon_something_else(now_s: li
 def test_a_broker_that_has_settled_has_nothing_left_for_the_next_full_collection() -> None:
     thresholds = gc.get_threshold()
     try:
-        settle()
+        freeze()
         assert gc.get_freeze_count() > 10_000
         assert len(gc.get_objects(OLDEST)) < 1_000
     finally:

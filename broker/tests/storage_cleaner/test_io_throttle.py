@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.cleaner.throttle import Throttle
+from barnabas_broker.storage.cleaner.throttle import CleanerThrottle
 
 
 @given(steps=st.lists(st.tuples(st.integers(1, 10**6), st.floats(0, 5)), min_size=1), rate=st.integers(1000, 10**7))
 def test_never_more_than_the_rate_allows_and_no_pause_within_it(steps: list[tuple[int, float]], rate: int) -> None:
     """Each step spends bytes, then other work takes seconds."""
     now_s, spent = 0.0, 0
-    throttle = Throttle(rate, lambda: now_s)
+    throttle = CleanerThrottle(rate, lambda: now_s)
     for size_bytes, work_s in steps:
         spent += size_bytes
         pause_s = throttle.pause_s(size_bytes)
@@ -21,4 +21,4 @@ def test_never_more_than_the_rate_allows_and_no_pause_within_it(steps: list[tupl
 
 
 def test_without_a_bound_there_is_no_pause() -> None:
-    assert Throttle(float("inf"), lambda: 0.0).pause_s(1 << 60) == 0
+    assert CleanerThrottle(float("inf"), lambda: 0.0).pause_s(1 << 60) == 0

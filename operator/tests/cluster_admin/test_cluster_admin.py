@@ -17,7 +17,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
 )
 from harness.running_up import RunningUp
 
@@ -111,7 +111,7 @@ def test_what_is_set_is_asked_again_when_it_is_old_or_was_changed(admin: Cluster
         assert seen(slow) == "3000"
 
 
-REFUSED: dict[str, tuple[Step, ErrorCode]] = {
+REFUSED: dict[str, tuple[TopicStep, ErrorCode]] = {
     "a topic that is there": (CreateTopic("there", ((0,),), {}), ErrorCode.TOPIC_ALREADY_EXISTS),
     "a broker that is not": (CreateTopic("x", ((7,),), {}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "a bad name": (CreateTopic("a b", ((0,),), {}), ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[Step, ErrorCode]] = {
 
 
 @pytest.mark.parametrize(("step", "code"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_refusal_carries_kafkas_code(admin: ClusterAdmin, step: Step, code: ErrorCode) -> None:
+def test_a_refusal_carries_kafkas_code(admin: ClusterAdmin, step: TopicStep, code: ErrorCode) -> None:
     if "there" not in admin.cluster_state(set()).topics:
         admin.apply([CreateTopic("there", ((0,), (0,)), {})])
     (refusal,) = admin.apply([step]).values()

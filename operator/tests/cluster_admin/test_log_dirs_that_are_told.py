@@ -17,7 +17,7 @@ from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import DiskSpace, Partition
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
-from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, Step
+from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, TopicStep
 from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -44,7 +44,7 @@ class TwoBrokers:
     def __init__(self, mute: int | None = None) -> None:
         self.mute = mute
         self.told: dict[NewReplica, str] = {}
-        self.steps: list[Step] = []
+        self.steps: list[TopicStep] = []
         self.topics: dict[str, TopicState] = {}
 
     def cluster_state(self, _with_configs: object) -> ClusterState:
@@ -58,7 +58,7 @@ class TwoBrokers:
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
         self.told |= placed
 
-    def apply(self, steps: Sequence[Step]) -> Mapping[str, Any]:
+    def apply(self, steps: Sequence[TopicStep]) -> Mapping[str, Any]:
         for step in steps:
             self.steps.append(step)
             if isinstance(step, (CreateTopic, IncreasePartitions)):

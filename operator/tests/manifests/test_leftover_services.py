@@ -66,4 +66,4 @@ def test_brokers_are_settled_when_all_run_with_the_template_that_is_there() -> N
     asked = pods_of(3)
     asked = with_fields(asked, pods={**asked.pods, 1: asked.pods[1]._replace(restart_asked=True)})
     states = (pods_of(3), pods_of(3, old=1), pods_of(3, seen=False), PodsState(None), asked)
-    assert [pods.is_settled for pods in states] == [True, False, False, False, False]
+    assert [pods.is_rolled_out for pods in states] == [True, False, False, False, False]

@@ -93,7 +93,7 @@ class Broker:
         await self._start_http()
         node = self._node = await self._load()
         self._takedown.append(node.stop)
-        dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
+        dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
         listener, ports = self._bind(dispatcher, node)
         await self._join(node, ports)
         await node.host()
@@ -101,10 +101,15 @@ class Broker:
         traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share)
         self._pages.update(
             make_pages(
-                node.services, traffic, self._selector.turns, cleaner, self._why_not_serving, lambda: self.failure
+                node.handler_environment,
+                traffic,
+                self._selector.turns,
+                cleaner,
+                self._why_not_serving,
+                lambda: self.failure,
             )
         )
-        garbage.settle()
+        garbage.freeze()
         listener.start()
         self._takedown.append(node.hand_over)
         self._is_serving = True
@@ -209,9 +214,11 @@ class Broker:
             raise CannotStart(str(error)) from error
 
     def _start_cleaner(self, node: Node) -> LogCleaner:
-        services = node.services
+        environment = node.handler_environment
         helper = make_helper(self._timers, node.current_config)
-        cleaner = make_cleaner(services.logs, services.replicas, helper, self._timers, self._clock, node.current_config)
+        cleaner = make_cleaner(
+            environment.logs, environment.replicas, helper, self._timers, self._clock, node.current_config
+        )
         cleaner.start()
         self._takedown.append(cleaner.stop)
         return cleaner

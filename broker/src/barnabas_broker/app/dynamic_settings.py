@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 
-from barnabas_broker.handlers.services import IgnoredConfig
+from barnabas_broker.handlers.handler_environment import IgnoredConfig
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.topic_settings import TopicSettings

@@ -44,7 +44,7 @@ class Collections:
                 gc.freeze()  # Right now nothing among them is garbage.
 
 
-def settle() -> None:
+def freeze() -> None:
     """Before a broker loads its logs, and before it serves: what it has is there to stay.
 
     A full collection waits until as much is new as a quarter of what the last one left: so the last one leaves nothing.

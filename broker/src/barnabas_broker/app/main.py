@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         log.warning(warning)
     selector = MeasuringSelector()
     selector.turns.measure_parts()
-    garbage.settle()
+    garbage.freeze()
     interrupt_threads_soon()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_run(config, selector))

@@ -27,7 +27,7 @@ from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.controller.restorations import Restorations
@@ -107,7 +107,7 @@ class Node:
         self._give_back: Callable[[], Awaitable[None]] = _nothing
         """The leases, if there are any."""
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
-        self.services: Services
+        self.handler_environment: HandlerEnvironment
         self.membership: Membership
         self.controller: Controller
         self.restorations: Restorations
@@ -153,7 +153,7 @@ class Node:
         offsets_log = RecordLog(
             OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
         )
-        self.services = Services(
+        self.handler_environment = HandlerEnvironment(
             broker_id=config.broker_id,
             config=config,
             clock=clock,
@@ -240,7 +240,7 @@ class Node:
         )
 
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
-        self.services.replicas.failures.storage_failed(partition, error)
+        self.handler_environment.replicas.failures.storage_failed(partition, error)
 
     def _suspect(self, broker_id: int) -> None:
         self.controller.suspect(broker_id)
@@ -258,7 +258,7 @@ class Node:
         `endpoints_of` says where clients reach it with these listeners: their ports are known once they are bound.
         """
         self._endpoints_of = endpoints_of
-        config, logs, environment = self.config, self.services.logs, self._environment
+        config, logs, environment = self.config, self.handler_environment.logs, self._environment
         self._log_ends = LogEndReports(config.broker_id, self._store, self.image, logs)
         registration = registration_of(
             config, logs, incarnation_id, endpoints_of(config.listeners), environment.boot_id
@@ -278,7 +278,7 @@ class Node:
             self._store,
             self.image,
             self.membership,
-            self.services.metadata_writer.partitions,
+            self.handler_environment.metadata_writer.partitions,
             self.current_config,
             environment.clock,
             environment.timers,
@@ -302,11 +302,11 @@ class Node:
         feed = image_feed.ImageFeed(self.image, self._store, asyncio.sleep)
         self.supervisor.supervise("leases", self._keep())
         self.supervisor.supervise("metadata feed", feed.follow())
-        self.supervisor.supervise("controller's duties", self.controller.run())
+        self.supervisor.supervise("controller", self.controller.run())
         self.supervisor.supervise("restorations", self.restorations.run())
         watched = [
             Watched("metadata feed", feed.progress),
-            Watched("controller's duties", self.controller.progress),
+            Watched("controller", self.controller.progress),
             Watched("leases", lambda: self.membership.passes),
         ]
         period_s = self.config.broker_heartbeat_interval_ms / 1000
@@ -321,25 +321,25 @@ class Node:
 
     async def host(self) -> None:
         """Take over the partitions of the image, and follow it from now on. Nobody is served before it returns."""
-        services = self.services
+        environment = self.handler_environment
         self.wakefulness.start()
-        log_chores = LogChores(services.logs, services.replicas, self._environment.clock, self.supervisor.spawn)
+        log_chores = LogChores(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)
         self._takedown.append(
-            lambda: services.logs.shutdown(log_chores.high_watermark_of, self.membership.registered_epoch)
+            lambda: environment.logs.shutdown(log_chores.high_watermark_of, self.membership.registered_epoch)
         )
         self._takedown.append(self._log_ends.tell)
-        self._takedown.append(services.replicas.stop)
+        self._takedown.append(environment.replicas.stop)
         self._takedown.append(self.fetchers.close)
-        await services.replicas.start()
-        services.mover.resume()
-        self.memory.start(services.logs.log_dirs)
-        follow_offsets_topic(services.groups, services.broker_id, self.image)
-        services.groups.start()
-        self._takedown.append(services.groups.stop)
+        await environment.replicas.start()
+        environment.mover.resume()
+        self.memory.start(environment.logs.log_dirs)
+        follow_offsets_topic(environment.groups, environment.broker_id, self.image)
+        environment.groups.start()
+        self._takedown.append(environment.groups.stop)
         self.image.subscribe(self._configs_changed)
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
-        isr = Chore("isr", isr_check_s, services.replicas.check_isr)
+        isr = Chore("isr", isr_check_s, environment.replicas.check_isr)
         self._chores.start([*log_chores.table(self.config), isr, self.memory.chore(), *self._log_ends.chores()])
 
     def _configs_changed(self, change: ImageChange) -> None:
@@ -348,8 +348,8 @@ class Node:
 
     def _reconfigure(self) -> None:
         before, self.config = self.config, self._dynamic.over(self.config)
-        self.services.config = self.config
-        self.services.replicas.reconfigure(self.config)
+        self.handler_environment.config = self.config
+        self.handler_environment.replicas.reconfigure(self.config)
         if (self.config.broker_rack, self.config.listeners) != (before.broker_rack, before.listeners):
             self.supervisor.spawn(self._tell_place())
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
 from barnabas_broker.app.process_usage import process_usage
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
@@ -39,7 +39,7 @@ def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:
 
 
 def make_pages(
-    services: Services,
+    environment: HandlerEnvironment,
     traffic: Traffic,
     turns: LoopTurns,
     cleaner: LogCleaner,
@@ -54,19 +54,21 @@ def make_pages(
 
     async def metrics() -> Page:
         usage = await process_usage()
-        hosted = await look_at_all(services.replicas.lookup.partitions())
+        hosted = await look_at_all(environment.replicas.lookup.partitions())
         families = [
-            *broker_families(services, hosted),
+            *broker_families(environment, hosted),
             *request_families(traffic),
             *loop_families(BOUNDS_S, turns.counts, lambda: turns.total_s, turns.longest),
-            *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
+            *cleaner_families(
+                cleaner, environment.clock.monotonic_s, [each.path for each in environment.logs.log_dirs]
+            ),
         ]
-        families += controller_families(services)
-        families += config_families(services)
-        families += metadata_families(services)
-        families += await group_families(services)
+        families += controller_families(environment)
+        families += config_families(environment)
+        families += metadata_families(environment)
+        families += await group_families(environment)
         families += partition_families(hosted)
-        families += replication_families(services, hosted)
+        families += replication_families(environment, hosted)
         families += process_families(usage)
         return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 
@@ -77,7 +79,7 @@ def make_pages(
         return _unless(why_not_serving())
 
     async def readyz() -> Page:
-        return _unless(why_not_serving() or _why_offline(services) or _why_behind(services))
+        return _unless(why_not_serving() or _why_offline(environment) or _why_behind(environment))
 
     return {"/metrics": metrics, "/healthz": healthz, "/startupz": startupz, "/readyz": readyz}
 
@@ -88,12 +90,12 @@ def _unless(reason: str | None) -> Page:
     return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n")
 
 
-def _why_offline(services: Services) -> str | None:
-    return _named("offline", sorted(map(str, services.replicas.offline())))
+def _why_offline(environment: HandlerEnvironment) -> str | None:
+    return _named("offline", sorted(map(str, environment.replicas.offline())))
 
 
-def _why_behind(services: Services) -> str | None:
-    return _named("not in sync", list(map(str, services.replicas.out_of_sync())))
+def _why_behind(environment: HandlerEnvironment) -> str | None:
+    return _named("not in sync", list(map(str, environment.replicas.out_of_sync())))
 
 
 def _named(what: str, partitions: list[str]) -> str | None:

@@ -21,7 +21,7 @@ async def in_daemon_thread(call: Callable[[], R]) -> R:
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[R] = loop.create_future()
 
-    def settle(set_outcome: Callable[[], None]) -> None:
+    def resolve(set_outcome: Callable[[], None]) -> None:
         if not outcome.done():  # Whoever waited may have been cancelled.
             set_outcome()
 
@@ -30,9 +30,9 @@ async def in_daemon_thread(call: Callable[[], R]) -> R:
             result = call()
         except BaseException as error:
             failure = error
-            loop.call_soon_threadsafe(settle, lambda: outcome.set_exception(failure))
+            loop.call_soon_threadsafe(resolve, lambda: outcome.set_exception(failure))
         else:
-            loop.call_soon_threadsafe(settle, lambda: outcome.set_result(result))
+            loop.call_soon_threadsafe(resolve, lambda: outcome.set_result(result))
 
     threading.Thread(target=run, name="recovery", daemon=True).start()
     return await outcome

@@ -3,9 +3,9 @@
 v1 may forbid that the replication factor changes (KIP-860).
 """
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_results import by_topic, error_fields
-from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -15,7 +15,7 @@ PartitionResult = TopicResult.ReassignablePartitionResponse
 
 
 async def handle(
-    services: Services, context: Context, request: AlterPartitionReassignmentsRequest
+    environment: HandlerEnvironment, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """For each partition that it is on its way, or why not."""
     may_change_factor = context.api_version == 0 or request.allow_replication_factor_change
@@ -24,7 +24,7 @@ async def handle(
         for topic in request.topics
         for partition in topic.partitions
     }
-    outcomes = await services.metadata_writer.alter_reassignments(wanted, may_change_factor=may_change_factor)
+    outcomes = await environment.metadata_writer.alter_reassignments(wanted, may_change_factor=may_change_factor)
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=may_change_factor,

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -14,7 +14,9 @@ PartitionResult = TopicResult.AlterReplicaLogDirPartitionResult
 NOT_HERE: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAILABLE}
 
 
-def handle(services: Services, context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
     """For each partition that its move has begun, or why not; DescribeLogDirs shows how far it is.
 
     A replica that is not here (yet) is REPLICA_NOT_AVAILABLE, as in Kafka, and will be made in that log dir.
@@ -22,16 +24,18 @@ def handle(services: Services, context: Context, request: AlterReplicaLogDirsReq
     topics: dict[str, list[PartitionResult]] = {}
     for log_dir in request.dirs:
         for topic in log_dir.topics:
-            results = [_move(services, TopicPartition(topic.name, index), log_dir.path) for index in topic.partitions]
+            results = [
+                _move(environment, TopicPartition(topic.name, index), log_dir.path) for index in topic.partitions
+            ]
             topics.setdefault(topic.name, []).extend(results)
     by_topic = [TopicResult(topic_name=name, partitions=partitions) for name, partitions in topics.items()]
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=by_topic)
 
 
-def _move(services: Services, topic_partition: TopicPartition, log_dir: str) -> PartitionResult:
+def _move(environment: HandlerEnvironment, topic_partition: TopicPartition, log_dir: str) -> PartitionResult:
     error = ErrorCode.NONE
     try:
-        services.mover.move(topic_partition, log_dir)
+        environment.mover.move(topic_partition, log_dir)
     except ApiError as refusal:
         error = NOT_HERE.get(refusal.code, refusal.code)
     return PartitionResult(partition_index=topic_partition.partition, error_code=error)

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import Final
 
 from barnabas_broker.handlers.channel import Channel
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.documents import FEATURES_KEY
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.wire.apis import API_VERSIONS
@@ -29,7 +29,7 @@ _CORRELATION_ID_START: Final = 4
 
 
 def handle(
-    services: Services,
+    environment: HandlerEnvironment,
     channel: Channel,
     version: int,
     correlation_id: int,
@@ -41,16 +41,16 @@ def handle(
     request = decode_request(API_VERSIONS, version, buffer[body_start:end])
     names = (request.client_software_name, request.client_software_version)
     refused = version >= NAMED_SINCE and not all(SOFTWARE_NAME.fullmatch(name) for name in names)
-    answer = bytearray(_refusal(version) if refused else _answer(version, *_finalized(services, version)))
+    answer = bytearray(_refusal(version) if refused else _answer(version, *_finalized(environment, version)))
     _CORRELATION_ID.pack_into(answer, _CORRELATION_ID_START, correlation_id)
     channel.respond([answer])
 
 
-def _finalized(services: Services, version: int) -> tuple[tuple[tuple[str, int], ...], int]:
+def _finalized(environment: HandlerEnvironment, version: int) -> tuple[tuple[tuple[str, int], ...], int]:
     """Levels by name, and their epoch, as far as this version tells of them."""
     if version < NAMED_SINCE:
         return (), 0
-    image = services.image
+    image = environment.image
     return tuple(sorted(image.features.items())), image.version(FEATURES_KEY)
 
 

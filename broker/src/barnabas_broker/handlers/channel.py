@@ -7,7 +7,7 @@ from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
     from barnabas_broker.handlers.batch_trust import ConnectionTrust
-    from barnabas_broker.handlers.services import Services
+    from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 
 
 class Client(NamedTuple):
@@ -49,7 +49,7 @@ class Channel(Protocol):
         ...
 
 
-class Context(NamedTuple):
+class RequestContext(NamedTuple):
     """What a handler knows of its request besides the body."""
 
     api_key: int
@@ -62,7 +62,7 @@ class CloseConnection(Exception):
     """The only answer left is to close: an acks=0 produce failed. The message is one line in the log."""
 
 
-MessageHandler = Callable[["Services", Context, Any], Any | Awaitable[Any]]
+MessageHandler = Callable[["HandlerEnvironment", RequestContext, Any], Any | Awaitable[Any]]
 """Takes a decoded request and gives the response, or an awaitable of it; the connection reads on after that."""
 
 
@@ -71,7 +71,7 @@ class RawHandler(Protocol):
 
     def __call__(
         self,
-        services: "Services",
+        environment: "HandlerEnvironment",
         channel: Channel,
         version: int,
         correlation_id: int,

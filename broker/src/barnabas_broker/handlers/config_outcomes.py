@@ -9,7 +9,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 Wanted = TypeVar("Wanted")
 
 
-class Outcome(NamedTuple):
+class ConfigOutcome(NamedTuple):
     """One resource as it came, with its error."""
 
     resource_type: int
@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
 async def alter_each(
     requests: Sequence[tuple[int, str, Wanted | str]],
     alter: Callable[[Mapping[ConfigResource, Wanted]], Awaitable[Mapping[ConfigResource, ApiError | None]]],
-) -> list[Outcome]:
+) -> list[ConfigOutcome]:
     """Alter what can be, in one go; a text in place of a change says why that one cannot."""
     known = {int(kind) for kind in ConfigResourceType}
     refused: dict[int, str] = {}
@@ -42,12 +42,12 @@ async def alter_each(
     ]
 
 
-def _refused(kind: int, name: str, reason: str) -> Outcome:
-    return Outcome(kind, name, ErrorCode.INVALID_REQUEST, reason)
+def _refused(kind: int, name: str, reason: str) -> ConfigOutcome:
+    return ConfigOutcome(kind, name, ErrorCode.INVALID_REQUEST, reason)
 
 
-def _outcome(kind: int, name: str, errors: Mapping[ConfigResource, ApiError | None]) -> Outcome:
+def _outcome(kind: int, name: str, errors: Mapping[ConfigResource, ApiError | None]) -> ConfigOutcome:
     error = errors[ConfigResource(ConfigResourceType(kind), name)]
     if error is None:
-        return Outcome(kind, name, ErrorCode.NONE, None)
-    return Outcome(kind, name, error.code, error.message)
+        return ConfigOutcome(kind, name, ErrorCode.NONE, None)
+    return ConfigOutcome(kind, name, error.code, error.message)

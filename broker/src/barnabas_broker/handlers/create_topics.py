@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata import NO_ID
-from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import CreateTopicsRequest, CreateTopicsResponse
@@ -15,11 +15,13 @@ UNKNOWN: Final = -1
 TopicResult = CreateTopicsResponse.CreatableTopicResult
 
 
-async def handle(services: Services, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
     """For each topic that it was made, or why not; with validate_only that it could be."""
     wanted = [_new_topic(topic) for topic in request.topics]
-    outcomes = await services.metadata_writer.create_topics(wanted, validate_only=request.validate_only)
-    results = [_result(services, name, outcome) for name, outcome in outcomes.items()]
+    outcomes = await environment.metadata_writer.create_topics(wanted, validate_only=request.validate_only)
+    results = [_result(environment, name, outcome) for name, outcome in outcomes.items()]
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 
 
@@ -33,7 +35,7 @@ def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
     )
 
 
-def _result(services: Services, name: str, outcome: TopicDocument | ApiError) -> TopicResult:
+def _result(environment: HandlerEnvironment, name: str, outcome: TopicDocument | ApiError) -> TopicResult:
     if isinstance(outcome, ApiError):
         return TopicResult(
             name=name,
@@ -53,11 +55,11 @@ def _result(services: Services, name: str, outcome: TopicDocument | ApiError) ->
         topic_config_error_code=ErrorCode.NONE,
         num_partitions=len(outcome.partitions),
         replication_factor=len(outcome.partitions[0].replicas),
-        configs=_configs(services, outcome),
+        configs=_configs(environment, outcome),
     )
 
 
-def _configs(services: Services, document: TopicDocument) -> list[TopicResult.CreatableTopicConfigs]:
+def _configs(environment: HandlerEnvironment, document: TopicDocument) -> list[TopicResult.CreatableTopicConfigs]:
     return [
         TopicResult.CreatableTopicConfigs(
             name=each.name,
@@ -66,5 +68,5 @@ def _configs(services: Services, document: TopicDocument) -> list[TopicResult.Cr
             config_source=each.source,
             is_sensitive=each.sensitive,
         )
-        for each in describe_topic(document.configs, services.config)
+        for each in describe_topic(document.configs, environment.config)
     ]

@@ -5,24 +5,26 @@ log.
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_core.errors import ErrorCode
 
 
 def handle(
-    services: Services, context: Context, request: DeleteGroupsRequest
+    environment: HandlerEnvironment, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
     """What became of each group."""
     group_ids = list(dict.fromkeys(request.groups_names))
     if not group_ids:
         return DeleteGroupsResponse(throttle_time_ms=0, results=[])
-    return answer_of(lambda respond: _delete(services, group_ids, respond))
+    return answer_of(lambda respond: _delete(environment, group_ids, respond))
 
 
-def _delete(services: Services, group_ids: list[str], respond: Callable[[DeleteGroupsResponse], object]) -> None:
+def _delete(
+    environment: HandlerEnvironment, group_ids: list[str], respond: Callable[[DeleteGroupsResponse], object]
+) -> None:
     results: dict[str, ErrorCode] = {}
 
     def deleted(group_id: str, error: ErrorCode) -> None:
@@ -31,7 +33,7 @@ def _delete(services: Services, group_ids: list[str], respond: Callable[[DeleteG
             respond(_response(results))
 
     for group_id in group_ids:
-        services.groups.delete_group(group_id, partial(deleted, group_id))
+        environment.groups.delete_group(group_id, partial(deleted, group_id))
 
 
 def _response(results: dict[str, ErrorCode]) -> DeleteGroupsResponse:

@@ -7,9 +7,9 @@ back. They tell it in their fetches.
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse
@@ -21,17 +21,17 @@ NO_WATERMARK: Final = -1
 
 TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
 PartitionResult = TopicResult.DeleteRecordsPartitionResult
-Response = DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]
+NowOrLater = DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]
 
 
-def handle(services: Services, context: Context, request: DeleteRecordsRequest) -> Response:
+def handle(environment: HandlerEnvironment, context: RequestContext, request: DeleteRecordsRequest) -> NowOrLater:
     """For each partition the new low watermark, or an error: then nothing changed, unless its time was up."""
 
     def start(answer: Callable[[DeleteRecordsResponse], object]) -> None:
-        deletion = _Deletion(services, request, answer)
+        deletion = _Deletion(environment, request, answer)
         if not deletion.complete():
             lists = [partition.waiters for partition in deletion.partitions]
-            services.purgatory.watch(deletion, lists, request.timeout_ms / 1000)
+            environment.purgatory.watch(deletion, lists, request.timeout_ms / 1000)
 
     return answer_of(start)
 
@@ -39,14 +39,14 @@ def handle(services: Services, context: Context, request: DeleteRecordsRequest) 
 class _PartitionDeletion:
     """What is deleted of one partition: `result` once that is known."""
 
-    def __init__(self, services: Services, name: str, index: int, offset: int) -> None:
+    def __init__(self, environment: HandlerEnvironment, name: str, index: int, offset: int) -> None:
         self.index = index
         self.partition: Partition | None = None
         self.result: PartitionResult | None = None
-        self._services = services
+        self._environment = environment
         self._target = offset
         try:
-            with services.replicas.failures.using(name, index) as partition:
+            with environment.replicas.failures.using(name, index) as partition:
                 self._target = _delete(partition, offset)
                 self.partition = partition
         except ApiError as refusal:
@@ -69,7 +69,7 @@ class _PartitionDeletion:
     def _compare(self, partition: Partition) -> None:
         partition.check_writable(all_replicas=False)
         assert partition.leadership is not None
-        low_watermark = partition.leadership.low_watermark(partition.log_start_offset, self._services.image.live)
+        low_watermark = partition.leadership.low_watermark(partition.log_start_offset, self._environment.image.live)
         if low_watermark >= self._target:
             self.end(ErrorCode.NONE, low_watermark)
 
@@ -91,14 +91,17 @@ class _Deletion:
     """One request. A DelayedOperation while it waits for followers."""
 
     def __init__(
-        self, services: Services, request: DeleteRecordsRequest, answer: Callable[[DeleteRecordsResponse], object]
+        self,
+        environment: HandlerEnvironment,
+        request: DeleteRecordsRequest,
+        answer: Callable[[DeleteRecordsResponse], object],
     ) -> None:
         self._answer = answer
         self._topics = [
             (
                 topic.name,
                 [
-                    _PartitionDeletion(services, topic.name, each.partition_index, each.offset)
+                    _PartitionDeletion(environment, topic.name, each.partition_index, each.offset)
                     for each in topic.partitions
                 ],
             )

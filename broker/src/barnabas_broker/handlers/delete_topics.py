@@ -2,9 +2,9 @@
 
 from uuid import UUID
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata import NO_ID
-from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas_core.errors import ApiError, ErrorCode
@@ -12,10 +12,12 @@ from barnabas_core.errors import ApiError, ErrorCode
 TopicResult = DeleteTopicsResponse.DeletableTopicResult
 
 
-async def handle(services: Services, context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
     """For each topic that it is gone, or why not."""
     by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
-    outcomes = await services.metadata_writer.delete_topics([*by_state, *(request.topic_names or ())])
+    outcomes = await environment.metadata_writer.delete_topics([*by_state, *(request.topic_names or ())])
     return DeleteTopicsResponse(
         throttle_time_ms=0, responses=[_result(asked, outcome) for asked, outcome in outcomes.items()]
     )

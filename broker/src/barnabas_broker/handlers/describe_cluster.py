@@ -6,24 +6,26 @@ told, too, where the request wants them (KIP-1073).
 
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata import CLUSTER_OPERATIONS
-from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_core.errors import ErrorCode
 
 BROKER_ENDPOINTS: Final = 1
 
 
-def handle(services: Services, context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
     """The cluster as this broker's image has it; UNSUPPORTED_ENDPOINT_TYPE for controllers' addresses (KIP-919)."""
     asked = request.include_cluster_authorized_operations
     if context.api_version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"endpoint type {request.endpoint_type}; {BROKER_ENDPOINTS} (brokers) is allowed",
-            cluster_id=services.image.cluster_id,
+            cluster_id=environment.image.cluster_id,
             brokers=[],
         )
     return DescribeClusterResponse(
@@ -31,13 +33,13 @@ def handle(services: Services, context: Context, request: DescribeClusterRequest
         error_code=ErrorCode.NONE,
         error_message=None,
         endpoint_type=BROKER_ENDPOINTS,
-        cluster_id=services.image.cluster_id,
-        controller_id=services.controller_id,
+        cluster_id=environment.image.cluster_id,
+        controller_id=environment.controller_id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.broker_id, host=address.host, port=address.port, rack=node.rack, is_fenced=node.fenced
             )
-            for node, address in services.nodes(
+            for node, address in environment.nodes(
                 context.client.listener_name, with_fenced=request.include_fenced_brokers
             )
         ],

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResourceType
 from barnabas_broker.metadata.controller.losses import LACKING_RECORDS, config_value, lost_in
 from barnabas_broker.metadata.documents import ALL_BROKERS
@@ -28,17 +28,19 @@ SynonymResult = EntryResult.DescribeConfigsSynonym
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 
 
-def handle(services: Services, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
     """For each resource its settings, all or those asked for, or why there are none."""
-    results = [_describe(services, request, resource) for resource in request.resources]
+    results = [_describe(environment, request, resource) for resource in request.resources]
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
-def _describe(services: Services, request: DescribeConfigsRequest, resource: Resource) -> ResourceResult:
+def _describe(environment: HandlerEnvironment, request: DescribeConfigsRequest, resource: Resource) -> ResourceResult:
     code, message, entries = ErrorCode.NONE, None, []
     try:
         wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
-        found = _entries(services, resource.resource_type, resource.resource_name)
+        found = _entries(environment, resource.resource_type, resource.resource_name)
         entries = [_entry(request, each) for each in found if wanted is None or each.name in wanted]
     except ApiError as error:
         code, message = error.code, error.message
@@ -51,25 +53,25 @@ def _describe(services: Services, request: DescribeConfigsRequest, resource: Res
     )
 
 
-def _entries(services: Services, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> Iterable[ConfigEntry]:
     if resource_type == ConfigResourceType.TOPIC:
-        document = services.image.topics.get(name)
+        document = environment.image.topics.get(name)
         if document is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        return [*describe_topic(document.configs, services.config), *_losses(services, document)]
+        return [*describe_topic(document.configs, environment.config), *_losses(environment, document)]
     if resource_type == ConfigResourceType.BROKER:
         if name == ALL_BROKERS:
-            return _of_all_brokers(services)
-        if name == str(services.broker_id):
-            return [*describe_broker(services.config), *_stray_logs(services)]
-        allowed = f"this is broker {services.broker_id}, and a broker without a name stands for all of them"
+            return _of_all_brokers(environment)
+        if name == str(environment.broker_id):
+            return [*describe_broker(environment.config), *_stray_logs(environment)]
+        allowed = f"this is broker {environment.broker_id}, and a broker without a name stands for all of them"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name}: {allowed}")
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}; topics (2) and brokers (4) have configs")
 
 
-def _stray_logs(services: Services) -> Iterable[ConfigEntry]:
+def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
     """No setting: logs that are set aside are told by what every client can ask for. There is none where none is."""
-    strays = [f"{each.directory}:{each.size_bytes}" for each in services.logs.strays]
+    strays = [f"{each.directory}:{each.size_bytes}" for each in environment.logs.strays]
     if strays:
         value = ",".join(sorted(strays)[:STRAY_LOGS_TOLD_MAX])
         source = ConfigSource.STATIC_BROKER
@@ -77,9 +79,9 @@ def _stray_logs(services: Services) -> Iterable[ConfigEntry]:
         yield ConfigEntry(STRAY_LOGS, value, source, ConfigType.LIST, True, False, (synonym,), STRAY_LOGS_TEXT)
 
 
-def _losses(services: Services, topic: TopicDocument) -> Iterable[ConfigEntry]:
+def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[ConfigEntry]:
     """Which partitions lack records, where some do: no setting, but every tool can ask for it."""
-    lost = lost_in(topic, KnownEnds(services.image))
+    lost = lost_in(topic, KnownEnds(environment.image))
     if lost:
         yield ConfigEntry(
             name=LACKING_RECORDS,
@@ -93,11 +95,11 @@ def _losses(services: Services, topic: TopicDocument) -> Iterable[ConfigEntry]:
         )
 
 
-def _of_all_brokers(services: Services) -> Iterable[ConfigEntry]:
+def _of_all_brokers(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
     """Only what was set for all brokers: their files differ."""
     return [
         entry._replace(source=ConfigSource.DYNAMIC_DEFAULT_BROKER, value=synonym.value, synonyms=(synonym,))
-        for entry in describe_broker(services.config)
+        for entry in describe_broker(environment.config)
         for synonym in entry.synonyms
         if synonym.source is ConfigSource.DYNAMIC_DEFAULT_BROKER and synonym.name == entry.name
     ]

@@ -8,8 +8,8 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.coordinator import GroupDescription, MemberDescription
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -22,16 +22,20 @@ NOT_ASKED: Final = frozenset({31})
 Described = DescribeGroupsResponse.DescribedGroup
 
 
-def handle(services: Services, context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
     """Each group, or why not."""
     operations = set(GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED)
-    groups = [_describe(services, context, group_id, operations) for group_id in request.groups]
+    groups = [_describe(environment, context, group_id, operations) for group_id in request.groups]
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 
-def _describe(services: Services, context: Context, group_id: str, operations: set[int]) -> Described:
+def _describe(
+    environment: HandlerEnvironment, context: RequestContext, group_id: str, operations: set[int]
+) -> Described:
     try:
-        return _described(services.groups.describe(group_id), operations)
+        return _described(environment.groups.describe(group_id), operations)
     except ApiError as error:
         not_found = error.code is ErrorCode.GROUP_ID_NOT_FOUND
         is_error = not not_found or context.api_version >= FIRST_WITH_NOT_FOUND

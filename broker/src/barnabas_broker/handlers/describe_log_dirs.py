@@ -3,8 +3,8 @@
 from collections import defaultdict
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas_core.errors import ErrorCode
@@ -17,16 +17,18 @@ TopicResult = DirResult.DescribeLogDirsTopic
 PartitionResult = TopicResult.DescribeLogDirsPartition
 
 
-def handle(services: Services, context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
     """Every directory, an offline one with KAFKA_STORAGE_ERROR; of the partitions those asked for, null meaning all."""
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    results = [_describe(services, log_dir, wanted) for log_dir in services.logs.log_dirs]
+    results = [_describe(environment, log_dir, wanted) for log_dir in environment.logs.log_dirs]
     return DescribeLogDirsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, results=results)
 
 
-def _describe(services: Services, log_dir: LogDir, wanted: set[TopicPartition] | None) -> DirResult:
+def _describe(environment: HandlerEnvironment, log_dir: LogDir, wanted: set[TopicPartition] | None) -> DirResult:
     if not log_dir.is_online:
         return DirResult(
             error_code=ErrorCode.KAFKA_STORAGE_ERROR,
@@ -37,7 +39,7 @@ def _describe(services: Services, log_dir: LogDir, wanted: set[TopicPartition] |
             is_cordoned=False,
         )
     topics: dict[str, list[PartitionResult]] = defaultdict(list)
-    for hosted in services.replicas.lookup.partitions():
+    for hosted in environment.replicas.lookup.partitions():
         name, index = hosted.topic_partition
         if hosted.log.log_dir == log_dir.path and (wanted is None or hosted.topic_partition in wanted):
             topics[name].append(
@@ -45,7 +47,7 @@ def _describe(services: Services, log_dir: LogDir, wanted: set[TopicPartition] |
                     partition_index=index, partition_size=hosted.log.size_bytes, offset_lag=0, is_future_key=False
                 )
             )
-    for (name, index), move in services.logs.moves.under_way.items():
+    for (name, index), move in environment.logs.moves.under_way.items():
         if move.log_dir == log_dir.path and (wanted is None or (name, index) in wanted):
             # The lag is in bytes: a copy that is not whole has no end offset.
             copied_bytes = move.log.size_bytes - move.lag_bytes

@@ -1,7 +1,7 @@
 """DescribeProducers (61), v0: the idempotent producers that a partition knows, told by its leader (KIP-664)."""
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeProducersRequest, DescribeProducersResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -10,22 +10,25 @@ PartitionResponse = Topic.PartitionResponse
 ProducerState = PartitionResponse.ProducerState
 
 
-def handle(services: Services, context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
     """For each partition its producers, or why they cannot be told."""
     return DescribeProducersResponse(
         throttle_time_ms=0,
         topics=[
             Topic(
-                name=topic.name, partitions=[_partition(services, topic.name, each) for each in topic.partition_indexes]
+                name=topic.name,
+                partitions=[_partition(environment, topic.name, each) for each in topic.partition_indexes],
             )
             for topic in request.topics
         ],
     )
 
 
-def _partition(services: Services, topic: str, number: int) -> PartitionResponse:
+def _partition(environment: HandlerEnvironment, topic: str, number: int) -> PartitionResponse:
     try:
-        partition = services.replicas.lookup.find(topic, None, number)
+        partition = environment.replicas.lookup.find(topic, None, number)
         partition.check_readable(-1)
     except ApiError as error:
         return PartitionResponse(partition_index=number, error_code=error.code, error_message=error.message)

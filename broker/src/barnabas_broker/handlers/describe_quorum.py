@@ -7,8 +7,8 @@ the store. How far an observer is nobody is told (docs/decisions/quorum.md).
 
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.image.metadata_image import NO_CONTROLLER
 from barnabas_broker.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas_core.errors import ErrorCode
@@ -22,7 +22,9 @@ ReplicaState = PartitionData.ReplicaState
 Node = DescribeQuorumResponse.Node
 
 
-def handle(services: Services, context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
     """Partition 0 of the metadata's topic; UNKNOWN_TOPIC_OR_PARTITION for every other one."""
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
@@ -30,15 +32,17 @@ def handle(services: Services, context: Context, request: DescribeQuorumRequest)
         topics=[
             Topic(
                 topic_name=topic.topic_name,
-                partitions=[_partition(services, topic.topic_name, each.partition_index) for each in topic.partitions],
+                partitions=[
+                    _partition(environment, topic.topic_name, each.partition_index) for each in topic.partitions
+                ],
             )
             for topic in request.topics
         ],
-        nodes=_nodes(services, context),
+        nodes=_nodes(environment, context),
     )
 
 
-def _partition(services: Services, topic: str, number: int) -> PartitionData:
+def _partition(environment: HandlerEnvironment, topic: str, number: int) -> PartitionData:
     if (topic, number) != (METADATA_TOPIC, 0):
         message = f"{topic}-{number} has no quorum; {METADATA_TOPIC}-0 has one"
         return PartitionData(
@@ -47,7 +51,7 @@ def _partition(services: Services, topic: str, number: int) -> PartitionData:
             error_message=message,
             leader_id=NO_CONTROLLER,
         )
-    image, controller = services.image, services.image.controller_id
+    image, controller = environment.image, environment.image.controller_id
     return PartitionData(
         partition_index=number,
         error_code=ErrorCode.NONE,
@@ -55,7 +59,7 @@ def _partition(services: Services, topic: str, number: int) -> PartitionData:
         leader_id=controller,
         leader_epoch=image.controller_epoch & EPOCH_MAX,  # A token of the store may be larger.
         high_watermark=image.revision,
-        current_voters=[_leader(services)] if controller != NO_CONTROLLER else [],
+        current_voters=[_leader(environment)] if controller != NO_CONTROLLER else [],
         observers=[
             ReplicaState(replica_id=broker_id, log_end_offset=UNKNOWN)
             for broker_id in image.live_brokers()
@@ -64,21 +68,21 @@ def _partition(services: Services, topic: str, number: int) -> PartitionData:
     )
 
 
-def _leader(services: Services) -> ReplicaState:
+def _leader(environment: HandlerEnvironment) -> ReplicaState:
     return ReplicaState(
-        replica_id=services.image.controller_id,
-        log_end_offset=services.image.revision,
-        last_caught_up_timestamp=services.clock.now_ms(),
+        replica_id=environment.image.controller_id,
+        log_end_offset=environment.image.revision,
+        last_caught_up_timestamp=environment.clock.now_ms(),
     )
 
 
-def _nodes(services: Services, context: Context) -> list[Node]:
+def _nodes(environment: HandlerEnvironment, context: RequestContext) -> list[Node]:
     """The controller's address, as clients of this listener reach it."""
     return [
         Node(
             node_id=node.broker_id,
             listeners=[Node.Listener(name=address.name, host=address.host, port=address.port)],
         )
-        for node, address in services.nodes(context.client.listener_name, with_fenced=True)
-        if node.broker_id == services.image.controller_id
+        for node, address in environment.nodes(context.client.listener_name, with_fenced=True)
+        if node.broker_id == environment.image.controller_id
     ]

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.encoded_topics import TOPIC_OPERATIONS
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata import NO_ID, why_missing
-from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.wire.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from barnabas_core.errors import ErrorCode
@@ -27,19 +27,19 @@ class Place(NamedTuple):
 
 
 def handle(
-    services: Services, context: Context, request: DescribeTopicPartitionsRequest
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """At most response_partition_limit partitions (and max.request.partition.size.limit), and where to go on."""
     cursor = request.cursor
     first = Place("", 0) if cursor is None else Place(cursor.topic_name, cursor.partition_index)
-    asked = sorted({topic.name for topic in request.topics} or services.image.topics)
-    limit = min(request.response_partition_limit, services.config.max_request_partition_size_limit)
-    places = list(islice(_places(services, asked, first), max(1, limit) + 1))
+    asked = sorted({topic.name for topic in request.topics} or environment.image.topics)
+    limit = min(request.response_partition_limit, environment.config.max_request_partition_size_limit)
+    places = list(islice(_places(environment, asked, first), max(1, limit) + 1))
     page, rest = places[: max(1, limit)], places[max(1, limit) :]
     return DescribeTopicPartitionsResponse(
         throttle_time_ms=0,
         topics=[
-            _topic(services, name, [each.partition for each in page if each.name == name]) for name in _names(page)
+            _topic(environment, name, [each.partition for each in page if each.name == name]) for name in _names(page)
         ],
         next_cursor=DescribeTopicPartitionsResponse.Cursor(topic_name=rest[0].name, partition_index=rest[0].partition)
         if rest
@@ -47,9 +47,9 @@ def handle(
     )
 
 
-def _places(services: Services, names: Iterable[str], first: Place) -> Iterator[Place]:
+def _places(environment: HandlerEnvironment, names: Iterable[str], first: Place) -> Iterator[Place]:
     for name in names:
-        document = services.image.topics.get(name)
+        document = environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)
         yield from (place for place in (Place(name, index) for index in range(count)) if place >= first)
 
@@ -58,8 +58,8 @@ def _names(page: list[Place]) -> list[str]:
     return list(dict.fromkeys(place.name for place in page))
 
 
-def _topic(services: Services, name: str, indexes: list[int]) -> TopicResponse:
-    document = services.image.topics.get(name)
+def _topic(environment: HandlerEnvironment, name: str, indexes: list[int]) -> TopicResponse:
+    document = environment.image.topics.get(name)
     if document is None:
         return TopicResponse(
             error_code=why_missing(name),
@@ -74,14 +74,14 @@ def _topic(services: Services, name: str, indexes: list[int]) -> TopicResponse:
         name=name,
         topic_id=document.topic_id,
         is_internal=is_internal(name),
-        partitions=[_partition(services, document, index) for index in indexes],
+        partitions=[_partition(environment, document, index) for index in indexes],
         topic_authorized_operations=OPERATIONS,
     )
 
 
-def _partition(services: Services, document: TopicDocument, index: int) -> PartitionResponse:
+def _partition(environment: HandlerEnvironment, document: TopicDocument, index: int) -> PartitionResponse:
     state: PartitionState = document.partitions[index]
-    live = services.image.live
+    live = environment.image.live
     return PartitionResponse(
         error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,

@@ -4,9 +4,9 @@ v0 knows preferred leaders only; from v1 on the request says which election. Nul
 then the answer has only those that an election was for.
 """
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_results import by_topic, error_fields
-from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.wire.messages import ElectLeadersRequest, ElectLeadersResponse
 from barnabas_core.errors import ErrorCode
@@ -17,7 +17,9 @@ PartitionResult = TopicResult.PartitionResult
 ELECTIONS = {election.value: election for election in ElectionType}
 
 
-async def handle(services: Services, context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
     """For each partition whether a leader was elected, or why not."""
     election = ElectionType.PREFERRED if context.api_version == 0 else ELECTIONS.get(request.election_type)
     if election is None:
@@ -27,7 +29,7 @@ async def handle(services: Services, context: Context, request: ElectLeadersRequ
         partitions = [
             TopicPartition(each.topic, number) for each in request.topic_partitions for number in each.partitions
         ]
-    outcomes = await services.metadata_writer.elect_leaders(election, partitions)
+    outcomes = await environment.metadata_writer.elect_leaders(election, partitions)
     results = [
         TopicResult(
             topic=topic,

@@ -11,7 +11,7 @@ from typing import Final
 
 from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
@@ -36,7 +36,7 @@ ZSTD_SINCE: Final = 10
 
 
 def handle(
-    services: Services,
+    environment: HandlerEnvironment,
     channel: Channel,
     version: int,
     correlation_id: int,
@@ -47,9 +47,9 @@ def handle(
     """Answer at once when there is enough, an error or no time to wait; else when there is."""
     request = parse_fetch(buffer, body_start, end, version)
     if request.replica_id >= 0:
-        replica_fetch.handle(services, channel, version, correlation_id, request)
+        replica_fetch.handle(environment, channel, version, correlation_id, request)
         return
-    _Fetch(services, channel, request, version, correlation_id).begin()
+    _Fetch(environment, channel, request, version, correlation_id).begin()
 
 
 _Place = tuple[Partition, int, int]
@@ -65,25 +65,30 @@ class _Fetch:
     __slots__ = (
         "_channel",
         "_correlation_id",
+        "_environment",
         "_places",
         "_reader",
         "_request",
         "_respond",
         "_results",
-        "_services",
         "_version",
     )
 
     def __init__(
-        self, services: Services, channel: Channel, request: FetchRequest, version: int, correlation_id: int
+        self,
+        environment: HandlerEnvironment,
+        channel: Channel,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
     ) -> None:
-        self._services = services
+        self._environment = environment
         self._channel = channel
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
         self._respond: Callable[[list[Part]], None] | None = None
-        self._reader = _Reader(services, min(request.max_bytes, services.config.fetch_max_bytes), version)
+        self._reader = _Reader(environment, min(request.max_bytes, environment.config.fetch_max_bytes), version)
         self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
         self._places: dict[WaitList, list[_Place]] = {}
 
@@ -91,7 +96,7 @@ class _Fetch:
         """Answer in this turn what is small."""
         if sum(len(topic.partitions) for topic in self._request.topics) > SLICE_PARTITIONS:
             self._respond = self._channel.defer()
-            self._services.attempt(self._read_in_slices())
+            self._environment.attempt(self._read_in_slices())
             return
         for number, (topic, results) in enumerate(self._results):
             for wanted in topic.partitions:
@@ -140,7 +145,7 @@ class _Fetch:
             self._answer()
             return
         self._respond = self._respond or self._channel.defer()
-        self._services.purgatory.watch(self, self._places, self._request.max_wait_ms / 1000)
+        self._environment.purgatory.watch(self, self._places, self._request.max_wait_ms / 1000)
 
     @property
     def _is_enough(self) -> bool:
@@ -167,10 +172,10 @@ class _Fetch:
 class _Reader:
     """Reads partition after partition within one request's byte limit; the first with records ignores the limits."""
 
-    __slots__ = ("_bytes_left", "_is_before_zstd", "_services", "bytes_read", "is_urgent")
+    __slots__ = ("_bytes_left", "_environment", "_is_before_zstd", "bytes_read", "is_urgent")
 
-    def __init__(self, services: Services, bytes_left: int, version: int) -> None:
-        self._services = services
+    def __init__(self, environment: HandlerEnvironment, bytes_left: int, version: int) -> None:
+        self._environment = environment
         self._is_before_zstd = version < ZSTD_SINCE
         self._bytes_left = bytes_left
         self.bytes_read = 0
@@ -180,7 +185,7 @@ class _Reader:
         """What there is for one partition, and that, if it is here; an error or a diverging epoch is urgent."""
         partition: Partition | None = None
         try:
-            partition = self._services.replicas.lookup.find(topic.name, topic.topic_id, wanted.partition)
+            partition = self._environment.replicas.lookup.find(topic.name, topic.topic_id, wanted.partition)
             partition.check_readable(wanted.current_leader_epoch)
             if self._is_before_zstd and partition.log.config.compression is Compression.ZSTD:
                 raise ApiError(
@@ -191,7 +196,7 @@ class _Reader:
             return self._refused(wanted.partition, error), partition
         except StorageError as error:
             assert partition is not None
-            refusal = self._services.replicas.failures.storage_failed(partition, error)
+            refusal = self._environment.replicas.failures.storage_failed(partition, error)
             return self._refused(wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:

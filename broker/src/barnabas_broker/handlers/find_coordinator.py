@@ -7,8 +7,8 @@ the one error that makes every client give up at once instead of asking for ever
 from collections.abc import Awaitable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
@@ -32,27 +32,29 @@ class _Found(NamedTuple):
 
 
 def handle(
-    services: Services, context: Context, request: FindCoordinatorRequest
+    environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     """The coordinator of each key; later, when the topic must be created first."""
-    if request.key_type == GROUP and CONSUMER_OFFSETS not in services.image.topics:
-        return _create_and_answer(services, context, request)
-    return _answer(services, context, request)
+    if request.key_type == GROUP and CONSUMER_OFFSETS not in environment.image.topics:
+        return _create_and_answer(environment, context, request)
+    return _answer(environment, context, request)
 
 
 async def _create_and_answer(
-    services: Services, context: Context, request: FindCoordinatorRequest
+    environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    await services.metadata_writer.create_automatically([CONSUMER_OFFSETS])
-    return _answer(services, context, request)
+    await environment.metadata_writer.create_automatically([CONSUMER_OFFSETS])
+    return _answer(environment, context, request)
 
 
-def _answer(services: Services, context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def _answer(
+    environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
     nodes = {
-        registration.broker_id: endpoint for registration, endpoint in services.nodes(context.client.listener_name)
+        registration.broker_id: endpoint for registration, endpoint in environment.nodes(context.client.listener_name)
     }
     if context.api_version < FIRST_BATCHED_VERSION:
-        found = _find(services, request.key_type, request.key, nodes)
+        found = _find(environment, request.key_type, request.key, nodes)
         return FindCoordinatorResponse(
             throttle_time_ms=0,
             error_code=found.error.code if found.error else ErrorCode.NONE,
@@ -61,7 +63,7 @@ def _answer(services: Services, context: Context, request: FindCoordinatorReques
             host=found.host,
             port=found.port,
         )
-    coordinators = [_coordinator(_find(services, request.key_type, key, nodes)) for key in request.coordinator_keys]
+    coordinators = [_coordinator(_find(environment, request.key_type, key, nodes)) for key in request.coordinator_keys]
     return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
 
 
@@ -76,9 +78,9 @@ def _coordinator(found: _Found) -> FindCoordinatorResponse.Coordinator:
     )
 
 
-def _find(services: Services, key_type: int, key: str, nodes: Nodes) -> _Found:
+def _find(environment: HandlerEnvironment, key_type: int, key: str, nodes: Nodes) -> _Found:
     try:
-        leader = _group_coordinator(services, key_type, key)
+        leader = _group_coordinator(environment, key_type, key)
         if leader not in nodes:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}, broker {leader}, is away")
     except ApiError as error:
@@ -86,13 +88,13 @@ def _find(services: Services, key_type: int, key: str, nodes: Nodes) -> _Found:
     return _Found(key, leader, nodes[leader].host, nodes[leader].port)
 
 
-def _group_coordinator(services: Services, key_type: int, key: str) -> int:
+def _group_coordinator(environment: HandlerEnvironment, key_type: int, key: str) -> int:
     if key_type == TRANSACTION:
         message = "this broker does not support transactions; use the idempotent producer without transactional.id"
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
     if key_type != GROUP:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {key_type}; 0 (group) is supported")
-    topic = services.image.topics.get(CONSUMER_OFFSETS)
+    topic = environment.image.topics.get(CONSUMER_OFFSETS)
     if topic is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} cannot be created yet")
     return topic.partitions[coordinator_partition(key, len(topic.partitions))].leader

@@ -1,13 +1,13 @@
 """Heartbeat (12), v0 to v4: a member lives. v3 brings static members."""
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(services: Services, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+def handle(environment: HandlerEnvironment, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """REBALANCE_IN_PROGRESS tells the member to join again."""
-    error = services.groups.heartbeat(
+    error = environment.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
     return HeartbeatResponse(throttle_time_ms=0, error_code=error)

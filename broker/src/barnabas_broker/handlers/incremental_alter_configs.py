@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (44), v0 to v1: single settings set, removed, appended to or subtracted from (KIP-339)."""
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.config_outcomes import alter_each
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
 from barnabas_broker.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
@@ -11,12 +11,12 @@ Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 
 
 async def handle(
-    services: Services, context: Context, request: IncrementalAlterConfigsRequest
+    environment: HandlerEnvironment, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """For each resource that its settings are changed, or why none of them is."""
     changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
     outcomes = await alter_each(
-        changes, lambda wanted: services.metadata_writer.alter_configs(wanted, validate_only=request.validate_only)
+        changes, lambda wanted: environment.metadata_writer.alter_configs(wanted, validate_only=request.validate_only)
     )
     results = [
         ResourceResult(error_code=code, error_message=message, resource_type=kind, resource_name=name)

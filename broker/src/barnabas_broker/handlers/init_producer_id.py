@@ -5,8 +5,8 @@ A transactional id is refused, with the error that makes a producer give up at o
 
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -15,13 +15,15 @@ NO_PRODUCER_EPOCH: Final = -1
 FIRST_EPOCH: Final = 0
 
 
-async def handle(services: Services, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
     """A producer id that nobody else has."""
     if request.transactional_id is not None:
         is_named = request.transactional_id != ""
         return _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_named else ErrorCode.INVALID_REQUEST)
     try:
-        producer_id = await services.producer_ids.next_id()
+        producer_id = await environment.producer_ids.next_id()
     except ApiError as error:
         return _refusal(error.code)
     return _response(ErrorCode.NONE, producer_id, FIRST_EPOCH)

@@ -7,10 +7,10 @@ protocol's type and null names, v8 a reason, v9 `skip_assignment` for a static l
 from collections.abc import Awaitable
 from typing import Final
 
-from barnabas_broker.coordinators.groups.messages import JoinReply, JoinRequest, Protocol
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.coordinators.groups.messages import JoinReply, JoinRequest, MemberProtocol
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import JoinGroupRequest, JoinGroupResponse
 
 FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
@@ -20,15 +20,15 @@ FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
 
 
 def handle(
-    services: Services, context: Context, request: JoinGroupRequest
+    environment: HandlerEnvironment, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     """The generation, or an error that says how to go on."""
     version = context.api_version
     join = _join_request(context, request)
-    return answer_of(lambda respond: services.groups.join(join, lambda reply: respond(_response(reply, version))))
+    return answer_of(lambda respond: environment.groups.join(join, lambda reply: respond(_response(reply, version))))
 
 
-def _join_request(context: Context, request: JoinGroupRequest) -> JoinRequest:
+def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinRequest:
     version = context.api_version
     has_rebalance_timeout = version >= FIRST_WITH_REBALANCE_TIMEOUT
     return JoinRequest(
@@ -40,14 +40,14 @@ def _join_request(context: Context, request: JoinGroupRequest) -> JoinRequest:
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=tuple(Protocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        protocols=tuple(MemberProtocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
         requires_known_member_id=version >= FIRST_WITH_KNOWN_MEMBER_ID,
         supports_skipping_assignment=version >= FIRST_WITH_SKIP_ASSIGNMENT,
         reason=request.reason,
     )
 
 
-def client_host(context: Context) -> str:
+def client_host(context: RequestContext) -> str:
     """The client's address as Kafka writes it down and its tools show it: `/10.0.0.7`."""
     host = context.client.address.rpartition(":")[0]
     return "/" + host.strip("[]")

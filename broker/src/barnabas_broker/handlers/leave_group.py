@@ -6,15 +6,15 @@ Before v3 the one member's error is the response's; v5 brings a reason.
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import LeaveGroupRequest, LeaveGroupResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_BATCHED_VERSION: Final = 3
 
 
-def handle(services: Services, context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def handle(environment: HandlerEnvironment, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """What became of each."""
     batched = context.api_version >= FIRST_BATCHED_VERSION
     identities = (
@@ -23,7 +23,7 @@ def handle(services: Services, context: Context, request: LeaveGroupRequest) -> 
         else [MemberIdentity(request.member_id)]
     )
     try:
-        results = services.groups.leave(request.group_id, identities)
+        results = environment.groups.leave(request.group_id, identities)
     except ApiError as error:
         return LeaveGroupResponse(throttle_time_ms=0, error_code=error.code, members=[])
     if not batched:

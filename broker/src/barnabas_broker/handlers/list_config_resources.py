@@ -1,7 +1,7 @@
 """ListConfigResources (74), v0 to v1: the resources that have settings (KIP-1142); v0 asks for client metrics only."""
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResourceType
 from barnabas_broker.wire.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 from barnabas_core.errors import ErrorCode
@@ -9,7 +9,9 @@ from barnabas_core.errors import ErrorCode
 ResourceResult = ListConfigResourcesResponse.ConfigResource
 
 
-def handle(services: Services, context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
     """Topics and brokers, if they are asked for (or nothing in particular); UNSUPPORTED_VERSION for unknown types."""
     kinds = {int(kind) for kind in ConfigResourceType}
     asked = (
@@ -20,8 +22,8 @@ def handle(services: Services, context: Context, request: ListConfigResourcesReq
             throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
         )
     names = {
-        ConfigResourceType.TOPIC: list(services.image.topics),
-        ConfigResourceType.BROKER: [str(broker) for broker in services.image.brokers],
+        ConfigResourceType.TOPIC: list(environment.image.topics),
+        ConfigResourceType.BROKER: [str(broker) for broker in environment.image.brokers],
     }
     resources = [
         ResourceResult(resource_name=name, resource_type=kind)

@@ -5,18 +5,18 @@ KIP-848).
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListGroupsRequest, ListGroupsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
 CLASSIC: Final = "classic"
 
 
-def handle(services: Services, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(environment: HandlerEnvironment, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """The groups that pass the filters; an empty filter lets all pass."""
     try:
-        groups = services.groups.list_groups()
+        groups = environment.groups.list_groups()
     except ApiError as error:
         return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
     has_state, has_type = _filter(request.states_filter), _filter(request.types_filter)

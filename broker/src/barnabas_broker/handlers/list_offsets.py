@@ -8,8 +8,8 @@ that does not know its high watermark yet answers OFFSET_NOT_AVAILABLE (v5), for
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.timestamp_lookup import max_timestamp, offset_for_timestamp
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
@@ -36,20 +36,22 @@ class Found(NamedTuple):
 NOTHING: Final = Found(UNKNOWN, UNKNOWN, UNKNOWN)
 
 
-async def handle(services: Services, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
     """For each partition the offset asked for, or an error. A request of many takes several turns of the loop."""
-    turn = FairTurn(services.clock)
+    turn = FairTurn(environment.clock)
     limit = _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
     for topic in request.topics:
         version = context.api_version
-        results = [await _answer(services, topic.name, wanted, limit, version, turn) for wanted in topic.partitions]
+        results = [await _answer(environment, topic.name, wanted, limit, version, turn) for wanted in topic.partitions]
         topics.append(TopicResponse(name=topic.name, partitions=results))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
 async def _answer(
-    services: Services,
+    environment: HandlerEnvironment,
     name: str,
     wanted: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
     limit: Callable[[Partition], int],
@@ -59,7 +61,7 @@ async def _answer(
     error, found = ErrorCode.NONE, NOTHING
     await turn.give_way()
     try:
-        with services.replicas.failures.using(name, wanted.partition_index) as partition:
+        with environment.replicas.failures.using(name, wanted.partition_index) as partition:
             partition.check_readable(wanted.current_leader_epoch)
             found = await find_offset(partition, wanted.timestamp, limit(partition), turn)
             partition.check_readable(wanted.current_leader_epoch)

@@ -1,8 +1,8 @@
 """ListPartitionReassignments (46), v0: which partitions get other replicas just now (KIP-455). Null means all."""
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_results import by_topic
-from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.wire.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from barnabas_core.errors import ErrorCode
@@ -13,7 +13,7 @@ PartitionResult = TopicResult.OngoingPartitionReassignment
 
 
 def handle(
-    services: Services, context: Context, request: ListPartitionReassignmentsRequest
+    environment: HandlerEnvironment, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Those of the partitions asked for that are being reassigned; nothing of all others, known or not."""
     partitions = None
@@ -25,7 +25,7 @@ def handle(
         error_message=None,
         topics=[
             TopicResult(name=topic, partitions=[_ongoing(number, state) for number, state in found])
-            for topic, found in by_topic(services.metadata_writer.reassignments(partitions))
+            for topic, found in by_topic(environment.metadata_writer.reassignments(partitions))
         ],
     )
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 from uuid import UUID
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED, SLICE_PARTITIONS, EncodedTopic, Form, TopicResponse
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.errors import ApiError, ErrorCode
@@ -23,26 +23,32 @@ CLUSTER_OPERATIONS: Final = {5, 7, 8, 9, 10, 11, 12}
 
 
 def handle(
-    services: Services, context: Context, request: MetadataRequest
+    environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     """The cluster as this broker's image has it; later, when topics must be created first or many be encoded."""
-    missing = _to_create(services, context, request)
+    missing = _to_create(environment, context, request)
     if missing:
-        return _create_and_answer(services, context, request, missing)
-    form = _form(services, context, request)
-    new = [each for each in _documents(services, context, request) if services.encoded_topics.find(each, form) is None]
+        return _create_and_answer(environment, context, request, missing)
+    form = _form(environment, context, request)
+    new = [
+        each
+        for each in _documents(environment, context, request)
+        if environment.encoded_topics.find(each, form) is None
+    ]
     if sum(len(document.partitions) for document in new) > SLICE_PARTITIONS:
-        return _encode_and_answer(services, context, request, {})
-    return _answer(services, context, request, {}, {})
+        return _encode_and_answer(environment, context, request, {})
+    return _answer(environment, context, request, {}, {})
 
 
-def _form(services: Services, context: Context, request: MetadataRequest) -> Form:
-    return Form(context.api_version, request.include_topic_authorized_operations, services.image.live)
+def _form(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Form:
+    return Form(context.api_version, request.include_topic_authorized_operations, environment.image.live)
 
 
-def _documents(services: Services, context: Context, request: MetadataRequest) -> list[TopicDocument]:
+def _documents(
+    environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
+) -> list[TopicDocument]:
     """Of the topics that are asked for and there."""
-    image = services.image
+    image = environment.image
     if _wants_all(context, request):
         return list(image.topics.values())
     names = (each.name if each.name is not None else image.topic_name(each.topic_id) for each in request.topics or ())
@@ -50,22 +56,22 @@ def _documents(services: Services, context: Context, request: MetadataRequest) -
 
 
 async def _encode_and_answer(
-    services: Services, context: Context, request: MetadataRequest, errors: dict[str, ErrorCode]
+    environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    documents = _documents(services, context, request)
-    prepared = await services.encoded_topics.prepare(documents, _form(services, context, request))
-    return _answer(services, context, request, errors, prepared)
+    documents = _documents(environment, context, request)
+    prepared = await environment.encoded_topics.prepare(documents, _form(environment, context, request))
+    return _answer(environment, context, request, errors, prepared)
 
 
-def _wants_all(context: Context, request: MetadataRequest) -> bool:
+def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
     return request.topics is None or (context.api_version == 0 and not request.topics)
 
 
-def _to_create(services: Services, context: Context, request: MetadataRequest) -> list[str]:
-    if not services.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
+def _to_create(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> list[str]:
+    if not environment.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
     names = [topic.name for topic in request.topics or () if topic.name]
-    return [name for name in names if name not in services.image.topics and _can_be_created(name)]
+    return [name for name in names if name not in environment.image.topics and _can_be_created(name)]
 
 
 def _can_be_created(name: str) -> bool:
@@ -77,44 +83,44 @@ def _can_be_created(name: str) -> bool:
 
 
 async def _create_and_answer(
-    services: Services, context: Context, request: MetadataRequest, names: list[str]
+    environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest, names: list[str]
 ) -> MetadataResponse:
-    errors = await services.metadata_writer.create_automatically(names)
-    return await _encode_and_answer(services, context, request, errors)
+    errors = await environment.metadata_writer.create_automatically(names)
+    return await _encode_and_answer(environment, context, request, errors)
 
 
 def _answer(
-    services: Services,
-    context: Context,
+    environment: HandlerEnvironment,
+    context: RequestContext,
     request: MetadataRequest,
     errors: dict[str, ErrorCode],
     prepared: Mapping[str, EncodedTopic],
 ) -> MetadataResponse:
     """`prepared` are the topics that were encoded in earlier turns, if they are still the same."""
-    image = services.image
-    form = _form(services, context, request)
+    image = environment.image
+    form = _form(environment, context, request)
 
     def tell(document: TopicDocument) -> TopicResponse:
         found = prepared.get(document.name)
         if found is None or found.document is not document:
-            found = services.encoded_topics.encode(document, form)
+            found = environment.encoded_topics.encode(document, form)
         return cast("TopicResponse", found.encoded)
 
     if _wants_all(context, request):
         topics = [tell(document) for document in image.topics.values()]
     else:
         named = context.api_version < FIRST_VERSION_BY_ID
-        topics = [_requested(services, wanted, tell, errors, named) for wanted in request.topics or ()]
+        topics = [_requested(environment, wanted, tell, errors, named) for wanted in request.topics or ()]
     return MetadataResponse(
         throttle_time_ms=0,
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.broker_id, host=address.host, port=address.port, rack=node.rack
             )
-            for node, address in services.nodes(context.client.listener_name)
+            for node, address in environment.nodes(context.client.listener_name)
         ],
         cluster_id=image.cluster_id,
-        controller_id=services.controller_id,
+        controller_id=environment.controller_id,
         topics=topics,
         authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
         error_code=ErrorCode.NONE,
@@ -122,13 +128,13 @@ def _answer(
 
 
 def _requested(
-    services: Services,
+    environment: HandlerEnvironment,
     wanted: MetadataRequest.MetadataRequestTopic,
     tell: Callable[[TopicDocument], TopicResponse],
     errors: dict[str, ErrorCode],
     named: bool,
 ) -> TopicResponse:
-    image = services.image
+    image = environment.image
     by_id = wanted.name is None
     if named and by_id:
         return TopicResponse(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_ID, partitions=[])

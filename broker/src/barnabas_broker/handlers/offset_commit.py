@@ -9,9 +9,9 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -26,44 +26,44 @@ PartitionResponse = TopicResponse.OffsetCommitResponsePartition
 
 
 def handle(
-    services: Services, context: Context, request: OffsetCommitRequest
+    environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """An error for each partition; topics that are not there are refused, the others committed."""
-    names = [_topic_name(services, context, topic) for topic in request.topics]
+    names = [_topic_name(environment, context, topic) for topic in request.topics]
     commit = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         generation=request.generation_id_or_member_epoch,
         api_version=context.api_version,
-        offsets=list(_offsets(services, request, names)),
+        offsets=list(_offsets(environment, request, names)),
     )
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return answer_of(
-        lambda respond: services.groups.commit(
+        lambda respond: environment.groups.commit(
             commit, lambda errors: respond(_response(request, names, iter(errors), unknown))
         )
     )
 
 
-def _topic_name(services: Services, context: Context, topic: TopicRequest) -> str | None:
+def _topic_name(environment: HandlerEnvironment, context: RequestContext, topic: TopicRequest) -> str | None:
     """The name of a topic that is there."""
     if context.api_version >= FIRST_WITH_TOPIC_IDS:
-        return services.image.topic_name(topic.topic_id)
-    return topic.name if topic.name in services.image.topics else None
+        return environment.image.topic_name(topic.topic_id)
+    return topic.name if topic.name in environment.image.topics else None
 
 
 def _offsets(
-    services: Services, request: OffsetCommitRequest, names: Iterable[str | None]
+    environment: HandlerEnvironment, request: OffsetCommitRequest, names: Iterable[str | None]
 ) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
     expire_timestamp_ms = None
     if request.retention_time_ms != DEFAULT_RETENTION:
-        expire_timestamp_ms = min(services.clock.now_ms() + request.retention_time_ms, INT64_MAX)
+        expire_timestamp_ms = min(environment.clock.now_ms() + request.retention_time_ms, INT64_MAX)
     for topic, name in zip(request.topics, names, strict=True):
         if name is None:
             continue
-        topic_id = services.image.topics[name].topic_id
+        topic_id = environment.image.topics[name].topic_id
         for partition in topic.partitions:
             yield (
                 TopicPartition(name, partition.partition_index),

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Iterator
 
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -14,7 +14,7 @@ PartitionResponse = TopicResponse.OffsetDeleteResponsePartition
 
 
 def handle(
-    services: Services, context: Context, request: OffsetDeleteRequest
+    environment: HandlerEnvironment, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
     """An error for all, or one for each partition."""
     partitions = [
@@ -23,7 +23,7 @@ def handle(
         for partition in topic.partitions
     ]
     return answer_of(
-        lambda respond: services.groups.delete_offsets(
+        lambda respond: environment.groups.delete_offsets(
             request.group_id, partitions, lambda error, errors: respond(_response(request, error, errors))
         )
     )

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetFetchRequest, OffsetFetchResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -48,15 +48,17 @@ class _Topic(NamedTuple):
     partitions: list[_Partition]
 
 
-def handle(services: Services, context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
     """Offset, leader epoch and metadata of each partition."""
     if context.api_version >= FIRST_WITH_GROUPS:
-        groups = [_group(services, context, group) for group in request.groups]
+        groups = [_group(environment, context, group) for group in request.groups]
         return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
     wanted = None if request.topics is None else [_Wanted(t.name, t.partition_indexes) for t in request.topics]
     error = ErrorCode.NONE
     try:
-        topics = _read(services, request.group_id, wanted)
+        topics = _read(environment, request.group_id, wanted)
     except ApiError as refusal:
         error = refusal.code
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
@@ -64,11 +66,11 @@ def handle(services: Services, context: Context, request: OffsetFetchRequest) ->
     return OffsetFetchResponse(throttle_time_ms=0, error_code=error, topics=[_old_topic(topic) for topic in topics])
 
 
-def _group(services: Services, context: Context, group: GroupRequest) -> GroupResponse:
+def _group(environment: HandlerEnvironment, context: RequestContext, group: GroupRequest) -> GroupResponse:
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
-    wanted = None if group.topics is None else [_wanted(services, topic, by_id) for topic in group.topics]
+    wanted = None if group.topics is None else [_wanted(environment, topic, by_id) for topic in group.topics]
     try:
-        topics = _read(services, group.group_id, wanted)
+        topics = _read(environment, group.group_id, wanted)
     except ApiError as refusal:
         return GroupResponse(group_id=group.group_id, error_code=refusal.code, topics=[])
     if by_id:
@@ -76,28 +78,28 @@ def _group(services: Services, context: Context, group: GroupRequest) -> GroupRe
     return GroupResponse(group_id=group.group_id, error_code=ErrorCode.NONE, topics=[_topic(topic) for topic in topics])
 
 
-def _wanted(services: Services, topic: GroupRequest.OffsetFetchRequestTopics, by_id: bool) -> _Wanted:
+def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequestTopics, by_id: bool) -> _Wanted:
     if by_id:
-        return _Wanted(services.image.topic_name(topic.topic_id), topic.partition_indexes, topic.topic_id)
+        return _Wanted(environment.image.topic_name(topic.topic_id), topic.partition_indexes, topic.topic_id)
     return _Wanted(topic.name, topic.partition_indexes)
 
 
-def _read(services: Services, group_id: str, wanted: list[_Wanted] | None) -> list[_Topic]:
+def _read(environment: HandlerEnvironment, group_id: str, wanted: list[_Wanted] | None) -> list[_Topic]:
     """The topics that are asked for, in their order, or all that the group has committed. ApiError: no coordinator."""
-    committed = services.groups.committed(group_id)
+    committed = environment.groups.committed(group_id)
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in committed:
             by_topic.setdefault(topic, []).append(partition)
         wanted = [_Wanted(name, partitions) for name, partitions in by_topic.items()]
-    return [_look_up(services, committed, topic) for topic in wanted]
+    return [_look_up(environment, committed, topic) for topic in wanted]
 
 
-def _look_up(services: Services, committed: Committed, wanted: _Wanted) -> _Topic:
+def _look_up(environment: HandlerEnvironment, committed: Committed, wanted: _Wanted) -> _Topic:
     name = wanted.name
     if name is None:
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
-    document = services.image.topics.get(name)
+    document = environment.image.topics.get(name)
     topic_id = NO_ID if document is None else document.topic_id
     partitions = []
     for number in wanted.partitions:

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23), v2 to v4: where an epoch ends, so that clients notice truncation (KIP-320)."""
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -9,23 +9,25 @@ TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 EpochEndOffset = TopicResult.EpochEndOffset
 
 
-def handle(services: Services, context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
     """For each partition the largest epoch not above the one asked for, and its end offset; -1 and -1 if none."""
     topics = []
     for topic in request.topics:
-        results = [_answer(services, topic.topic, wanted) for wanted in topic.partitions]
+        results = [_answer(environment, topic.topic, wanted) for wanted in topic.partitions]
         topics.append(TopicResult(topic=topic.topic, partitions=results))
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 
 def _answer(
-    services: Services,
+    environment: HandlerEnvironment,
     name: str,
     wanted: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition,
 ) -> EpochEndOffset:
     error, epoch, end_offset = ErrorCode.NONE, -1, -1
     try:
-        with services.replicas.failures.using(name, wanted.partition) as partition:
+        with environment.replicas.failures.using(name, wanted.partition) as partition:
             partition.check_readable(wanted.current_leader_epoch)
             epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
     except ApiError as refusal:

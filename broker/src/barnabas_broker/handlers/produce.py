@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel, CloseConnection
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.requests import Inspected
@@ -49,13 +49,13 @@ ZSTD_SINCE: Final = 7
 LOOKED_AT_MAX: Final = 1000
 """Records of one request on the loop, 1 to 2 ms; the other batches go to the helper process."""
 
-Results = list[ProduceResult | None]
+ProduceResults = list[ProduceResult | None]
 """Of one topic; None is not known yet."""
-Answers = list[tuple[ProduceTopic, list[ProduceResult]]]
+TopicAnswers = list[tuple[ProduceTopic, list[ProduceResult]]]
 
 
 def handle(
-    services: Services,
+    environment: HandlerEnvironment,
     channel: Channel,
     version: int,
     correlation_id: int,
@@ -65,7 +65,7 @@ def handle(
 ) -> None:
     """Append every batch, then answer with a result for each; CloseConnection when acks=0 and one failed."""
     request = parse_produce(buffer, body_start, end, version)
-    appender = _Appender(services, buffer, request, channel, version, correlation_id)
+    appender = _Appender(environment, buffer, request, channel, version, correlation_id)
     answers = appender.append_all()
     if answers is None:
         return
@@ -75,7 +75,7 @@ def handle(
         _check_unanswered(answers)
 
 
-def _check_unanswered(answers: Answers) -> None:
+def _check_unanswered(answers: TopicAnswers) -> None:
     """With acks=0 nobody hears of errors: the connection is closed, so that the client at least looks again."""
     for _, results in answers:
         for _, error, _, _, _, message, _ in results:
@@ -99,7 +99,12 @@ class _PendingProduce:
     )
 
     def __init__(
-        self, services: Services, channel: Channel, request: ProduceRequest, version: int, correlation_id: int
+        self,
+        environment: HandlerEnvironment,
+        channel: Channel,
+        request: ProduceRequest,
+        version: int,
+        correlation_id: int,
     ):
         self._channel = channel
         self._acks = request.acks
@@ -107,23 +112,23 @@ class _PendingProduce:
         self._correlation_id = correlation_id
         self._respond = channel.defer(reads_on=True)
         self._read_on: Callable[[list[Part]], None] | None = None
-        self._answers: list[tuple[ProduceTopic, Results]] = []
+        self._answers: list[tuple[ProduceTopic, ProduceResults]] = []
         self._partitions: dict[tuple[int, int], Partition] = {}
-        self._timer: Cancellable | None = services.timers.call_later(request.timeout_ms / 1000, self._expire)
+        self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def wait_for(self, place: tuple[int, int], partition: Partition) -> None:
-        """The result at `place`, (topic, partition) as they come in the request, will be settled later."""
+        """The result at `place`, (topic, partition) as they come in the request, comes later."""
         self._partitions[place] = partition
 
     def mute(self) -> None:
         """Nothing of this client is appended before all of this request is: it keeps the order of its batches."""
         self._read_on = self._read_on or self._channel.defer()
 
-    def begin(self, answers: list[tuple[ProduceTopic, Results]]) -> None:
+    def begin(self, answers: list[tuple[ProduceTopic, ProduceResults]]) -> None:
         """All is appended or on its way; these are the results so far."""
         self._answers = answers
 
-    def settle(self, place: tuple[int, int], result: ProduceResult) -> None:
+    def complete(self, place: tuple[int, int], result: ProduceResult) -> None:
         """Take the result; what comes after the time was up changes nothing."""
         if self._timer is None:
             return
@@ -141,7 +146,7 @@ class _PendingProduce:
 
     def _finish(self) -> None:
         self._timer = None
-        answers = cast("Answers", self._answers)
+        answers = cast("TopicAnswers", self._answers)
         try:
             if not self._acks:
                 _check_unanswered(answers)
@@ -166,39 +171,39 @@ class _Appender:
     __slots__ = (
         "_acks",
         "_buffer",
+        "_environment",
         "_is_before_zstd",
         "_late_answer",
         "_looked_at",
         "_now_ms",
         "_replicas",
         "_request",
-        "_services",
         "_trust",
         "late",
     )
 
     def __init__(
         self,
-        services: Services,
+        environment: HandlerEnvironment,
         buffer: memoryview,
         request: ProduceRequest,
         channel: Channel,
         version: int,
         correlation_id: int,
     ) -> None:
-        self._services = services
-        self._replicas = services.replicas
+        self._environment = environment
+        self._replicas = environment.replicas
         self._buffer = buffer
         self._request = request
         self._acks = request.acks
-        self._now_ms = services.clock.now_ms()
-        self._trust = channel.trust or _no_trust_yet(services, channel)
+        self._now_ms = environment.clock.now_ms()
+        self._trust = channel.trust or _no_trust_yet(environment, channel)
         self._looked_at = 0
         self._is_before_zstd = version < ZSTD_SINCE
-        self._late_answer = (services, channel, request, version, correlation_id)
+        self._late_answer = (environment, channel, request, version, correlation_id)
         self.late: _PendingProduce | None = None
 
-    def append_all(self) -> Answers | None:
+    def append_all(self) -> TopicAnswers | None:
         """The results, or None when they come later."""
         answers = [
             (topic, [self._append(topic, each, (number, index)) for index, each in enumerate(topic.partitions)])
@@ -246,7 +251,7 @@ class _Appender:
         late = self._wait(place, partition)
 
         def done(error: ApiError | None) -> None:
-            late.settle(place, result if error is None else refused(number, error))
+            late.complete(place, result if error is None else refused(number, error))
 
         partition.when_committed(end_offset, done)
         return None
@@ -264,14 +269,14 @@ class _Appender:
     @property
     def _kept_bytes_max(self) -> int:
         """Batches that wait count as requests that wait do, from a bound of their own."""
-        queued_bytes_max = self._services.config.queued_max_request_bytes
+        queued_bytes_max = self._environment.config.queued_max_request_bytes
         return queued_bytes_max if queued_bytes_max > 0 else KEPT_BYTES_MAX
 
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: tuple[int, int], *, must: bool
     ) -> ProduceResult | None:
         """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
-        config, inspector = partition.log.config, self._services.inspector
+        config, inspector = partition.log.config, self._environment.inspector
         if self._looked_at < LOOKED_AT_MAX and is_quick(config, header, RECORDS_HERE_MAX if must else SELDOM_HERE_MAX):
             self._looked_at += header.record_count
             with self._telling_untrue(partition):
@@ -284,7 +289,7 @@ class _Appender:
         if copy is not None:
             late = self._wait(place, partition)
             late.mute()
-            self._services.attempt(self._append_later(partition, copy, late, place, must=must))
+            self._environment.attempt(self._append_later(partition, copy, late, place, must=must))
             return None
         if must:
             message = f"{kept_bytes_max} bytes of batches wait to be looked into; try again"
@@ -325,15 +330,15 @@ class _Appender:
         except ApiError as error:
             result = refused(number, error)
         finally:
-            self._services.inspector.let_go(batch)
+            self._environment.inspector.let_go(batch)
         if result is not None:
-            late.settle(place, result)
+            late.complete(place, result)
 
     async def _inspected(self, partition: Partition, batch: bytes, header: BatchHeader, *, must: bool) -> Inspected:
         """Without a helper a batch that is looked into to be on the safe side is taken as its header has it."""
         try:
             patience_s = None if must else PRECAUTION_S_MAX
-            return await self._services.inspector.inspect(batch, partition.log.config, patience_s)
+            return await self._environment.inspector.inspect(batch, partition.log.config, patience_s)
         except CannotInspect:
             if must:
                 raise
@@ -349,8 +354,8 @@ class _Appender:
             raise
 
 
-def _no_trust_yet(services: Services, channel: Channel) -> ConnectionTrust:
-    trust = channel.trust = services.trust.of_connection(channel.client.client_id or "")
+def _no_trust_yet(environment: HandlerEnvironment, channel: Channel) -> ConnectionTrust:
+    trust = channel.trust = environment.trust.of_connection(channel.client.client_id or "")
     return trust
 
 

@@ -6,20 +6,22 @@ It must come in by the listener that is between brokers: a client elsewhere coul
 """
 
 from barnabas_broker.handlers.channel import Channel
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
 from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response
 from barnabas_core.errors import ErrorCode
 
 
-def handle(services: Services, channel: Channel, version: int, correlation_id: int, request: FetchRequest) -> None:
+def handle(
+    environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
+) -> None:
     """Answer with what is new to the follower, at once or when there is something."""
 
     def respond(answer: FollowerAnswer) -> None:
         error, session_id, topics = answer
         channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
-    if channel.client.listener_name != services.config.listeners.inter_broker:
+    if channel.client.listener_name != environment.config.listeners.inter_broker:
         respond(FollowerAnswer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_SESSION, []))
         return
-    services.followers.fetch(request, respond)
+    environment.followers.fetch(request, respond)

@@ -6,14 +6,14 @@ v3 brings static members; v5 lets a client say which protocol it thinks was chos
 from collections.abc import Awaitable
 
 from barnabas_broker.coordinators.groups.messages import SyncReply, SyncRequest
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import SyncGroupRequest, SyncGroupResponse
 
 
 def handle(
-    services: Services, context: Context, request: SyncGroupRequest
+    environment: HandlerEnvironment, context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     """This member's assignment, or an error that says how to go on."""
     sync = SyncRequest(
@@ -25,7 +25,7 @@ def handle(
         protocol_name=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
-    return answer_of(lambda respond: services.groups.sync(sync, lambda reply: respond(_response(reply))))
+    return answer_of(lambda respond: environment.groups.sync(sync, lambda reply: respond(_response(reply))))
 
 
 def _response(reply: SyncReply) -> SyncGroupResponse:

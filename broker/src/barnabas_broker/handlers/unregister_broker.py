@@ -4,16 +4,18 @@ Kafka also takes one that lives or has replicas, whose partitions then count on 
 INVALID_REQUEST.
 """
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
 
-async def handle(services: Services, context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
     """Whether it is forgotten, or why not."""
     try:
-        await services.metadata_writer.unregister_broker(request.broker_id)
+        await environment.metadata_writer.unregister_broker(request.broker_id)
     except ApiError as error:
         return UnregisterBrokerResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
     return UnregisterBrokerResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None)

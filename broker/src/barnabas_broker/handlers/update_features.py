@@ -5,8 +5,8 @@ v0 says whether a downgrade is allowed, from v1 on the request says which one. U
 
 from typing import Any
 
-from barnabas_broker.handlers.channel import Context
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
 from barnabas_broker.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from barnabas_core.errors import ApiError, ErrorCode
@@ -14,11 +14,13 @@ from barnabas_core.errors import ApiError, ErrorCode
 Result = UpdateFeaturesResponse.UpdatableFeatureResult
 
 
-async def handle(services: Services, context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
     """Why no level changed, or that all of them did."""
     try:
         updates = [_update(context.api_version, each) for each in request.feature_updates]
-        await services.metadata_writer.update_features(updates, validate_only=request.validate_only)
+        await environment.metadata_writer.update_features(updates, validate_only=request.validate_only)
     except ApiError as error:
         return UpdateFeaturesResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[]

@@ -24,7 +24,7 @@ SESSION_EPOCH_MAX: Final = 2**31 - 1
 
 TopicKey = UUID | str
 """A topic by its id, or by its name where the request has none."""
-Results = dict[TopicKey, tuple[FetchTopic, list[FetchResult]]]
+FetchResults = dict[TopicKey, tuple[FetchTopic, list[FetchResult]]]
 
 
 class FollowerAnswer(NamedTuple):
@@ -122,7 +122,7 @@ class _Attempt:
     def __init__(self, *, is_urgent: bool = False) -> None:
         self.is_urgent = is_urgent
         self.bytes_read = 0
-        self.results: Results = {}
+        self.results: FetchResults = {}
         self.served: list[tuple[FollowerPartition, FileSlice]] = []
 
     def add(self, topic: FetchTopic, result: FetchResult) -> None:

@@ -44,8 +44,8 @@ class IsrProposer(Protocol):
         """With fewer nothing is committed."""
         ...
 
-    def isr_change(self, *, settles: bool) -> IsrChange | None:
-        """What it proposes; with `settles` the ISR that it knows. None when it does not lead any more."""
+    def isr_change(self, *, confirms: bool) -> IsrChange | None:
+        """What it proposes; with `confirms` the ISR that it knows. None when it does not lead any more."""
         ...
 
     def isr_change_refused(self, change: IsrChange) -> None:
@@ -117,20 +117,20 @@ class IsrChanges:
             self._writes_joins = False
 
     async def _write(self, taken: Mapping[TopicPartition, IsrProposer]) -> None:
-        unknown = await self._attempt(taken, settles=False)
+        unknown = await self._attempt(taken, confirms=False)
         if unknown:
-            self._spawn(self._settle(unknown))
+            self._spawn(self._confirm(unknown))
 
-    async def _settle(self, unknown: Mapping[TopicPartition, IsrProposer]) -> None:
+    async def _confirm(self, unknown: Mapping[TopicPartition, IsrProposer]) -> None:
         while unknown:
             await self._sleep(RETRY_S)
-            unknown = await self._attempt(unknown, settles=True)
+            unknown = await self._attempt(unknown, confirms=True)
 
     async def _attempt(
-        self, proposers: Mapping[TopicPartition, IsrProposer], *, settles: bool
+        self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
     ) -> dict[TopicPartition, IsrProposer]:
         """One write; those whose outcome is not known."""
-        made = {each: proposers[each].isr_change(settles=settles) for each in proposers}
+        made = {each: proposers[each].isr_change(confirms=confirms) for each in proposers}
         changes = {each: change for each, change in made.items() if change is not None}
         if not changes:
             return {}
@@ -140,7 +140,7 @@ class IsrChanges:
             if not isinstance(outcome, ApiError):
                 continue
             self.failed_total += 1
-            if settles or outcome.code is ErrorCode.REQUEST_TIMED_OUT:
+            if confirms or outcome.code is ErrorCode.REQUEST_TIMED_OUT:
                 unknown[topic_partition] = proposers[topic_partition]
                 continue
             log.info("the ISR of %s stays as it is: %s", topic_partition, outcome)
@@ -150,5 +150,5 @@ class IsrChanges:
 
 def _may_wait(proposer: IsrProposer) -> bool:
     """Whether nobody is held up by what it proposes: a replica joins an ISR that suffices."""
-    change = proposer.isr_change(settles=False)
+    change = proposer.isr_change(confirms=False)
     return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min

@@ -31,7 +31,7 @@ PAUSE_S: Final = 0.05
 TOPICS_A_REQUEST: Final = 200
 """A few milliseconds of the other broker's loop."""
 
-LeaderEpochs = Mapping[TopicPartition, int]
+ExpectedEpochs = Mapping[TopicPartition, int]
 
 
 class LeaderPropagation:
@@ -59,7 +59,7 @@ class LeaderPropagation:
         if expected:
             await asyncio.gather(*(self._until_it_heard(broker_id, expected) for broker_id in others))
 
-    def _leader_epochs(self, topics: Collection[str]) -> LeaderEpochs:
+    def _leader_epochs(self, topics: Collection[str]) -> ExpectedEpochs:
         documents = (self._image.topics[name] for name in topics if name in self._image.topics)
         return {
             TopicPartition(document.name, number): state.leader_epoch
@@ -67,7 +67,7 @@ class LeaderPropagation:
             for number, state in enumerate(document.partitions)
         }
 
-    async def _until_it_heard(self, broker_id: int, expected: LeaderEpochs) -> None:
+    async def _until_it_heard(self, broker_id: int, expected: ExpectedEpochs) -> None:
         request_link = RequestLink(self._links, broker_id)
         try:
             async with self._timeout(NEWS_S):
@@ -83,7 +83,7 @@ class LeaderPropagation:
         finally:
             request_link.close()
 
-    async def _until_it_tells(self, request_link: RequestLink, topics: Sequence[str], expected: LeaderEpochs) -> None:
+    async def _until_it_tells(self, request_link: RequestLink, topics: Sequence[str], expected: ExpectedEpochs) -> None:
         late = topics
         while late:
             answer = await request_link.ask(encode_request(_request(late), VERSION, 0, self._client_id))
@@ -98,7 +98,7 @@ def _request(topics: Sequence[str]) -> MetadataRequest:
     )
 
 
-def _late(response: MetadataResponse, expected: LeaderEpochs) -> list[str]:
+def _late(response: MetadataResponse, expected: ExpectedEpochs) -> list[str]:
     """The topics that it tells of as they were before. One that it does not know is gone, or not known to clients."""
     return [
         topic.name

@@ -112,10 +112,10 @@ class Partition(Replica):
         self._segment_bytes = config.segment_bytes
         stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
-        self._settle()
+        self._set_accepted_acks()
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
-    def _settle(self) -> None:
+    def _set_accepted_acks(self) -> None:
         """What follows from leadership, ISR, settings and the disk."""
         enough = self.isr_size >= self.isr_size_min
         is_open = self.is_leader and self.failure is None
@@ -125,7 +125,7 @@ class Partition(Replica):
         """Answer everybody with an error until the log comes back."""
         self.failure = failure
         self.failed_epoch = self.leader_epoch
-        self._settle()
+        self._set_accepted_acks()
         self.commits.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         self._wake_all()
 
@@ -155,7 +155,7 @@ class Partition(Replica):
             self.isr_expands += len(state.isr) > len(previous.isr)
             self.isr_shrinks += len(state.isr) < len(previous.isr)
             self._leadership.committed(state, now_ms)
-        self._settle()
+        self._set_accepted_acks()
         self._advance_high_watermark(now_ms)
         self._propose_joining()  # Who came while a change was on its way; an idle follower does not come again.
         self._wake_all()
@@ -163,7 +163,7 @@ class Partition(Replica):
     def resign(self) -> None:
         """The replica is not here any more: whoever waits has to look for the leader elsewhere."""
         self._resign()
-        self._settle()
+        self._set_accepted_acks()
         self._wake_all()
 
     def _resign(self) -> None:
@@ -342,12 +342,12 @@ class Partition(Replica):
         self._leadership.pending_isr = isr
         self._environment.propose_isr(self)
 
-    def isr_change(self, *, settles: bool) -> IsrChange | None:
-        """The proposal; with `settles` the ISR as it is known. None when there is none any more."""
+    def isr_change(self, *, confirms: bool) -> IsrChange | None:
+        """The proposal; with `confirms` the ISR as it is known. None when there is none any more."""
         leadership = self._leadership
         if leadership is None or leadership.pending_isr is None:
             return None
-        members = leadership.isr if settles else leadership.pending_isr
+        members = leadership.isr if confirms else leadership.pending_isr
         return IsrChange(
             self.topic_partition,
             self.topic_id,

@@ -7,8 +7,8 @@ from inspect import isawaitable
 from time import perf_counter
 from typing import Any, Final
 
-from barnabas_broker.handlers.channel import CloseConnection, Context, MessageHandler, RawHandler
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.channel import CloseConnection, MessageHandler, RawHandler, RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.request_stats import RequestStats
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
@@ -28,11 +28,11 @@ class Dispatcher:
 
     def __init__(
         self,
-        services: Services,
+        environment: HandlerEnvironment,
         raw_handlers: Mapping[int, RawHandler],
         message_handler: Callable[[int], MessageHandler],
     ) -> None:
-        self._services = services
+        self._environment = environment
         self._raw_handlers = {
             (key, version): handler
             for key, handler in raw_handlers.items()
@@ -53,7 +53,7 @@ class Dispatcher:
         try:
             raw = self._raw_handlers.get((api_key, version))
             if raw is not None:
-                raw(self._services, connection, version, correlation_id, buffer, body_start, end)
+                raw(self._environment, connection, version, correlation_id, buffer, body_start, end)
             else:
                 header = parse_request_header(buffer, start, end)
                 self._answer_message(connection, header, buffer[body_start:end])
@@ -78,8 +78,8 @@ class Dispatcher:
             self._refuse_version(connection, header)
             return
         request = decode_request(header.api_key, header.api_version, body)
-        context = Context(header.api_key, header.api_version, connection.client.named(header.client_id))
-        response = self._message_handler(header.api_key)(self._services, context, request)
+        context = RequestContext(header.api_key, header.api_version, connection.client.named(header.client_id))
+        response = self._message_handler(header.api_key)(self._environment, context, request)
         if isawaitable(response):
             self._answer_later(connection, header, response)
         else:

@@ -14,7 +14,7 @@ from barnabas_broker.wire.record_batch import (
 from barnabas_core.errors import ApiError, ErrorCode
 
 
-class LogEnd(NamedTuple):
+class AppendPosition(NamedTuple):
     """What the next batch has to follow: an offset, an epoch, and whether there is any batch at all."""
 
     offset: int
@@ -22,7 +22,7 @@ class LogEnd(NamedTuple):
     is_empty: bool
 
 
-def fetched_batches(records: memoryview, end: LogEnd, leader_epoch_max: int) -> list[BatchHeader]:
+def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: int) -> list[BatchHeader]:
     """The headers of the whole batches in `records`, which begin there one behind the other.
 
     Offsets and epochs rise, with the gaps that compaction leaves; the first batch of an empty log may begin before its

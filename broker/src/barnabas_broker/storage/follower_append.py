@@ -1,7 +1,7 @@
 """Appends what a follower has fetched: the leader's batches as they are, many in one write."""
 
 from barnabas_broker.storage.errors import disk_access
-from barnabas_broker.storage.fetched_batches import LogEnd, fetched_batches, has_gap
+from barnabas_broker.storage.fetched_batches import AppendPosition, fetched_batches, has_gap
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.segment_indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
@@ -22,7 +22,9 @@ def append_as_follower(
     log.known_producers.check_not_held_back()
     active, start_offset = log.segments.active, log.log_start_offset
     is_empty = active.size_bytes == 0 and active is log.segments.first
-    headers = fetched_batches(records, LogEnd(log.log_end_offset, log.epochs.latest_epoch, is_empty), leader_epoch_max)
+    headers = fetched_batches(
+        records, AppendPosition(log.log_end_offset, log.epochs.latest_epoch, is_empty), leader_epoch_max
+    )
     if headers and headers[0].base_offset < log.log_end_offset:
         log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
         log.known_producers.check_not_held_back()

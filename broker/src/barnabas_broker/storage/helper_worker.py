@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from barnabas_broker.storage.cleaner.batch_reader import Pace
+from barnabas_broker.storage.cleaner.batch_reader import Pacer
 from barnabas_broker.storage.cleaner.key_map import map_keys
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
 from barnabas_broker.storage.cleaner.segment_cleaning import clean_segments
-from barnabas_broker.storage.cleaner.throttle import Throttle
+from barnabas_broker.storage.cleaner.throttle import CleanerThrottle
 from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.helper.frames import LENGTH, frame
@@ -80,8 +80,8 @@ class Worker:
             return Failed("the helper process was restarted within a round and has no map of keys")
         return clean_segments(self._files, request, self._offsets, self._pace(request.bytes_per_s))
 
-    def _pace(self, bytes_per_s: float) -> Pace:
-        throttle = Throttle(bytes_per_s, time.monotonic)
+    def _pace(self, bytes_per_s: float) -> Pacer:
+        throttle = CleanerThrottle(bytes_per_s, time.monotonic)
         return lambda size_bytes: self._wait(throttle.pause_s(size_bytes))
 
 

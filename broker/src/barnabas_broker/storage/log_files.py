@@ -170,11 +170,11 @@ class LogFiles:
     @disk_access
     def closing_job(self) -> FlushJob | None:
         """Before a clean shutdown: what brings everything to the disk, a snapshot of the producers too."""
-        self.settle()
+        self.write_pending()
         return self.flush_job()
 
     @disk_access
-    def settle(self) -> None:
+    def write_pending(self) -> None:
         """Write what waits in memory: index entries, and a snapshot of the producers at the log's end."""
         self.known_producers.write_snapshot(self.log_end_offset)
         self.segments.active.seal()

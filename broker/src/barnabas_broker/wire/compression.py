@@ -7,6 +7,8 @@ from typing import Final
 
 import cramjam
 
+from barnabas_broker.wire.parts import Buffer
+
 
 class Codec(IntEnum):
     """Codecs by the number in a batch's attributes."""
@@ -22,7 +24,6 @@ class BrokenCompression(ValueError):
     """The bytes are not what the codec makes, or decompress to more than is allowed."""
 
 
-Buffer = bytes | bytearray | memoryview
 Decompressor = Callable[[Buffer, int], Buffer]
 Compressor = Callable[[Buffer, int | None], bytes]
 

@@ -17,7 +17,7 @@ from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS
 from barnabas_broker.wire.framing import encode_unsigned_varint
 
 Get = Callable[[Any], Any]
-Write = Callable[[bytearray, Any], None]
+WriteField = Callable[[bytearray, Any], None]
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -33,14 +33,14 @@ class UnencodableMessage(ValueError):
 
 
 @functools.cache
-def encoder(name: str, version: int) -> Write:
+def encoder(name: str, version: int) -> WriteField:
     """What appends that message to a buffer. It raises UnencodableMessage."""
     definition = schema.message(name)
     return _struct_writer(definition.struct, version, definition.flexible.hold(version))
 
 
 @functools.cache
-def element_encoder(name: str, path: tuple[str, ...], version: int) -> Write:
+def element_encoder(name: str, path: tuple[str, ...], version: int) -> WriteField:
     """The same for an element of the array that lies at `path` in the message."""
     definition = schema.message(name)
     struct_ = definition.struct
@@ -51,7 +51,7 @@ def element_encoder(name: str, path: tuple[str, ...], version: int) -> Write:
     return _struct_writer(struct_, version, definition.flexible.hold(version))
 
 
-def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Write:
+def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> WriteField:
     steps = tuple(_steps(struct_, version, flexible))
 
     def write(out: bytearray, value: Any) -> None:
@@ -64,7 +64,7 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
     return write
 
 
-def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, Write]]:
+def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, WriteField]]:
     """What to get and how to write it: neighbours of fixed size in one, every other field by itself, then the tags."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
@@ -76,7 +76,7 @@ def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tup
         yield (lambda value: value), _tags_writer(struct_, version)
 
 
-def _run_step(fields: Sequence[schema.Field]) -> tuple[Get, Write]:
+def _run_step(fields: Sequence[schema.Field]) -> tuple[Get, WriteField]:
     if len(fields) == 1:
         return attrgetter(fields[0].name), _fixed_writer(fields[0].kind)
     pack = struct.Struct(">" + "".join(FIXED_FORMATS[field.kind] for field in fields)).pack
@@ -87,7 +87,7 @@ def _run_step(fields: Sequence[schema.Field]) -> tuple[Get, Write]:
     return attrgetter(*(field.name for field in fields)), write
 
 
-def _tags_writer(struct_: schema.Struct, version: int) -> Write:
+def _tags_writer(struct_: schema.Struct, version: int) -> WriteField:
     """The tagged section: every field that differs from its default, by rising tag."""
     fields = sorted((field for field in struct_.fields if field.is_tagged(version)), key=lambda field: field.tag)
     writes = [(field.tag, field.name, field.default, _field_writer(field, version, flexible=True)) for field in fields]
@@ -109,7 +109,7 @@ def _write_no_tags(out: bytearray, _value: Any) -> None:
     out += b"\0"
 
 
-def _field_writer(field: schema.Field, version: int, flexible: bool) -> Write:
+def _field_writer(field: schema.Field, version: int, flexible: bool) -> WriteField:
     nullable = field.nullable.hold(version)
     if field.is_array:
         return _or_null(_array_writer(field, version, flexible), b"\0" if flexible else _INT32.pack(-1), nullable)
@@ -123,7 +123,7 @@ def _field_writer(field: schema.Field, version: int, flexible: bool) -> Write:
     return _SPECIAL_WRITERS.get(field.kind) or _fixed_writer(field.kind)
 
 
-def _or_null(write_value: Write, null: bytes, nullable: bool) -> Write:
+def _or_null(write_value: WriteField, null: bytes, nullable: bool) -> WriteField:
     """Null where it is allowed; elsewhere None fails as a TypeError, which the struct's writer catches."""
     if not nullable:
         return write_value
@@ -137,7 +137,7 @@ def _or_null(write_value: Write, null: bytes, nullable: bool) -> Write:
     return write
 
 
-def _array_writer(field: schema.Field, version: int, flexible: bool) -> Write:
+def _array_writer(field: schema.Field, version: int, flexible: bool) -> WriteField:
     element = field._replace(is_array=False, nullable=schema.Versions(0, -1))
     character = None if field.struct else FIXED_FORMATS.get(field.kind)
     write_element = _field_writer(element, version, flexible)
@@ -156,7 +156,7 @@ def _array_writer(field: schema.Field, version: int, flexible: bool) -> Write:
     return write_numbers if character else write_elements
 
 
-def _nullable_struct_writer(write_present: Write) -> Write:
+def _nullable_struct_writer(write_present: WriteField) -> WriteField:
     def write(out: bytearray, value: Any) -> None:
         out += b"\xff" if value is None else b"\x01"
         if value is not None:
@@ -165,7 +165,7 @@ def _nullable_struct_writer(write_present: Write) -> Write:
     return write
 
 
-def _string_writer(flexible: bool) -> Write:
+def _string_writer(flexible: bool) -> WriteField:
     def write(out: bytearray, value: str) -> None:
         encoded = bytes(value, "utf-8")
         out += encode_unsigned_varint(len(encoded) + 1) if flexible else _INT16.pack(len(encoded))
@@ -174,7 +174,7 @@ def _string_writer(flexible: bool) -> Write:
     return write
 
 
-def _bytes_writer(flexible: bool) -> Write:
+def _bytes_writer(flexible: bool) -> WriteField:
     def write(out: bytearray, value: bytes) -> None:
         out += _count(len(value), flexible)
         out += value
@@ -182,7 +182,7 @@ def _bytes_writer(flexible: bool) -> Write:
     return write
 
 
-def _fixed_writer(kind: str) -> Write:
+def _fixed_writer(kind: str) -> WriteField:
     pack = struct.Struct(">" + FIXED_FORMATS[kind]).pack
 
     def write(out: bytearray, value: Any) -> None:
@@ -204,4 +204,4 @@ def _write_operations(out: bytearray, codes: Collection[int] | None) -> None:
     out += bits.to_bytes(4)
 
 
-_SPECIAL_WRITERS: Final[Mapping[str, Write]] = {"uuid": _write_uuid, "operations": _write_operations}
+_SPECIAL_WRITERS: Final[Mapping[str, WriteField]] = {"uuid": _write_uuid, "operations": _write_operations}

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from barnabas_broker.wire.apis import API_SPECS
-
-Buffer = bytes | bytearray | memoryview
+from barnabas_broker.wire.parts import Buffer
 
 _NEVER: Final = 2**15
 _FLEXIBLE_SINCE: Final = {

@@ -23,5 +23,7 @@ class FileSlice(NamedTuple):
     length: int
 
 
-Part = bytes | bytearray | memoryview | FileSlice
+Buffer = bytes | bytearray | memoryview
+
+Part = Buffer | FileSlice
 """One piece of a response; a response is a list of them, the 4-byte size included in the first."""

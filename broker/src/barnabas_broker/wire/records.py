@@ -6,7 +6,8 @@ Only what must look inside does: the offsets topic, compaction, recompression, t
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from barnabas_broker.wire.compression import BrokenCompression, Buffer, compress, decompress
+from barnabas_broker.wire.compression import BrokenCompression, compress, decompress
+from barnabas_broker.wire.parts import Buffer
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,

@@ -1,21 +1,21 @@
 """The validating webhook: the API server asks before it stores a change of a resource."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from barnabas_operator.admission.dry_run import DryRunCall
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.review import changes, review
 from barnabas_operator.resources.api_objects import InvalidResource, resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import kind_of_plural
 from barnabas_operator.resources.object_key import Key
 
-Json = Mapping[str, Any]
 StateOf = Callable[[Key], ClusterState | None]
 """What the brokers of a Cluster said last, as far as it is known."""
 Preview = Callable[[Cluster, ConsumerGroup], Awaitable[tuple[str, ...]]]
@@ -100,12 +100,12 @@ def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | No
     return stored, {**stored, "spec": {**stored.get("spec", {}), kind.scaled_field: number}}
 
 
-def _around(body: Json, inventory: Inventory, state_of: StateOf) -> Around:
+def _around(body: Json, inventory: Inventory, state_of: StateOf) -> AdmissionContext:
     cluster = inventory.cluster_of(body) if body["kind"] != CLUSTER.name else None
     if cluster is None:
-        return Around()
+        return AdmissionContext()
     state = state_of(cluster)
     if state is not None and cluster in inventory.clusters:  # No round may have seen yet how many there shall be.
         brokers = inventory.clusters[cluster].get("spec", {}).get("brokers", {})
         state = state.with_brokers(brokers.get("replicas", Brokers().replicas))
-    return Around(inventory.namesake_of(body), state, inventory.colliding_with(body))
+    return AdmissionContext(inventory.namesake_of(body), state, inventory.colliding_with(body))

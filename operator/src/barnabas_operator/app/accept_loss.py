@@ -15,7 +15,7 @@ from barnabas_operator.app.output import console, table
 from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, known_bootstrap
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.kafka.losses import Key, accept, lost_partitions
+from barnabas_operator.kafka.losses import PartitionKey, accept, lost_partitions
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,7 +62,7 @@ def _accept(out: Console, client: Any, topic: str | None, partition: int | None)
     return _report(out, lost, accept(client, lost))
 
 
-def _report(out: Console, lost: Mapping[Key, str], failures: Mapping[Key, str]) -> int:
+def _report(out: Console, lost: Mapping[PartitionKey, str], failures: Mapping[PartitionKey, str]) -> int:
     rows = [(key[0], str(key[1]), text, failures.get(key, "accepted")) for key, text in sorted(lost.items())]
     out.print(table("Lost records", ("TOPIC", "PARTITION>", "BEFORE", "OUTCOME"), rows))
     return EXIT_FAILED if failures else 0

@@ -13,7 +13,7 @@ from barnabas_operator.resources.lag_exporter import LagExporter
 
 COMMAND: Final = "lag-exporter"
 FOLDER: Final = "lag-exporter"
-Told = tuple[LagExporter, str]
+ExporterOptions = tuple[LagExporter, str]
 """What is declared, and where the brokers are."""
 
 
@@ -24,7 +24,7 @@ class LocalExporter:
         self._folder = data_dir.path / FOLDER
         self._say = say
         self._process: ChildProcess | None = None
-        self._told: Told | None = None
+        self._told: ExporterOptions | None = None
         self._failure = ""
 
     async def bring(self, declared: LagExporter | None, bootstrap: str) -> None:
@@ -43,7 +43,7 @@ class LocalExporter:
             await process.stop()
             self._say("the lag exporter has ended")
 
-    async def _start(self, wanted: Told) -> None:
+    async def _start(self, wanted: ExporterOptions) -> None:
         port = LAG_EXPORTER_PORT if is_free(LAG_EXPORTER_PORT) else any_free_port(set())
         process = ChildProcess(self._child(wanted, port), self._say, lambda: None)
         self._process = process
@@ -57,7 +57,7 @@ class LocalExporter:
         self._told, self._failure = wanted, ""
         self._say(f"the lag exporter serves the lag of groups: http://{HOST}:{port}/metrics")
 
-    def _child(self, wanted: Told, port: int) -> Child:
+    def _child(self, wanted: ExporterOptions, port: int) -> Child:
         declared, bootstrap = wanted
         options = (f"--bootstrap={bootstrap}", f"--listen-address={HOST}:{port}", *name_options(declared))
         return Child(

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
 from barnabas_kafka.connection import ClusterUnreachable
-from barnabas_operator.kafka.cluster_admin import Writing
+from barnabas_operator.kafka.cluster_admin import TimedWrite
 from barnabas_operator.kafka.group_looks import GroupLooks, Looked
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.planning.conditions import with_problem
@@ -46,7 +46,7 @@ class Groups(NamedTuple):
 class LocalGroups:
     """Of one Cluster. `bootstrap` is where its first broker listens."""
 
-    def __init__(self, bootstrap: Callable[[], str], writing: Writing, clock: Clock) -> None:
+    def __init__(self, bootstrap: Callable[[], str], writing: TimedWrite, clock: Clock) -> None:
         self._clock: Final = clock
         self._client: Final = GroupClient(bootstrap)
         self._looks: Final = GroupLooks(PATIENCE_S, clock)

@@ -8,7 +8,7 @@ from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, Writing
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.leader_election.election import Election
@@ -81,7 +81,7 @@ class Operator:
         identity, lease = self._settings.identity, Key(namespace, name)
         return Election(api, lease, identity, self.leadership, self._clock, workers.begin_anew)
 
-    def _connect(self, bootstrap: str, configs_kept_s: float, writing: Writing) -> ClusterAdmin:
+    def _connect(self, bootstrap: str, configs_kept_s: float, writing: TimedWrite) -> ClusterAdmin:
         return ClusterAdmin(bootstrap, self._clock, CONNECT_S, configs_kept_s, writing)
 
     async def preview(self, cluster: Cluster, group: ConsumerGroup) -> tuple[str, ...]:

@@ -47,12 +47,12 @@ CONNECT_ATTEMPT_S: Final = 2.0
 STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
 
-Connect = Callable[[str, float], ClusterAdmin]
+ConnectLocally = Callable[[str, float], ClusterAdmin]
 """Connects to `host:port[,host:port]` in so many seconds. Raises ClusterUnreachable."""
 
 
 def connected_admin(bootstrap: str, timeout_s: float) -> ClusterAdmin:
-    """The `Connect` of the command."""
+    """The `ConnectLocally` of the command."""
     return ClusterAdmin(bootstrap, SystemClock(), timeout_s)
 
 
@@ -69,7 +69,7 @@ class Supervisor:
         data_dir: DataDir,
         log: Log,
         drift_check_s: float,
-        connect: Connect = connected_admin,
+        connect: ConnectLocally = connected_admin,
     ) -> None:
         self._connect = connect
         self._manifests_path = manifests_path

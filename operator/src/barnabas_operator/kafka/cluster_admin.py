@@ -36,7 +36,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
 )
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ PREFERRED: Final = 0  # KIP-460's type of election.
 _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
-Writing = Callable[[float], AbstractContextManager[object]]
+TimedWrite = Callable[[float], AbstractContextManager[object]]
 
 
 class ClusterAdmin:
@@ -60,7 +60,7 @@ class ClusterAdmin:
         clock: BlockingClock,
         connect_timeout_s: float = REQUEST_TIMEOUT_S,
         configs_kept_s: float = 0.0,
-        writing: Writing = nullcontext,
+        writing: TimedWrite = nullcontext,
     ) -> None:
         """Connects to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`.
 
@@ -155,7 +155,7 @@ class ClusterAdmin:
         found = self.client.describe_configs([resource], config_filter="all")["broker"][str(broker_id)]
         return {name: int(found[name]["value"]) for name in wanted}
 
-    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+    def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         """Carries out steps of one kind, at most one for each topic; those that were refused, by topic.
 
         Returns when the cluster shows the result of all others.
@@ -259,7 +259,7 @@ class ClusterAdmin:
         """A request that the client has no method for."""
         return self.client._manager.run(self.client._manager.send, request)
 
-    def _wait_until_shown(self, steps: Sequence[Step]) -> None:
+    def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
         """A broker accepts a change before every broker shows it."""
         partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
         partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}

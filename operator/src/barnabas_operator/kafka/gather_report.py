@@ -20,9 +20,9 @@ from barnabas_operator.kafka.cluster_report import (
     PartitionReport,
     TopicReport,
 )
-from barnabas_operator.kafka.losses import Key, lost_partitions, stray_logs
+from barnabas_operator.kafka.losses import PartitionKey, lost_partitions, stray_logs
 
-Offsets = Mapping[Key, int]
+OffsetsByPartition = Mapping[PartitionKey, int]
 
 WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
 
@@ -59,7 +59,7 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
     )
 
 
-def _list_offsets(admin: ClusterAdmin, partitions: Iterable[Key], spec: int) -> Offsets:
+def _list_offsets(admin: ClusterAdmin, partitions: Iterable[PartitionKey], spec: int) -> OffsetsByPartition:
     wanted = {TopicPartition(*key): spec for key in partitions}
     found = admin.client.list_partition_offsets(wanted) if wanted else {}
     return {(key.topic, key.partition): answer.offset for key, answer in found.items()}
@@ -87,10 +87,10 @@ def _broker(broker: Mapping[str, Any]) -> BrokerReport:
 
 def _topic(
     topic: Mapping[str, Any],
-    earliest: Offsets,
-    ends: Offsets,
+    earliest: OffsetsByPartition,
+    ends: OffsetsByPartition,
     sizes: Mapping[tuple[int, str, int], int],
-    lost: Mapping[Key, str],
+    lost: Mapping[PartitionKey, str],
 ) -> TopicReport:
     name = topic["name"]
     ordered = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
@@ -113,7 +113,7 @@ def _topic(
     return TopicReport(name=name, topic_id=topic_id, internal=topic["is_internal"], partitions=partitions)
 
 
-def _groups(admin: ClusterAdmin, ends: Offsets) -> tuple[GroupReport, ...]:
+def _groups(admin: ClusterAdmin, ends: OffsetsByPartition) -> tuple[GroupReport, ...]:
     """Every group that reads topics, also those without an active member: their committed offsets stay."""
     listed = {
         group["group_id"]: group
@@ -132,7 +132,7 @@ def _group(
     listed: Mapping[str, Any],
     described: Mapping[str, Any],
     committed: Mapping[TopicPartition, Any],
-    ends: Offsets,
+    ends: OffsetsByPartition,
 ) -> GroupReport:
     """A KIP-848 group has no classic description: the broker answers with an error, and members stay unknown."""
     known = not described.get("error")
@@ -153,7 +153,7 @@ def _member(member: Mapping[str, Any]) -> MemberReport:
 
 
 def _lags(
-    committed: Mapping[TopicPartition, Any], ends: Offsets, members: Iterable[MemberReport]
+    committed: Mapping[TopicPartition, Any], ends: OffsetsByPartition, members: Iterable[MemberReport]
 ) -> tuple[LagReport, ...]:
     """One entry for each partition that the group has committed or that a member has."""
     owners = {key: member.client_id for member in members for key in member.partitions}

@@ -18,8 +18,14 @@ from barnabas_kafka.asking import Asking
 from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable
 from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, NOBODY, by_broker, log_offsets
-from barnabas_operator.kafka.cluster_admin import Writing
-from barnabas_operator.planning.groups.group_facts import Committed, GroupFacts, GroupsFacts, LogEnds, Member
+from barnabas_operator.kafka.cluster_admin import TimedWrite
+from barnabas_operator.planning.groups.group_descriptions import (
+    Committed,
+    GroupDescription,
+    GroupDescriptions,
+    LogEnds,
+    Member,
+)
 
 MANY_COORDINATORS_VERSION: Final = 4
 """Of FindCoordinator (KIP-699)."""
@@ -52,18 +58,18 @@ class Refused(NamedTuple):
 
 
 class GroupAdmin:
-    """Asks through a connected client of kafka-python; leaders and coordinators are found by `facts`.
+    """Asks through a connected client of kafka-python; leaders and coordinators are found by `describe`.
 
     `writing` is entered for each request that changes something, with the seconds that it may take.
     """
 
-    def __init__(self, client: Any, writing: Writing) -> None:
+    def __init__(self, client: Any, writing: TimedWrite) -> None:
         self._asking = Asking(client)
         self._writing = writing
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[str, int] = {}
 
-    def facts(self, group_ids: Collection[str], topics: Collection[str] = ()) -> GroupsFacts:
+    def describe(self, group_ids: Collection[str], topics: Collection[str] = ()) -> GroupDescriptions:
         """These groups, and the logs of these topics and of all that the groups have committed to."""
         groups = self._groups(group_ids)
         read = {partition.topic for group in groups.values() for partition in group.committed}
@@ -74,10 +80,10 @@ class GroupAdmin:
             for topic in metadata
             for part in topic.partitions
         }
-        return GroupsFacts(groups, counts, self._logs())
+        return GroupDescriptions(groups, counts, self._logs())
 
     def first_since(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
-        """The first record of that time or later in each of the partitions that `facts` found; None where there is
+        """The first record of that time or later in each of the partitions that `describe` found; None where there is
         none. What no leader tells is left out."""
         told = log_offsets(self._asking, self._leader, dict.fromkeys(partitions, time_ms))
         return {each: found.offset if found.offset != NO_OFFSET else None for each, found in told.items()}
@@ -133,9 +139,9 @@ class GroupAdmin:
             return Refused(answer.error_code, f"group {group_id}")
         return _refusal_of(answer.topics)
 
-    def _groups(self, group_ids: Collection[str]) -> dict[str, GroupFacts]:
-        found = {group_id: GroupFacts(problem="its coordinator does not answer") for group_id in group_ids}
-        found |= {each: GroupFacts(problem=why) for each, why in self._find_coordinators(group_ids)}
+    def _groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        found = {group_id: GroupDescription(problem="its coordinator does not answer") for group_id in group_ids}
+        found |= {each: GroupDescription(problem=why) for each, why in self._find_coordinators(group_ids)}
         known = [each for each in group_ids if each in self._coordinators]
         described = dict(self._described(known))
         for group_id, committed in self._committed(known):
@@ -163,7 +169,7 @@ class GroupAdmin:
             one = FindCoordinatorRequest(key=key, key_type=0, max_version=MANY_COORDINATORS_VERSION - 1)
             yield key, self._asking.ask_any(one)
 
-    def _described(self, group_ids: Iterable[str]) -> Iterator[tuple[str, GroupFacts]]:
+    def _described(self, group_ids: Iterable[str]) -> Iterator[tuple[str, GroupDescription]]:
         requests = by_broker(group_ids, self._coordinators.__getitem__)
         for _, _, answer in self._asking.ask({broker: describe_groups(some) for broker, some in requests.items()}):
             for group in answer.groups:
@@ -207,14 +213,14 @@ class GroupAdmin:
         raise ClusterUnreachable("; ".join(map(str, self._asking.failures)))
 
 
-def _described(group: Any) -> GroupFacts:
+def _described(group: Any) -> GroupDescription:
     """Without what it has committed."""
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return GroupFacts()
+        return GroupDescription()
     if group.error_code != ErrorCode.NONE:
-        return GroupFacts(problem=for_code(group.error_code).__name__)
+        return GroupDescription(problem=for_code(group.error_code).__name__)
     members = (Member(each.client_id, each.client_host.removeprefix("/")) for each in group.members)
-    return GroupFacts(group.group_state, tuple(sorted(members)))
+    return GroupDescription(group.group_state, tuple(sorted(members)))
 
 
 def _offsets(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Committed]]:

@@ -11,7 +11,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 from barnabas_operator.planning.cluster_state import StrayLog
 
-Key = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
 """Brokers that are no Barnabas do not know it."""
@@ -19,9 +19,9 @@ UNCLEAN: Final = 1
 _TOLD: Final = re.compile(r"(\d+): (.*)")
 
 
-def lost_partitions(client: Any, topics: Sequence[str]) -> dict[Key, str]:
+def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
     """What is known of each such partition of these topics, asked by an admin client. Raises KafkaError."""
-    lost: dict[Key, str] = {}
+    lost: dict[PartitionKey, str] = {}
     for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
         some = topics[start : start + TOPICS_A_REQUEST_MAX]
         asked = [ConfigResource("TOPIC", name, configs=[LACKING_RECORDS]) for name in some]
@@ -44,13 +44,13 @@ def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
     )
 
 
-def parsed(topic: str, value: str) -> dict[Key, str]:
+def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
     """The text of each partition in the value of one topic."""
     found = (_TOLD.fullmatch(each) for each in value.split("; "))
     return {(topic, int(each[1])): each[2] for each in found if each is not None}
 
 
-def accept(client: Any, partitions: Collection[Key]) -> dict[Key, str]:
+def accept(client: Any, partitions: Collection[PartitionKey]) -> dict[PartitionKey, str]:
     """Elects the longest of their logs; why not, for those where that failed. Raises KafkaError."""
     wanted: dict[str, list[int]] = {}
     for topic, number in partitions:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from barnabas_operator.kafka.group_admin import GroupAdmin
-from barnabas_operator.planning.groups.group_facts import GroupsFacts
+from barnabas_operator.planning.groups.group_descriptions import GroupDescriptions
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, named_topics, plan_reset, reset_partitions
 from barnabas_operator.planning.groups.reset_times import reset_time_ms
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
@@ -12,25 +12,27 @@ from barnabas_operator.resources.consumer_group import Reset
 
 def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
     """The plan, or why there is none. Raises ClusterUnreachable."""
-    return plan_of(admin, reset, group_id, reset_facts(admin, reset, group_id), now)
+    return plan_of(admin, reset, group_id, reset_descriptions(admin, reset, group_id), now)
 
 
-def plan_of(admin: GroupAdmin, reset: Reset, group_id: str, facts: GroupsFacts, now: datetime) -> ResetPlan | Refusal:
-    """The plan by facts that `admin` has just found. Raises ClusterUnreachable."""
-    for each, group in facts.groups.items():
+def plan_of(
+    admin: GroupAdmin, reset: Reset, group_id: str, described: GroupDescriptions, now: datetime
+) -> ResetPlan | Refusal:
+    """The plan by described that `admin` has just found. Raises ClusterUnreachable."""
+    for each, group in described.groups.items():
         if group.problem:
             return Refusal(KAFKA_ERROR, f"group {each}: {group.problem}")
     time_ms = reset_time_ms(reset.to, now)
     if isinstance(time_ms, Refusal):
         return time_ms
-    partitions = reset_partitions(reset, group_id, facts)
+    partitions = reset_partitions(reset, group_id, described)
     if isinstance(partitions, Refusal):
         return partitions
     found = admin.first_since(partitions, time_ms) if time_ms is not None else {}
-    return plan_reset(reset, group_id, facts, found)
+    return plan_reset(reset, group_id, described, found)
 
 
-def reset_facts(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupsFacts:
+def reset_descriptions(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupDescriptions:
     """Of the group, of the one whose offsets it shall have, and of the topics that are named."""
     others = [reset.to.group] if reset.to.group is not None else []
-    return admin.facts(list(dict.fromkeys([group_id, *others])), named_topics(reset))
+    return admin.describe(list(dict.fromkeys([group_id, *others])), named_topics(reset))

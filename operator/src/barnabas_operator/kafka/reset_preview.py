@@ -7,7 +7,7 @@ from barnabas_core.clock import Clock
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_operator.kafka.group_admin import GroupAdmin
 from barnabas_operator.kafka.reset_planning import plan_now
-from barnabas_operator.planning.groups.reset_times import moment
+from barnabas_operator.planning.groups.reset_times import utc_time
 from barnabas_operator.planning.groups.reset_warnings import reset_warnings
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 
@@ -26,10 +26,10 @@ def preview(bootstrap: str, group: ConsumerGroup, clock: Clock) -> tuple[str, ..
         return (UNKNOWN,)
     try:
         admin = GroupAdmin(client, nullcontext)
-        facts = admin.facts([group.group_id]).groups[group.group_id]
-        plan = plan_now(admin, reset, group.group_id, moment(clock.now_ms()))
+        described = admin.describe([group.group_id]).groups[group.group_id]
+        plan = plan_now(admin, reset, group.group_id, utc_time(clock.now_ms()))
     except ClusterUnreachable:
         return (UNKNOWN,)
     finally:
         client.close()
-    return tuple(reset_warnings(reset, group.group_id, facts, plan))
+    return tuple(reset_warnings(reset, group.group_id, described, plan))

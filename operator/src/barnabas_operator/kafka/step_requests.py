@@ -16,7 +16,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
 )
 from barnabas_operator.resources.topic import PARTITIONS_MAX
 
@@ -41,9 +41,9 @@ def error_name(code: int) -> str:
     return ErrorCode(code).name if code in set(ErrorCode) else "UNRECOGNIZED_ERROR"
 
 
-def requests_of(steps: Sequence[Step]) -> Iterator[list[Step]]:
+def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
     """Steps of one kind, cut into what one request may hold: Kafka limits its new partitions, we its topics."""
-    request: list[Step] = []
+    request: list[TopicStep] = []
     partitions = 0
     for step in steps:
         added = len(step.assignments) if isinstance(step, CreateTopic | IncreasePartitions) else 0
@@ -56,7 +56,7 @@ def requests_of(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield request
 
 
-def send(client: Any, steps: Sequence[Step]) -> dict[str, StepRefused | None]:
+def send(client: Any, steps: Sequence[TopicStep]) -> dict[str, StepRefused | None]:
     """Sends steps of one kind, at most one for each topic, in one request; by topic, why it was refused if it was."""
     return dict(SENDERS[type(steps[0])](client, steps))
 

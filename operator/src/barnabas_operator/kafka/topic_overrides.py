@@ -7,7 +7,7 @@ from kafka.admin import ConfigResource
 
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 
-Overrides = Mapping[str, str]
+TopicConfigs = Mapping[str, str]
 
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 
@@ -15,7 +15,7 @@ _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 class _Heard(NamedTuple):
     topic_id: str
     at_s: float
-    overrides: Overrides
+    overrides: TopicConfigs
 
 
 class TopicOverrides:
@@ -27,7 +27,7 @@ class TopicOverrides:
         self._now_s = now_s
         self._heard: dict[str, _Heard] = {}
 
-    def of(self, ids: Mapping[str, str]) -> dict[str, Overrides]:
+    def of(self, ids: Mapping[str, str]) -> dict[str, TopicConfigs]:
         """By name, of topics whose ids are given by name. A topic that was created again is read again."""
         now_s = self._now_s()
         kept = {name: self._heard[name] for name in ids if self._is_fresh(name, ids[name], now_s)}
@@ -44,9 +44,9 @@ class TopicOverrides:
         heard = self._heard.get(name)
         return heard is not None and heard.topic_id == topic_id and now_s - heard.at_s < self._kept_s
 
-    def _ask(self, names: Sequence[str]) -> dict[str, Overrides]:
+    def _ask(self, names: Sequence[str]) -> dict[str, TopicConfigs]:
         """In parts: a broker makes an answer in one go."""
-        overrides: dict[str, Overrides] = {}
+        overrides: dict[str, TopicConfigs] = {}
         for start in range(0, len(names), TOPICS_A_REQUEST_MAX):
             resources = [ConfigResource("TOPIC", name) for name in names[start : start + TOPICS_A_REQUEST_MAX]]
             for name, configs in self._client.describe_configs(resources)["topic"].items():

@@ -8,8 +8,7 @@ from typing import Any, Final
 from barnabas_kube.client import ApiClient, NoAnswer
 from barnabas_operator.kube.api_resources import api_resource_of, path_of
 from barnabas_operator.planning.object_names import FIELD_MANAGER
-
-JsonObject = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML.
 MERGE: Final = "application/merge-patch+json"
@@ -91,7 +90,7 @@ class KubeApi:
             token = answer.get("metadata", {}).get("continue") or None
             chosen["continue"] = token or ""
 
-    async def apply(self, item: JsonObject, *, is_dry_run: bool = False) -> dict[str, Any]:
+    async def apply(self, item: Json, *, is_dry_run: bool = False) -> dict[str, Any]:
         """Server-side apply: the fields named in `item` are the operator's, all others stay as they are.
 
         A dry run stores nothing.
@@ -101,11 +100,11 @@ class KubeApi:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
         return await self.request("PATCH", path, query=query, body=item, content_type=APPLY)
 
-    async def create(self, item: JsonObject) -> dict[str, Any]:
+    async def create(self, item: Json) -> dict[str, Any]:
         """A new object; its name may be left to the API server (`generateName`)."""
         return await self.request("POST", path_of(item["kind"], item["metadata"].get("namespace")), body=item)
 
-    async def dry_run(self, item: JsonObject) -> None:
+    async def dry_run(self, item: Json) -> None:
         """Whether such a new object would be taken: nothing is stored. One of that name may be there already."""
         path = path_of(item["kind"], item["metadata"].get("namespace"))
         try:
@@ -115,7 +114,7 @@ class KubeApi:
                 raise
 
     async def patch(
-        self, kind: str, namespace: str | None, name: str, change: JsonObject, *, subresource: str = ""
+        self, kind: str, namespace: str | None, name: str, change: Json, *, subresource: str = ""
     ) -> dict[str, Any] | None:
         """Merges `change` into the object; None where it is gone."""
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
@@ -175,7 +174,7 @@ class KubeApi:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: JsonObject | None = None,
+        body: Json | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
         """One request and its answer."""
@@ -188,7 +187,7 @@ class KubeApi:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: JsonObject | None,
+        body: Json | None,
         content_type: str,
         seconds_max: float,
     ) -> dict[str, Any]:

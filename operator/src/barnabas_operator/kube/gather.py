@@ -26,10 +26,10 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.planning.status.pod_troubles import pod_trouble, runs
 from barnabas_operator.resources.cluster import Cluster, Volume
+from barnabas_operator.resources.json_types import Json
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
 REVISION: Final = "controller-revision-hash"
-Json = Mapping[str, Any]
 
 
 async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState:

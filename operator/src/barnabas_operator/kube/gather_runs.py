@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.maintenance.run_facts import DRIVER, RunFacts, driver_pod, is_live, run_job
@@ -12,8 +11,7 @@ from barnabas_operator.planning.object_names import (
     driver_name,
     maintenance_selector,
 )
-
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 
 async def gather_runs(api: KubeApi, namespace: str, cluster: str) -> Mapping[str, RunFacts]:

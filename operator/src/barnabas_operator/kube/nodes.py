@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from barnabas_operator.kube.api import KubeApi
-
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 
 class Nodes:

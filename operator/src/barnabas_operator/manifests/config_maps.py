@@ -40,5 +40,5 @@ def leftover_config_maps(
     """Of those found, the Cluster's own that no pod starts with any more; none while brokers are to restart."""
     current = config_map_name(cluster, pods.external)
     return [
-        each for each in found if pods.is_settled and is_owned(cluster, each) and each["metadata"]["name"] != current
+        each for each in found if pods.is_rolled_out and is_owned(cluster, each) and each["metadata"]["name"] != current
     ]

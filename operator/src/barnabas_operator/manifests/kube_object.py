@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from barnabas_operator.planning.brokers.strategic_merge import Json, merged
+from barnabas_operator.planning.brokers.strategic_merge import merged
 from barnabas_operator.planning.object_names import labels
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.template import BrokerServiceTemplate, MetadataTemplate, Template, TemplateMetadata
 
 AnyTemplate = Template | MetadataTemplate | BrokerServiceTemplate

@@ -8,7 +8,6 @@ from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
 from barnabas_operator.planning.brokers.lag_exporter_options import name_options
-from barnabas_operator.planning.brokers.strategic_merge import Json
 from barnabas_operator.planning.object_names import (
     LAG_EXPORTER_PORT,
     REPLICATION_PORT,
@@ -18,6 +17,7 @@ from barnabas_operator.planning.object_names import (
     lag_exporter_selector,
 )
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.lag_exporter import LagExporter
 
 CONTAINER: Final = "lag-exporter"

@@ -56,7 +56,7 @@ def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping
         for each in found
         if is_owned(cluster, each)
         and each["metadata"]["name"] not in wanted
-        and (pods.is_settled or each["metadata"]["labels"].get(LISTENER_LABEL) in declared)
+        and (pods.is_rolled_out or each["metadata"]["labels"].get(LISTENER_LABEL) in declared)
     ]
 
 

@@ -10,7 +10,6 @@ from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.given_addresses import given_addresses
 from barnabas_operator.planning.brokers.pod_properties import restart_hash, volume_folder
-from barnabas_operator.planning.brokers.strategic_merge import Json
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     CLUSTER_LABEL,
@@ -23,6 +22,7 @@ from barnabas_operator.planning.object_names import (
     selector,
 )
 from barnabas_operator.resources.cluster import Cluster, Volume
+from barnabas_operator.resources.json_types import Json
 
 CONFIG_FOLDER: Final = "/etc/barnabas"
 ACCESS_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -1,17 +1,17 @@
 """What the operator tells Prometheus of consumer groups that have a resource: how they are and what they shall be."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
 
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.planning.conditions import told_before
 from barnabas_operator.planning.groups.group_status import WORDS
-from barnabas_operator.planning.groups.reset_told import DRY_RUN
+from barnabas_operator.planning.groups.reset_conditions import DRY_RUN
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, SCALING_ACTIVE, WITHIN_OBJECTIVE
 
-Json = Mapping[str, Any]
 LABELS: Final = ("resource_namespace", "cluster", "name", "consumergroup")
 PREFIX: Final = "barnabas_consumer_group_"
 NUMBERS: Final[Mapping[str, Status]] = {word: number for number, word in WORDS.items()}
@@ -26,7 +26,7 @@ class GroupRow(NamedTuple):
     status: Json
 
 
-class _Told(NamedTuple):
+class _GroupMetric(NamedTuple):
     """A metric, and its value for a resource: None where there is none."""
 
     name: str
@@ -37,7 +37,7 @@ class _Told(NamedTuple):
 def group_families(rows: Iterable[GroupRow]) -> Iterator[GaugeMetricFamily]:
     """One family for each metric, also where no group has a value."""
     there = list(rows)
-    for told in TOLD:
+    for told in GROUP_METRICS:
         family = GaugeMetricFamily(PREFIX + told.name, told.text, labels=LABELS)
         for row in there:
             value = told.value(row)
@@ -79,28 +79,32 @@ def _is_reset_pending(row: GroupRow) -> float | None:
     return float(told["status"] == "False" and told["reason"] != DRY_RUN) if told else None
 
 
-TOLD: Final = (
-    _Told("within_objective", "1 if the lag is within spec.lagObjective, else 0.", _condition(WITHIN_OBJECTIVE)),
-    _Told("objective_records", "Records that the lag may have: spec.lagObjective.maxRecords.", _limit("maxRecords")),
-    _Told("objective_seconds", "Seconds that the lag may have: spec.lagObjective.maxSeconds.", _limit("maxSeconds")),
-    _Told(
+GROUP_METRICS: Final = (
+    _GroupMetric("within_objective", "1 if the lag is within spec.lagObjective, else 0.", _condition(WITHIN_OBJECTIVE)),
+    _GroupMetric(
+        "objective_records", "Records that the lag may have: spec.lagObjective.maxRecords.", _limit("maxRecords")
+    ),
+    _GroupMetric(
+        "objective_seconds", "Seconds that the lag may have: spec.lagObjective.maxSeconds.", _limit("maxSeconds")
+    ),
+    _GroupMetric(
         "objective_retention_percent",
         "Unread share of what is kept that is allowed: spec.lagObjective.maxRetentionPercent.",
         _limit("maxRetentionPercent"),
     ),
-    _Told("lag", "Records to be read, rounded, of all partitions; written once a minute.", _status("lag")),
-    _Told(
+    _GroupMetric("lag", "Records to be read, rounded, of all partitions; written once a minute.", _status("lag")),
+    _GroupMetric(
         "lag_seconds",
         "Seconds since the oldest of them was written, rounded; written once a minute.",
         _status("seconds"),
     ),
-    _Told("members", "Consumers in the group.", _status("members")),
-    _Told("evaluation", "Burrow's status of the group: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
-    _Told("reset_pending", "1 while the reset that is declared is not carried out.", _is_reset_pending),
-    _Told(
+    _GroupMetric("members", "Consumers in the group.", _status("members")),
+    _GroupMetric("evaluation", "Burrow's status of the group: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
+    _GroupMetric("reset_pending", "1 while the reset that is declared is not carried out.", _is_reset_pending),
+    _GroupMetric(
         "scaling_active",
         "1 if replicas follow the lag, 0 if they cannot.",
         _condition(SCALING_ACTIVE),
     ),
-    _Told("replicas", "Replicas of spec.scaling.target, as the operator set them last.", _status("replicas")),
+    _GroupMetric("replicas", "Replicas of spec.scaling.target, as the operator set them last.", _status("replicas")),
 )

@@ -8,9 +8,9 @@ from prometheus_client.core import GaugeMetricFamily
 
 from barnabas_operator.planning.object_names import SCHEDULE_LABEL
 from barnabas_operator.planning.time_text import epoch_s
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import FINISHED, Phase
 
-Json = Mapping[str, Any]
 PREFIX: Final = "barnabas_maintenance_"
 ABOUT: Final = ("resource_namespace", "cluster", "job_name", "schedule")
 """A run that no schedule has started has an empty one. Prometheus has a `job` of its own, that of the scrape."""

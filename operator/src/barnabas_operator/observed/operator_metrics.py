@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -21,6 +21,7 @@ from barnabas_operator.observed.maintenance_metrics import (
 )
 from barnabas_operator.resources.cluster_kind import CLUSTER as CLUSTER_KIND
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.object_meta import READY
@@ -38,7 +39,6 @@ STRIMZI: Final = (
     "barnabas_resource_state",
 )
 """Those that Strimzi has, too, under names that begin with `strimzi_`."""
-Json = Mapping[str, Any]
 
 
 class OperatorMetrics:

@@ -1,18 +1,17 @@
 """Reviews, Events and statuses of one kind, beyond what holds for all kinds. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.resource import Resource
 
-Json = Mapping[str, Any]
 
-
-def _allowed(_wanted: Resource, _before: Resource | None, _around: Around) -> Verdict:
+def _allowed(_wanted: Resource, _before: Resource | None, _around: AdmissionContext) -> Verdict:
     return Verdict()
 
 
@@ -23,7 +22,7 @@ def _nothing(_first: object, _second: object) -> Iterable[Any]:
 class KindRules(NamedTuple):
     """Functions of a kind's own type: each kind gets resources of its type alone."""
 
-    review: Callable[[Any, Any, Around], Verdict] = _allowed
+    review: Callable[[Any, Any, AdmissionContext], Verdict] = _allowed
     """Of what is wanted, what was before (None for a new one, or one that cannot be read), and what is around it."""
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
     """Of the object before (None: a new one) and after (None: it is to be deleted), whatever changes."""

@@ -3,18 +3,14 @@
 Conditions say the same afterwards; here the user who applies the change learns it before anything has happened.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import KINDS
 
-Json = Mapping[str, Any]
 
-
-def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
+def review(old: Json | None, new: Json | None, around: AdmissionContext) -> Verdict:
     """`old` is None for a resource to be created, `new` for one to be deleted."""
     kind = (new or old or {})["kind"]
     rules = rules_of(kind)

@@ -3,7 +3,7 @@
 Each is one more write, and Topics come by the thousand: that one is created, or ready, only its status says.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from barnabas_operator.planning.brokers.broker_steps import HOLDS_REPLICAS
@@ -16,6 +16,7 @@ from barnabas_operator.planning.refusal import CLUSTER_NOT_READY
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.planning.status.terminating_pods import PODS_ENDING
 from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import CLAIMS_DELETED, LOGS_SET_ASIDE, READY, RECORDS_LOST, condition_of
 from barnabas_operator.resources.resource import Resource
 
@@ -24,8 +25,6 @@ UNDER_WAY: Final = frozenset(
 )
 """Conditions of work under way. Their messages count what is left, so only the first becomes an Event."""
 QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
-
-Json = Mapping[str, Any]
 
 
 def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, Any]]:

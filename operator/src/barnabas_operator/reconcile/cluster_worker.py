@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -43,16 +43,16 @@ from barnabas_operator.reconcile.reconcile_parts import (
     is_expected,
     retry_pause_s,
 )
-from barnabas_operator.reconcile.resource_reconcilers import Found, ResourceReconcilers
+from barnabas_operator.reconcile.resource_reconcilers import BodiesByKind, ResourceReconcilers
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_key import Key
 
 log = logging.getLogger(__name__)
 
-Json = Mapping[str, Any]
 POD: Final = "Pod"
 BATCH_S_MAX: Final = 2.0
 PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
@@ -185,14 +185,14 @@ class ClusterWorker:
         return self._settings.drift_s
 
     async def _leave_alone(
-        self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None, why: str
+        self, cluster: Cluster, body: Json, resources: BodiesByKind, told: Refusal | None, why: str
     ) -> float:
         """Changes nothing: the resource is paused or invalid. Its Topics get `why`."""
         await self._resources.wait(resources, why)
         await self._write_status(cluster, body, told)
         return self._settings.drift_s
 
-    async def _delete(self, body: Json, resources: Found) -> float:
+    async def _delete(self, body: Json, resources: BodiesByKind) -> float:
         """The Cluster is being deleted: releases its resources; its disks follow its deletion policy."""
         cluster, problem = _read(body)
         if await self._brokers.namespace_ends(cluster):
@@ -213,13 +213,15 @@ class ClusterWorker:
         await self._statuses.release(body)
         return self._settings.drift_s
 
-    async def _release_all(self, body: Json, resources: Found) -> float:
+    async def _release_all(self, body: Json, resources: BodiesByKind) -> float:
         """The namespace is being deleted: removes finalizers only, for it may have no other right there."""
         await self._resources.release(resources)
         is_gone = await self._statuses.release(body)
         return self._settings.drift_s if is_gone else self._settings.busy_s
 
-    async def _reconcile(self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None = None) -> float:
+    async def _reconcile(
+        self, cluster: Cluster, body: Json, resources: BodiesByKind, told: Refusal | None = None
+    ) -> float:
         """`told` is what the Cluster's status says, whatever else is wrong."""
         parts = ReconcileParts("/".join(self.key))
         await parts.run(self._statuses.set_finalizer(body, wanted=_needs_finalizer(cluster)))
@@ -227,7 +229,7 @@ class ClusterWorker:
         brokers = await parts.run(self._brokers.advance(cluster, state))
         self._pods = brokers.pods if brokers is not None else self._pods
         if brokers is not None and state is not None:
-            await parts.run(self._settle(cluster, brokers, state))
+            await parts.run(self._maintain_brokers(cluster, brokers, state))
         seen = await parts.run(self._reconcile_resources(cluster, resources, state, parts))
         state = self.state = seen.state if seen is not None else state
         waiting = brokers.waiting if brokers is not None else None
@@ -257,7 +259,7 @@ class ClusterWorker:
         return self._settings.busy_s if is_busy else self._settings.drift_s
 
     async def _reconcile_resources(
-        self, cluster: Cluster, resources: Found, state: ClusterState | None, parts: ReconcileParts
+        self, cluster: Cluster, resources: BodiesByKind, state: ClusterState | None, parts: ReconcileParts
     ) -> Seen | None:
         """Without brokers, or before their pods are known, does only what needs neither."""
         if state is None or self._pods is None:
@@ -273,13 +275,13 @@ class ClusterWorker:
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
     ) -> VersionOutcome:
         """Comes last: this status still has the previous level, so that the next one's Event can name both."""
-        if brokers is None or state is None or not brokers.pods.is_settled:
+        if brokers is None or state is None or not brokers.pods.is_rolled_out:
             return VersionOutcome()
         return await blocking(
             lambda: reconcile_metadata_version(self._connected(cluster), cluster, brokers.pods.views(), state)
         )
 
-    async def _settle(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
+    async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
         """Balances leaders, sets dynamic configs, unregisters removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)

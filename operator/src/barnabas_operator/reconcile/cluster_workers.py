@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.leader_election.leadership import NotLeading
@@ -21,12 +20,12 @@ from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_key import Key, key_of
 
 log = logging.getLogger(__name__)
 
-Json = Mapping[str, Any]
 STRAY_PAUSE_S: Final = 1.0
 IDLE_S_MAX: Final = 600.0
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Json
+from barnabas_operator.reconcile.kind_reconciler import Bodies
 from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter, has_finalizer_as
 from barnabas_operator.resources.api_objects import ResourceT
+from barnabas_operator.resources.json_types import Json
 
 
 async def with_finalizers(

@@ -1,7 +1,7 @@
 """What a worker does with the resources of one kind."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -9,9 +9,9 @@ from barnabas_operator.planning.status.reassignment_conditions import PendingMov
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_key import Key
 
-Json = Mapping[str, Any]
 Bodies = Mapping[str, Json]
 """Resources of one kind by name, as the watch last reported them."""
 Connected = Callable[[Cluster], ClusterAdmin]

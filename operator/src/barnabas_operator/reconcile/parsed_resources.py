@@ -1,12 +1,11 @@
 """Parsed resources: each is parsed once for each version, for there may be thousands."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Generic
+from collections.abc import Iterable
+from typing import Final, Generic
 
 from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, readable_part, resource_of
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.resource import Status
-
-Json = Mapping[str, Any]
 
 
 class ParsedResources(Generic[ResourceT]):

@@ -7,12 +7,13 @@ from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_reconciler import GroupReconciler
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, KindReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.maintenance.maintenance_reconciler import MaintenanceReconciler
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.topic import TOPIC
 
@@ -28,7 +29,7 @@ WITHOUT_CLUSTER: Final[Mapping[str, Callable[[KubeApi, Clock, Json], Awaitable[N
 }
 """What is done for a resource that has no Cluster, beside telling it so, by the field `kind`."""
 
-Found = Mapping[str, Bodies]
+BodiesByKind = Mapping[str, Bodies]
 """The resources of a Cluster by kind."""
 
 
@@ -49,21 +50,21 @@ class ResourceReconcilers:
         for reconciler in self._reconcilers.values():
             reconciler.close()
 
-    def found(self) -> Found:
+    def found(self) -> BodiesByKind:
         """What a round is about: what changes meanwhile is for the next one."""
         return {kind: self._tools.found(kind) for kind in self._reconcilers}
 
-    async def release(self, found: Found) -> None:
+    async def release(self, found: BodiesByKind) -> None:
         """Nobody reconciles them any more: removes their finalizers."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.release(found[kind])
 
-    async def wait(self, found: Found, why: str) -> None:
+    async def wait(self, found: BodiesByKind, why: str) -> None:
         """Without the brokers."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 
-    async def reconcile(self, cluster: Cluster, found: Found, seen: Seen, parts: ReconcileParts) -> Seen:
+    async def reconcile(self, cluster: Cluster, found: BodiesByKind, seen: Seen, parts: ReconcileParts) -> Seen:
         """Each kind in its turn; a kind that fails changes nothing of what is known."""
         for kind, reconciler in self._reconcilers.items():
             seen = await parts.run(reconciler.reconcile(cluster, found[kind], seen)) or seen

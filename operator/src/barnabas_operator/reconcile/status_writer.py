@@ -16,6 +16,7 @@ from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.resources.api_objects import ResourceT, status_json
 from barnabas_operator.resources.cluster import ClusterStatus
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX, merge_conditions, shortened
 from barnabas_operator.resources.resource import Resource, Status
 
@@ -23,8 +24,6 @@ log = logging.getLogger(__name__)
 
 FINALIZER: Final = "barnabas.dev/deletion-policy"
 AT_ONCE_MAX: Final = 16
-
-Json = Mapping[str, Any]
 
 
 class _Written(NamedTuple):

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas_core.clock import Clock
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, Writing
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
-Connect = Callable[[str, float, Writing], ClusterAdmin]
+Connect = Callable[[str, float, TimedWrite], ClusterAdmin]
 """Connects to the brokers at `host:port[,host:port]`. Blocks; raises ClusterUnreachable.
 
 Also takes the seconds for which the configs of topics are kept, and what is entered for each write.

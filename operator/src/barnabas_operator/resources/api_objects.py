@@ -1,17 +1,16 @@
 """Resources as the API server gives them: JSON with more metadata than ours, already checked by its schema or not."""
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.resource import Resource
 from barnabas_operator.resources.schema_check import Finding, findings
 
 ResourceT = TypeVar("ResourceT", bound=Resource)
-JsonObject = Mapping[str, Any]
 
 _META_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(ObjectMeta))
 
@@ -24,7 +23,7 @@ class InvalidResource(ValueError):
         self.problems = problems
 
 
-def resource_of(kind: type[ResourceT], body: JsonObject) -> ResourceT:
+def resource_of(kind: type[ResourceT], body: Json) -> ResourceT:
     """The typed resource. What another version of the operator wrote into the status is no reason to refuse it.
 
     Raises InvalidResource.
@@ -39,7 +38,7 @@ def resource_of(kind: type[ResourceT], body: JsonObject) -> ResourceT:
         return msgspec.convert(plain, kind)
 
 
-def readable_part(kind: type[ResourceT], body: JsonObject) -> ResourceT:
+def readable_part(kind: type[ResourceT], body: Json) -> ResourceT:
     """The resource with those fields of its spec that can be read; all others have their defaults, or are None.
 
     Another version of the operator, or nobody, may have checked it: what becomes of what it owns must still be known.
@@ -59,7 +58,7 @@ def _is_in_spec(finding: Finding) -> bool:
     return len(finding.path) > 1 and finding.path[0] == "spec"
 
 
-def _part_of(kind: type[msgspec.Struct], given: JsonObject) -> msgspec.Struct:
+def _part_of(kind: type[msgspec.Struct], given: Json) -> msgspec.Struct:
     fields = msgspec.structs.fields(kind)
     there = {
         each.name: msgspec.convert(given[each.encode_name], each.type) for each in fields if each.encode_name in given
@@ -67,7 +66,7 @@ def _part_of(kind: type[msgspec.Struct], given: JsonObject) -> msgspec.Struct:
     return kind(**{each.name: None for each in fields if each.required} | there)
 
 
-def _plain(body: JsonObject) -> dict[str, Any]:
+def _plain(body: Json) -> dict[str, Any]:
     meta = {name: value for name, value in body["metadata"].items() if name in _META_FIELDS}
     said = {"apiVersion": body.get("apiVersion"), "kind": body.get("kind")}
     return {**said, "metadata": meta, "spec": body.get("spec", {})}

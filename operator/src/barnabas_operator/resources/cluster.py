@@ -3,10 +3,11 @@
 What only Kubernetes knows (images, resources, storage classes, racks) is left aside by `barnabas up`.
 """
 
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, MaintenanceEntry
 from barnabas_operator.resources.object_meta import Message
@@ -23,7 +24,6 @@ METADATA_VERSION_MAX: Final = 32_767
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
 """Of as many brokers as there may be, each with a name of 253 characters and a port."""
 
-JsonObject = dict[str, Any]
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
 NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
 _IN_ORDER: Final = ", ".join(get_args(NodeAddressType))

@@ -1,16 +1,16 @@
 """The kind `Cluster`: its names, columns, and the rules that its types cannot express."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, Resources, Storage, Volume
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kind import Kind, column, fixed
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES
 from barnabas_operator.resources.quantity import ALLOWED
 from barnabas_operator.resources.template import BrokerServiceTemplate
 
-Json = dict[str, Any]
 NAME_MAX: Final = 40
 PORT_MIN: Final = 1024
 """Below it a port is only for root, and brokers run as nobody special."""
@@ -18,7 +18,7 @@ MEMORY_MIN: Final = "128Mi"
 SIZE_MIN: Final = "1Gi"
 
 
-def _quantities(field: str) -> Json:
+def _quantities(field: str) -> JsonObject:
     """Amounts of resources, in words that its pattern would not have."""
     wrong = f"self.{field}.filter(name, !isQuantity(string(self.{field}[name])))[0]"
     return {
@@ -30,7 +30,7 @@ def _quantities(field: str) -> Json:
     }
 
 
-def _memory(field: str) -> Json:
+def _memory(field: str) -> JsonObject:
     memory = f"string(self.{field}['memory'])"
     return {
         "rule": (
@@ -47,7 +47,7 @@ def _memory(field: str) -> Json:
 _SIZE: Final = "string(self.size)"
 _WITH_BYTES: Final = "^[0-9.]+ ?[kKMGTPE]i?[bB]$"
 
-_RULES: Final[Mapping[type, list[Json]]] = {
+_RULES: Final[Mapping[type, list[JsonObject]]] = {
     Cluster: [
         {
             "rule": f"size(self.metadata.name) <= {NAME_MAX} && !self.metadata.name.contains('.')",
@@ -82,7 +82,7 @@ _TAKEN_PORTS: Final = [9091, 9404]
 LISTENERS_OF_BROKERS: Final = ["http", "replication"]
 """The names of these ports, in pods and Services."""
 
-_LIST_RULES: Final[Mapping[type, list[Json]]] = {
+_LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
     Volume: [
         {
             "rule": "oldSelf.all(was, self.exists(each, each.id == was.id))",

@@ -5,13 +5,12 @@ Pure. They never depend on a release of the chart: brokers serve on when the ope
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP
-
-Json = dict[str, Any]
 
 RBAC: Final = "rbac.authorization.k8s.io"
 BROKER_ROLE: Final = "barnabas-broker"
@@ -21,7 +20,7 @@ READ: Final = ("get", "list", "watch")
 WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
 
-def cluster_roles() -> list[Json]:
+def cluster_roles() -> list[JsonObject]:
     """All of them. Kubernetes adds the last three to its roles view, edit and admin; each has what is before it."""
     return [
         _role(BROKER_ROLE, broker_rules()),
@@ -33,7 +32,7 @@ def cluster_roles() -> list[Json]:
     ]
 
 
-def _seen() -> list[Json]:
+def _seen() -> list[JsonObject]:
     kinds = KINDS.values()
     whole, statuses = (each.plural for each in kinds), (f"{each.plural}/status" for each in kinds)
     return [
@@ -42,7 +41,7 @@ def _seen() -> list[Json]:
     ]
 
 
-def _written(by: str) -> list[Json]:
+def _written(by: str) -> list[JsonObject]:
     kinds = [each for each in KINDS.values() if each.writer == by]
     scaled = [_scale(each) for each in kinds if _is_scaled(each)]
     rules = [_rule(GROUP, WRITE, *(each.plural for each in kinds))]
@@ -57,7 +56,7 @@ def _scale(kind: Kind) -> str:
     return f"{kind.plural}/scale"
 
 
-def broker_rules() -> list[Json]:
+def broker_rules() -> list[JsonObject]:
     """What the metadata store does with documents and leases of the namespace.
 
     Their names begin with the Cluster's and a dot, which rules cannot express.
@@ -68,17 +67,17 @@ def broker_rules() -> list[Json]:
     ]
 
 
-def _started() -> list[Json]:
+def _started() -> list[JsonObject]:
     """What a schedule does: reads its entry in the Cluster, makes a MaintenanceJob of it, looks how that ends."""
     return [_rule(GROUP, ("get",), "clusters"), _rule(GROUP, ("get", "create"), "maintenancejobs")]
 
 
-def _rule(group: str, verbs: Sequence[str], *plurals: str) -> Json:
+def _rule(group: str, verbs: Sequence[str], *plurals: str) -> JsonObject:
     return {"apiGroups": [group], "resources": list(plurals), "verbs": list(verbs)}
 
 
-def _role(name: str, rules: Sequence[Json], added_to: str | None = None) -> Json:
-    meta: Json = {"name": name}
+def _role(name: str, rules: Sequence[JsonObject], added_to: str | None = None) -> JsonObject:
+    meta: JsonObject = {"name": name}
     if added_to is not None:
         meta["labels"] = {f"{RBAC}/aggregate-to-{added_to}": "true"}
     return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": meta, "rules": list(rules)}

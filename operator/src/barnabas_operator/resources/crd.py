@@ -14,16 +14,16 @@ from msgspec import NODEFAULT, UNSET, inspect
 
 from barnabas_operator.resources.cluster_roles import cluster_roles
 from barnabas_operator.resources.field_words import with_words
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kind import Kind, column
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP, VERSION, Condition
 from barnabas_operator.resources.yaml_text import yaml_text
 
-Json = dict[str, Any]
 ENTRIES_MAX: Final = 256
 TEXT_MAX: Final = 4_096
-FREE: Final[Json] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-FREE_VALUE: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
+FREE: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+FREE_VALUE: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
 
 
 class Version(NamedTuple):
@@ -48,7 +48,7 @@ LAST_COLUMNS: Final = (
 )
 
 
-def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> Json:
+def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> JsonObject:
     """The whole definition of one kind."""
     root = schema_of(kind, inspect.type_info(kind.resource))
     for given in ("apiVersion", "kind", "metadata"):
@@ -74,11 +74,11 @@ def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> Json:
     }
 
 
-def _first_columns(kind: Kind) -> Sequence[Json]:
+def _first_columns(kind: Kind) -> Sequence[JsonObject]:
     return FIRST_COLUMNS if kind.has_ready_column else FIRST_COLUMNS[1:]
 
 
-def _names(kind: Kind) -> Json:
+def _names(kind: Kind) -> JsonObject:
     return {
         "kind": kind.name,
         "listKind": f"{kind.name}List",
@@ -89,28 +89,31 @@ def _names(kind: Kind) -> Json:
     }
 
 
-def _scale(kind: Kind) -> Json:
+def _scale(kind: Kind) -> JsonObject:
     field = kind.scaled_field
     paths = {"specReplicasPath": f".spec.{field}", "statusReplicasPath": f".status.{field}"}
     return {"scale": paths} if field is not None else {}
 
 
-def schema_of(of: Kind, kind: inspect.Type) -> Json:
+def schema_of(of: Kind, kind: inspect.Type) -> JsonObject:
     """A structural schema (OpenAPI v3) of what a field of such a resource may hold."""
     return _SCHEMAS[type(kind)](of, kind)
 
 
-def _metadata(of: Kind, kind: inspect.Type) -> Json:
+def _metadata(of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.Metadata)
     said = kind.extra_json_schema or {}
     schema = schema_of(of, kind.type)
     return {"description": said["description"]} | {**schema, **said} if "description" in said else schema
 
 
-def _struct(of: Kind, kind: inspect.Type) -> Json:
+def _struct(of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.StructType)
     required = [field.encode_name for field in kind.fields if field.required]
-    schema: Json = {"type": "object", "properties": {field.encode_name: _field(of, field) for field in kind.fields}}
+    schema: JsonObject = {
+        "type": "object",
+        "properties": {field.encode_name: _field(of, field) for field in kind.fields},
+    }
     if kind.cls.__doc__:
         schema = {"description": kind.cls.__doc__.split("\n\n")[0].replace("\n", " "), **schema}
     if required:
@@ -120,7 +123,7 @@ def _struct(of: Kind, kind: inspect.Type) -> Json:
     return schema
 
 
-def _field(of: Kind, field: inspect.Field) -> Json:
+def _field(of: Kind, field: inspect.Field) -> JsonObject:
     schema = schema_of(of, field.type)
     default = _plain_default(of, field)
     return with_words(schema if default is UNSET else {**schema, "default": default})
@@ -147,23 +150,23 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     return described.fields
 
 
-def _whole(value: msgspec.Struct) -> Json:
+def _whole(value: msgspec.Struct) -> JsonObject:
     """Also what is as its type has it."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 
 
-def _dict(of: Kind, kind: inspect.Type) -> Json:
+def _dict(of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.DictType)
     if isinstance(kind.value_type, inspect.AnyType):
         return dict(FREE)
     return {"type": "object", "additionalProperties": schema_of(of, kind.value_type), "maxProperties": ENTRIES_MAX}
 
 
-def _list(of: Kind, kind: inspect.Type) -> Json:
+def _list(of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.VarTupleType)
     item = kind.item_type
-    schema: Json = {"type": "array", "items": schema_of(of, item), "maxItems": kind.max_length or ENTRIES_MAX}
+    schema: JsonObject = {"type": "array", "items": schema_of(of, item), "maxItems": kind.max_length or ENTRIES_MAX}
     if kind.min_length is not None:
         schema["minItems"] = kind.min_length
     keys = {Condition: "type", **of.list_keys}
@@ -174,7 +177,7 @@ def _list(of: Kind, kind: inspect.Type) -> Json:
     return schema
 
 
-def _union(of: Kind, kind: inspect.Type) -> Json:
+def _union(of: Kind, kind: inspect.Type) -> JsonObject:
     """Either a value or none at all, a quantity, or any plain value."""
     assert isinstance(kind, inspect.UnionType)
     choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
@@ -187,24 +190,24 @@ def _union(of: Kind, kind: inspect.Type) -> Json:
     return schema_of(of, choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
 
 
-def _integer(_of: Kind, kind: inspect.Type) -> Json:
+def _integer(_of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.IntType)
     bounds = {"minimum": kind.ge, "maximum": kind.le}
     return {"type": "integer", **{name: bound for name, bound in bounds.items() if bound is not None}}
 
 
-def _string(_of: Kind, kind: inspect.Type) -> Json:
+def _string(_of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.StrType)
     said = {"minLength": kind.min_length, "maxLength": kind.max_length or TEXT_MAX, "pattern": kind.pattern}
     return {"type": "string", **{name: value for name, value in said.items() if value is not None}}
 
 
-def _literal(_of: Kind, kind: inspect.Type) -> Json:
+def _literal(_of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.LiteralType)
     return {"type": "string", "enum": list(kind.values)}
 
 
-_SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[Kind, inspect.Type], Json]]] = {
+_SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[Kind, inspect.Type], JsonObject]]] = {
     inspect.Metadata: _metadata,
     inspect.StructType: _struct,
     inspect.DictType: _dict,
@@ -219,7 +222,7 @@ _SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[Kind, inspect.Type], Json]
 }
 
 
-def definitions() -> list[Json]:
+def definitions() -> list[JsonObject]:
     """The definition of each kind, and the ClusterRoles."""
     return [*map(crd_of, KINDS.values()), *cluster_roles()]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 
 def with_words(schema: Json) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.resource import Resource, Status
 
-Json = dict[str, Any]
 NOTHING: Mapping[type, Any] = {}
 
 
@@ -25,12 +25,12 @@ class Kind(NamedTuple):
     """Which of Kubernetes' own roles may make, change and delete it; `view` may read every kind."""
     thing: str
     """What it is about, in a sentence."""
-    columns: tuple[Json, ...] = ()
+    columns: tuple[JsonObject, ...] = ()
     """Of `kubectl get`, between Ready and Reason, and Age and Message."""
-    rules: Mapping[type, list[Json]] = NOTHING
+    rules: Mapping[type, list[JsonObject]] = NOTHING
     """CEL, by the Struct that it is about. A rule with `oldSelf` holds for changes only. Each says the field, the value
     and what is allowed."""
-    list_rules: Mapping[type, list[Json]] = NOTHING
+    list_rules: Mapping[type, list[JsonObject]] = NOTHING
     """CEL about lists, by what is in them."""
     list_keys: Mapping[type, str] = NOTHING
     """The field that tells the entries of a list apart, by what is in the list."""
@@ -60,12 +60,12 @@ class Kind(NamedTuple):
         return str(named or body["metadata"]["name"])
 
 
-def column(name: str, kind: str, path: str, *, wide: bool = False) -> Json:
+def column(name: str, kind: str, path: str, *, wide: bool = False) -> JsonObject:
     """One column; a wide one is shown by `-o wide` only."""
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
 
-def fixed(field: str, inside: str = "spec") -> Json:
+def fixed(field: str, inside: str = "spec") -> JsonObject:
     """The rule of a field that never changes once the resource is there, nor comes or goes."""
     return {
         "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",

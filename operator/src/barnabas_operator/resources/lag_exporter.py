@@ -1,13 +1,12 @@
 """The part of a `Cluster` that says how the lag of its consumer groups is told."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.quantity import Quantity
 from barnabas_operator.resources.template import Template
-
-JsonObject = dict[str, Any]
 
 
 class LagExporterResources(

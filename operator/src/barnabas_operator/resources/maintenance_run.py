@@ -1,11 +1,12 @@
 """A run of a maintenance job: what a `MaintenanceJob` and the schedules of a `Cluster` have in common."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.job_table import JOB_TABLE
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.quantity import Quantity
 
 EXECUTORS_MAX: Final = 1_000
@@ -14,7 +15,6 @@ ENV_MAX: Final = 64
 TRIES_MAX: Final = 100
 SECONDS_MAX: Final = 2**31 - 1
 
-Json = dict[str, Any]
 JobName = Annotated[
     str,
     Meta(max_length=63, description="which job, see docs/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}),
@@ -129,7 +129,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}
 """What tells the entries of a run's lists apart."""
-RUN_RULES: Final[Mapping[type, list[Json]]] = {
+RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
     EnvVar: [
         {
             "rule": "(has(self.value) ? 1 : 0) + (has(self.secretKeyRef) ? 1 : 0) == 1",

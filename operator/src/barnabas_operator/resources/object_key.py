@@ -1,9 +1,8 @@
 """Where a resource is."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 
 class Key(NamedTuple):

@@ -4,15 +4,14 @@
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.field_words import bounds_words, default_words
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import KINDS
-
-Json = Mapping[str, Any]
 
 HEAD: Final = """# Reference
 

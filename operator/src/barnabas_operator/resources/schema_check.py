@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 
 
 Path = tuple[str | int, ...]
-Check = Callable[[inspect.Type, object, Path], Iterator[Finding]]
+TypeCheck = Callable[[inspect.Type, object, Path], Iterator[Finding]]
 
 
 def findings(expected: inspect.Type, value: object, path: Path = ()) -> Iterator[Finding]:
@@ -189,7 +189,7 @@ def _check_number(expected: inspect.Type, value: object, path: Path) -> Iterator
         yield from _wrong(expected, value, path)
 
 
-def _check_kind(kind: type) -> Check:
+def _check_kind(kind: type) -> TypeCheck:
     def check(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
         if not isinstance(value, kind):
             yield from _wrong(expected, value, path)
@@ -243,7 +243,7 @@ YAML_NAMES: Final[Mapping[type, str]] = {
     Sequence: "a list",
 }
 
-CHECKS: Final[Mapping[type[inspect.Type], Check]] = {
+CHECKS: Final[Mapping[type[inspect.Type], TypeCheck]] = {
     inspect.Metadata: _check_metadata,
     inspect.StructType: _check_struct,
     inspect.VarTupleType: _check_list,

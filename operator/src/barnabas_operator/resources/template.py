@@ -5,11 +5,11 @@ by number, volumeMounts by path) are merged entry by entry, other lists are repl
 puts it in the place of the operator's, `$patch: delete` takes it away.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-JsonObject = dict[str, Any]
+from barnabas_operator.resources.json_types import JsonObject
 
 BROKER_IDS_MAX: Final = 1_000
 Labels = Annotated[dict[str, str], Meta(description="labels, added to the operator's own")]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.review import review
 
 Json = dict[str, Any]
@@ -122,15 +122,18 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_a_cluster_is_refused_for_what_brokers_would_not_start_with(name: str) -> None:
     old, new, refusal = CLUSTERS[name]
-    assert review(old, new, Around()).refusal == refusal
+    assert review(old, new, AdmissionContext()).refusal == refusal
 
 
 def test_a_setting_without_effect_is_told_once_and_not_with_every_later_change() -> None:
     before = cluster(storage={}, config={"num.io.threads": 4})
-    told = review(None, before, Around()).warnings
+    told = review(None, before, AdmissionContext()).warnings
     assert len(told) == 1
     assert told[0].startswith("spec.config num.io.threads has no effect: ")
-    assert review(before, cluster(storage={}, config={"num.io.threads": 4, "num.partitions": 3}), Around()) == ALLOWED
+    assert (
+        review(before, cluster(storage={}, config={"num.io.threads": 4, "num.partitions": 3}), AdmissionContext())
+        == ALLOWED
+    )
 
 
 def test_addresses_without_effect_are_told_once() -> None:
@@ -140,21 +143,24 @@ def test_addresses_without_effect_are_told_once() -> None:
     ]
     disks = {"volumes": [{"id": 0}]}
     asked = cluster(listeners=listeners, storage=disks)
-    assert review(None, asked, Around()).warnings == (
+    assert review(None, asked, AdmissionContext()).warnings == (
         "spec.listeners[0].advertisedHost has no effect: pods are told each broker's own name",
         (
             "spec.listeners[1].preferredNodePortAddressType has no effect: "
             "it is for the type nodeport without advertisedHost"
         ),
     )
-    assert review(asked, cluster(listeners=listeners, storage=disks, brokers={"replicas": 3}), Around()) == ALLOWED
+    assert (
+        review(asked, cluster(listeners=listeners, storage=disks, brokers={"replicas": 3}), AdmissionContext())
+        == ALLOWED
+    )
 
 
 def test_disks_that_nobody_asked_for_are_told_once() -> None:
-    (told,) = review(None, cluster(), Around()).warnings
+    (told,) = review(None, cluster(), AdmissionContext()).warnings
     assert told == "spec.storage is left out: each broker gets a disk of 10Gi, which can grow and never shrink"
-    assert review(cluster(), cluster(pause=True), Around()).warnings == ()
-    assert review(None, cluster(storage={"volumes": [{"id": 0}]}), Around()).warnings == ()
+    assert review(cluster(), cluster(pause=True), AdmissionContext()).warnings == ()
+    assert review(None, cluster(storage={"volumes": [{"id": 0}]}), AdmissionContext()).warnings == ()
 
 
 def annotated(**annotations: str) -> Json:
@@ -165,10 +171,10 @@ def annotated(**annotations: str) -> Json:
 
 def test_a_word_that_approves_no_rebalance_is_told() -> None:
     told = ("the annotation barnabas.dev/rebalance is yes, which has no effect; allowed: approve",)
-    assert review(annotated(), annotated(rebalance="yes"), Around()).warnings == told
-    assert review(None, annotated(rebalance="yes"), Around()).warnings == told
-    assert review(annotated(rebalance="yes"), annotated(rebalance="yes"), Around()) == ALLOWED
-    assert review(annotated(), annotated(rebalance="approve"), Around()) == ALLOWED
+    assert review(annotated(), annotated(rebalance="yes"), AdmissionContext()).warnings == told
+    assert review(None, annotated(rebalance="yes"), AdmissionContext()).warnings == told
+    assert review(annotated(rebalance="yes"), annotated(rebalance="yes"), AdmissionContext()) == ALLOWED
+    assert review(annotated(), annotated(rebalance="approve"), AdmissionContext()) == ALLOWED
 
 
 DELETED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
@@ -193,4 +199,4 @@ DELETED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
 def test_who_deletes_a_cluster_is_told_which_records_go(name: str) -> None:
     spec, warnings = DELETED[name]
     old = {"kind": "Cluster", "metadata": {"name": "main"}, "spec": spec}
-    assert review(old, None, Around()) == Verdict(None, warnings)
+    assert review(old, None, AdmissionContext()) == Verdict(None, warnings)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from barnabas_operator.planning.admission.verdict import Around
+from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.review import review
 from harness.worker_world import resource
 
@@ -12,34 +12,34 @@ def group(**spec: Any) -> dict[str, Any]:
 
 
 def test_a_group_that_another_resource_has_is_refused_but_for_a_paused_one() -> None:
-    refused = review(None, group(groupId="pay"), Around(taken_by="payments"))
+    refused = review(None, group(groupId="pay"), AdmissionContext(taken_by="payments"))
     assert refused.refusal == (
         "group pay is managed by the ConsumerGroup payments already; allowed: one ConsumerGroup each"
     )
-    assert review(None, group(pause=True), Around(taken_by="payments")).refusal is None
+    assert review(None, group(pause=True), AdmissionContext(taken_by="payments")).refusal is None
 
 
 def test_a_group_does_not_move_to_another_cluster() -> None:
     had = {**group(cluster="one"), "status": {"cluster": "one"}}
-    said = review(had, group(cluster="two"), Around()).refusal
+    said = review(had, group(cluster="two"), AdmissionContext()).refusal
     assert said == "spec.cluster is two; allowed: one, which has the group"
-    assert review(had, group(), Around()).refusal is None
+    assert review(had, group(), AdmissionContext()).refusal is None
 
 
 def test_an_objective_without_a_limit_is_warned_of() -> None:
-    (warning,) = review(None, group(lagObjective={"for": "5m"}), Around()).warnings
+    (warning,) = review(None, group(lagObjective={"for": "5m"}), AdmissionContext()).warnings
     assert warning.startswith("spec.lagObjective has no limit")
-    assert review(None, group(lagObjective={"maxRecords": 5}), Around()).warnings == ()
+    assert review(None, group(lagObjective={"maxRecords": 5}), AdmissionContext()).warnings == ()
 
 
 def test_a_protected_resource_is_not_deleted() -> None:
-    said = review(group(deletionPolicy="Protect"), None, Around()).refusal
+    said = review(group(deletionPolicy="Protect"), None, AdmissionContext()).refusal
     assert said is not None
     assert said.startswith("ConsumerGroup billing stays: spec.deletionPolicy is Protect")
 
 
 def test_a_wrong_duration_names_the_field_and_what_is_allowed() -> None:
-    said = review(None, group(lagObjective={"maxRecords": 5, "for": "soon"}), Around()).refusal
+    said = review(None, group(lagObjective={"maxRecords": 5, "for": "soon"}), AdmissionContext()).refusal
     assert said is not None
     assert "spec.lagObjective.for is" in said
     assert "90s" in said

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from barnabas_operator.planning.admission.verdict import Around
+from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.review import review
 from harness.worker_world import resource
 
@@ -11,7 +11,7 @@ BAD = {**GOOD, "name": "bad", "options": {"topic": "a"}}
 
 
 def refusal(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
-    return review(old, new, Around()).refusal or ""
+    return review(old, new, AdmissionContext()).refusal or ""
 
 
 def test_a_run_that_could_never_begin_is_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.review import review
 
@@ -31,46 +31,66 @@ ALLOWED = Verdict()
 HELD = {**topic(), "status": {"cluster": "one"}}
 NEVER_FEWER = "Decreasing partitions not supported: spec.partitions is"
 
-TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
-    "a good one": (None, topic(partitions=6, replicas=3), Around(), None),
-    "a status only": (topic(partitions=6), {**topic(partitions=6), "status": {"partitions": 9}}, Around(), None),
-    "fewer partitions": (topic(partitions=6), topic(partitions=3), Around(), f"{NEVER_FEWER} 3; allowed: 6 or more"),
-    "no partitions any more": (topic(partitions=6), topic(), Around(), f"{NEVER_FEWER} missing; allowed: 6 or more"),
+TOPICS: Mapping[str, tuple[Json | None, Json | None, AdmissionContext, str | None]] = {
+    "a good one": (None, topic(partitions=6, replicas=3), AdmissionContext(), None),
+    "a status only": (
+        topic(partitions=6),
+        {**topic(partitions=6), "status": {"partitions": 9}},
+        AdmissionContext(),
+        None,
+    ),
+    "fewer partitions": (
+        topic(partitions=6),
+        topic(partitions=3),
+        AdmissionContext(),
+        f"{NEVER_FEWER} 3; allowed: 6 or more",
+    ),
+    "no partitions any more": (
+        topic(partitions=6),
+        topic(),
+        AdmissionContext(),
+        f"{NEVER_FEWER} missing; allowed: 6 or more",
+    ),
     "fewer than the topic has": (
         None,
         topic(partitions=3),
-        Around(state=LIVE),
+        AdmissionContext(state=LIVE),
         f"{NEVER_FEWER} 3, the topic has 6; allowed: 6 or more",
     ),
     "a topic that another has": (
         None,
         topic("mine", topicName="flights"),
-        Around(taken_by="flights"),
+        AdmissionContext(taken_by="flights"),
         "topic flights is already managed by the Topic flights; allowed: one Topic for each topic",
     ),
     "a pause of one whose partitions others have raised": (
         topic(partitions=3),
         topic(partitions=3, pause=True),
-        Around(state=LIVE),
+        AdmissionContext(state=LIVE),
         None,
     ),
-    "a pause of one that another has": (topic(), topic(pause=True), Around(taken_by="mine", state=LIVE), None),
+    "a pause of one that another has": (
+        topic(),
+        topic(pause=True),
+        AdmissionContext(taken_by="mine", state=LIVE),
+        None,
+    ),
     "the end of such a pause": (
         topic(partitions=3, pause=True),
         topic(partitions=3),
-        Around(state=LIVE),
+        AdmissionContext(state=LIVE),
         f"{NEVER_FEWER} 3, the topic has 6; allowed: 6 or more",
     ),
     "a config that is none in a pause": (
         topic(),
         topic(pause=True, config={"retention.ms": "soon"}),
-        Around(state=LIVE),
+        AdmissionContext(state=LIVE),
         "spec.config retention.ms=soon: must be an integer, at least -1",
     ),
     "a topic that collides with another Topic's": (
         None,
         topic("a-b", topicName="c_d"),
-        Around(state=LIVE, collides_with="c.d"),
+        AdmissionContext(state=LIVE, collides_with="c.d"),
         (
             "topic c_d and that of the Topic c.d differ in '.' and '_' only, which metrics cannot tell apart; "
             "allowed: another name"
@@ -79,94 +99,94 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
     "a topic that is there beside one that it collides with": (
         None,
         topic("a.b", partitions=2, replicas=1),
-        Around(state=LIVE, collides_with="a-b"),
+        AdmissionContext(state=LIVE, collides_with="a-b"),
         None,
     ),
     "a change of one that was stored though it collides": (
         topic("c.d"),
         topic("c.d", partitions=2),
-        Around(state=LIVE, collides_with="c-d"),
+        AdmissionContext(state=LIVE, collides_with="c-d"),
         None,
     ),
     "more replicas than brokers": (
         None,
         topic("new", partitions=1, replicas=4),
-        Around(state=LIVE),
+        AdmissionContext(state=LIVE),
         "spec.replicas is 4; allowed: 1 to 3, the number of brokers",
     ),
     "as many replicas as brokers that are declared and have not joined yet": (
         None,
         topic("new", partitions=1, replicas=3),
-        Around(state=replace(LIVE, racks={0: None}, registered=frozenset({0})).with_brokers(3)),
+        AdmissionContext(state=replace(LIVE, racks={0: None}, registered=frozenset({0})).with_brokers(3)),
         None,
     ),
     "as many replicas as brokers, of which one restarts": (
         None,
         topic("new", partitions=1, replicas=3),
-        Around(state=replace(LIVE, racks={0: None, 2: None}, registered=frozenset(range(3)))),
+        AdmissionContext(state=replace(LIVE, racks={0: None, 2: None}, registered=frozenset(range(3)))),
         None,
     ),
     "as many replicas as brokers, of which some have not joined yet": (
         None,
         topic("new", partitions=1, replicas=3),
-        Around(state=ClusterState(racks={0: None}, topics={}).awaiting(3, {0: None})),
+        AdmissionContext(state=ClusterState(racks={0: None}, topics={}).awaiting(3, {0: None})),
         None,
     ),
     "more replicas than brokers that stay": (
         None,
         topic("new", partitions=1, replicas=3),
-        Around(state=replace(LIVE, registered=frozenset(range(3))).with_brokers(2)),
+        AdmissionContext(state=replace(LIVE, registered=frozenset(range(3))).with_brokers(2)),
         "spec.replicas is 3; allowed: 1 to 2, the number of brokers",
     ),
     "a name that collides": (
         None,
         topic("x", topicName="a_b"),
-        Around(state=LIVE),
+        AdmissionContext(state=LIVE),
         "Topic a_b collides with the existing a.b",
     ),
     "an internal topic": (
         None,
         topic("x", topicName="__consumer_offsets"),
-        Around(),
+        AdmissionContext(),
         "spec.topicName is __consumer_offsets, a topic of the brokers; allowed: another name",
     ),
     "a config that is none": (
         None,
         topic(config={"retention.mss": "1"}),
-        Around(),
+        AdmissionContext(),
         "spec.config retention.mss: is no setting of a topic; did you mean retention.ms?",
     ),
     "a config out of range": (
         None,
         topic(config={"segment.bytes": 1}),
-        Around(),
+        AdmissionContext(),
         "spec.config segment.bytes=1: must be an integer, at least 1048576",
     ),
-    "the cluster that has it, said later": (HELD, topic(cluster="one"), Around(), None),
+    "the cluster that has it, said later": (HELD, topic(cluster="one"), AdmissionContext(), None),
     "another cluster, said later": (
         HELD,
         topic(cluster="two"),
-        Around(),
+        AdmissionContext(),
         "spec.cluster is two; allowed: one, which has the topic, or leave it out",
     ),
-    "a cluster where none has it yet": (topic(), topic(cluster="two"), Around(), None),
-    "another cluster, where none has it yet": (topic(cluster="tow"), topic(cluster="two"), Around(), None),
+    "a cluster where none has it yet": (topic(), topic(cluster="two"), AdmissionContext(), None),
+    "another cluster, where none has it yet": (topic(cluster="tow"), topic(cluster="two"), AdmissionContext(), None),
     "another cluster than the one that has it": (
         {**topic(cluster="one"), "status": {"cluster": "one"}},
         topic(cluster="two"),
-        Around(),
+        AdmissionContext(),
         "spec.cluster is two; allowed: one, which has the topic",
     ),
     "a cluster that goes": (
         {**topic(cluster="one"), "status": {"cluster": "one"}},
         topic(),
-        Around(),
+        AdmissionContext(),
         "spec.cluster is missing; allowed: one, which has the topic",
     ),
     "a field that is none": (
         None,
         topic(partition=3),
-        Around(),
+        AdmissionContext(),
         (
             "spec.partition is no field (did you mean partitions?); allowed: cluster, topicName, partitions, replicas, "
             "config, deletionPolicy, adopt, driftPolicy, pause"
@@ -175,16 +195,16 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
     "a value of another type": (
         None,
         topic(partitions="six"),
-        Around(),
+        AdmissionContext(),
         "spec.partitions is 'six' (string); allowed: an integer from 1 to 10000",
     ),
     "the end of a protected one": (
         topic(deletionPolicy="Protect"),
         None,
-        Around(),
+        AdmissionContext(),
         "Topic flights stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
     ),
-    "the end of another": (topic(deletionPolicy="Delete"), None, Around(), None),
+    "the end of another": (topic(deletionPolicy="Delete"), None, AdmissionContext(), None),
 }
 
 
@@ -194,40 +214,40 @@ def test_a_topic_is_refused_for_what_the_api_server_cannot_know(name: str) -> No
     assert review(old, new, around).refusal == refusal
 
 
-WARNINGS: Mapping[str, tuple[Json | None, Json, Around, tuple[str, ...]]] = {
+WARNINGS: Mapping[str, tuple[Json | None, Json, AdmissionContext, tuple[str, ...]]] = {
     "more partitions than declared": (
         topic(partitions=6),
         topic(partitions=12),
-        Around(),
+        AdmissionContext(),
         ("6 to 12 partitions: keys map to other partitions",),
     ),
     "more partitions than the topic has": (
         None,
         topic(partitions=7, replicas=3),
-        Around(state=LIVE),
+        AdmissionContext(state=LIVE),
         ("6 to 7 partitions: keys map to other partitions",),
     ),
     "one replica": (
         None,
         topic("new", replicas=1),
-        Around(),
+        AdmissionContext(),
         ("spec.replicas is 1: the topic is away whenever its broker is; 3 is usual",),
     ),
     "no spare replica": (
         None,
         topic("new", replicas=2, config={"min.insync.replicas": 2}),
-        Around(),
+        AdmissionContext(),
         ("min.insync.replicas=2 of 2 replicas: no broker can be away without refusing acks=all",),
     ),
-    "nothing": (None, topic("new", partitions=3, replicas=3), Around(state=LIVE), ()),
+    "nothing": (None, topic("new", partitions=3, replicas=3), AdmissionContext(state=LIVE), ()),
     "a null that kubectl dropped": (
         None,
         noted('{"spec":{"config":{"retention.ms":null,"segment.ms":5}}}'),
-        Around(),
+        AdmissionContext(),
         ("spec.config retention.ms: kubectl apply drops a null, which means the default; --server-side keeps it",),
     ),
-    "a note that is none": (None, noted("no JSON"), Around(), ()),
-    "a note of something else": (None, noted('{"spec":{"config":[1]}}'), Around(), ()),
+    "a note that is none": (None, noted("no JSON"), AdmissionContext(), ()),
+    "a note of something else": (None, noted('{"spec":{"config":[1]}}'), AdmissionContext(), ()),
 }
 
 

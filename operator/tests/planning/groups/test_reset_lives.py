@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.group_facts import Committed, GroupFacts, GroupsFacts, LogEnds, Member
+from barnabas_operator.planning.groups.group_descriptions import (
+    Committed,
+    GroupDescription,
+    GroupDescriptions,
+    LogEnds,
+    Member,
+)
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, plan_reset
 from barnabas_operator.planning.groups.reset_step import (
     GIVEN_UP,
@@ -49,7 +55,7 @@ class World:
     def look(self, reset: Reset) -> ResetLook:
         members = tuple(Member(f"m{number}", "here") for number in range(self.members + self.stubborn))
         state = "Stable" if members else "Empty"
-        group = GroupFacts(state, members, {WHERE: Committed(7, metadata=self.metadata)})
+        group = GroupDescription(state, members, {WHERE: Committed(7, metadata=self.metadata)})
         scale = TargetScale(self.replicas, "1", self.before)
         return ResetLook("billing", "billing", reset, self.done_at, group, ScaleTarget(name="billing"), scale, self.now)
 
@@ -121,7 +127,7 @@ def test_every_offset_after_a_reset_is_in_its_log_and_each_record_counts_once(
     logs = {each: log for each, (log, _) in zip(where, parts, strict=True)}
     committed = {each: Committed(offset) for each, (_, offset) in zip(where, parts, strict=True)}
     found = {each: data.draw(st.none() | st.integers(log.start, log.end)) for each, log in logs.items()}
-    facts = GroupsFacts({"billing": GroupFacts("Empty", (), committed)}, {"flights": len(parts)}, logs)
+    facts = GroupDescriptions({"billing": GroupDescription("Empty", (), committed)}, {"flights": len(parts)}, logs)
     plan = plan_reset(_reset(to), "billing", facts, found)
     assert isinstance(plan, ResetPlan)
     assert [each.partition for each in plan.moves] == where

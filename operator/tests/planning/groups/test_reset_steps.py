@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.group_facts import Committed, GroupFacts, Member
+from barnabas_operator.planning.groups.group_descriptions import Committed, GroupDescription, Member
 from barnabas_operator.planning.groups.reset_step import (
     PATIENCE,
     Commit,
@@ -18,8 +18,8 @@ from barnabas_operator.planning.groups.reset_step import (
     Plan,
     Remember,
     ResetLook,
+    ResetStep,
     Scale,
-    Step,
     Stop,
     next_step,
     without_plan,
@@ -30,8 +30,8 @@ from barnabas_operator.resources.consumer_group import Reset, ScaleTarget
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 FLIGHTS_0 = TopicPartition("flights", 0)
-EMPTY = GroupFacts("Empty", (), {FLIGHTS_0: Committed(7)})
-ACTIVE = GroupFacts("Stable", (Member("a", "10.0.0.7"), Member("b", "10.0.0.8")), {FLIGHTS_0: Committed(7)})
+EMPTY = GroupDescription("Empty", (), {FLIGHTS_0: Committed(7)})
+ACTIVE = GroupDescription("Stable", (Member("a", "10.0.0.7"), Member("b", "10.0.0.8")), {FLIGHTS_0: Committed(7)})
 BEFORE = BeforeReset("billing", "2026-11-a", 3, since="2026-11-22T11:59:00+00:00")
 TARGET = ScaleTarget(name="billing")
 
@@ -40,20 +40,20 @@ def reset(**changes: Any) -> Reset:
     return msgspec.convert({"id": "2026-11-a", "to": {"latest": {}}, **changes}, Reset)
 
 
-def look(group: GroupFacts, wanted: Reset | None = None, **changes: Any) -> ResetLook:
+def look(group: GroupDescription, wanted: Reset | None = None, **changes: Any) -> ResetLook:
     return ResetLook("billing", "billing-id", wanted or reset(), None, group, None, None, NOW)._replace(**changes)
 
 
-def scaled(group: GroupFacts, replicas: int, before: BeforeReset | None = None, **changes: Any) -> ResetLook:
+def scaled(group: GroupDescription, replicas: int, before: BeforeReset | None = None, **changes: Any) -> ResetLook:
     scale = TargetScale(replicas, "1", before)
     return look(group, reset(whenActive="ScaleDown"), target=TARGET, scale=scale)._replace(**changes)
 
 
-def marked(*ids: str) -> GroupFacts:
+def marked(*ids: str) -> GroupDescription:
     return EMPTY._replace(committed={FLIGHTS_0: Committed(9, metadata=reset_mark(ids[0], ids[1:]))})
 
 
-def why(step: Step) -> Refusal:
+def why(step: ResetStep) -> Refusal:
     assert isinstance(step, Stop)
     return step.why
 
@@ -61,7 +61,7 @@ def why(step: Step) -> Refusal:
 def test_a_group_without_members_is_reset_at_once_and_one_that_is_not_there_as_well() -> None:
     for policy in ("Refuse", "Wait"):
         assert next_step(look(EMPTY, reset(whenActive=policy))) == Commit()
-        assert next_step(look(GroupFacts(), reset(whenActive=policy))) == Commit()
+        assert next_step(look(GroupDescription(), reset(whenActive=policy))) == Commit()
     assert next_step(scaled(EMPTY, 3)) == Commit()
 
 
@@ -101,12 +101,12 @@ def test_a_group_with_members_is_left_alone_unless_it_is_said_how() -> None:
 
 
 def test_members_that_join_count_before_they_are_told() -> None:
-    joining = GroupFacts("PreparingRebalance", ())
+    joining = GroupDescription("PreparingRebalance", ())
     assert why(next_step(look(joining, reset(whenActive="Wait"))))[1] == "group billing-id has members that join"
 
 
 def test_a_coordinator_that_does_not_answer_is_waited_for() -> None:
-    away = GroupFacts(problem="its coordinator does not answer")
+    away = GroupDescription(problem="its coordinator does not answer")
     assert why(next_step(look(away))) == ("KafkaError", "group billing-id: its coordinator does not answer")
 
 
@@ -213,7 +213,7 @@ def test_a_target_that_was_scaled_up_after_a_reset_was_given_up_is_scaled_to_0_b
 
 
 def test_a_target_is_scaled_up_while_nothing_is_to_be_done_and_the_reset_begins_anew_later() -> None:
-    unknown = GroupFacts()
+    unknown = GroupDescription()
     assert next_step(scaled(unknown, 0, BEFORE, is_on_hold=True)) == Scale(3)
     assert next_step(scaled(unknown, 3, BEFORE, is_on_hold=True)) == Remember(None)
     assert next_step(scaled(unknown, 3, is_on_hold=True)) == Over()

@@ -4,18 +4,18 @@ from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
 from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.objective import Judged
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, ObjectMeta, condition_of
 
 NOW = "2026-11-22T12:00:00Z"
 GROUP = ConsumerGroup(metadata=ObjectMeta(name="billing"), spec=ConsumerGroupSpec())
-NOTHING = GroupTold()
+NOTHING = WorkStatus()
 KEPT = Judged("True", "LagObjectiveKept", "")
 
 
-def message(state: str, told: GroupTold = NOTHING, objective: Judged | None = None) -> str:
+def message(state: str, told: WorkStatus = NOTHING, objective: Judged | None = None) -> str:
     seen = GroupSeen(state=state, lags=GroupLags(None, {}, {}))
     ready = condition_of(group_status(GROUP, seen, told, objective, "main", NOW).conditions, READY)
     assert ready is not None
@@ -23,9 +23,9 @@ def message(state: str, told: GroupTold = NOTHING, objective: Judged | None = No
     return ready.message
 
 
-def reset(status: str, why: str) -> GroupTold:
+def reset(status: str, why: str) -> WorkStatus:
     said = condition(GROUP, OFFSETS_RESET, "True" if status == "True" else "False", "GroupActive", why, NOW)
-    return GroupTold(conditions=(said,))
+    return WorkStatus(conditions=(said,))
 
 
 def test_nothing_where_all_is_as_declared() -> None:

@@ -15,7 +15,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
 )
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -65,7 +65,7 @@ def test_a_disk_that_was_added_gets_all_until_it_has_no_longer_the_fewest() -> N
 
 
 def test_partitions_that_are_added_to_a_topic_count_with_those_of_new_topics() -> None:
-    steps: list[Step] = [IncreasePartitions("there", 4, ((2,), (2,))), CreateTopic("new", ((2,), (2,)), {})]
+    steps: list[TopicStep] = [IncreasePartitions("there", 4, ((2,), (2,))), CreateTopic("new", ((2,), (2,)), {})]
     found = new_replicas(steps, TOPICS)[2]
     assert found == [*(NewReplica("there", number, 2) for number in (2, 3)), *replicas(2, "new", 2)]
     assert list(place_in_log_dirs(found, [load("a", 0), load("b", 0)], cluster()).values()) == ["a", "b", "a", "b"]

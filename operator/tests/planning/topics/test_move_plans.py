@@ -17,7 +17,7 @@ from barnabas_operator.planning.topics.rebalance import APPROVAL, UNEVEN_SHARE, 
 from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import loads, room
 from barnabas_operator.planning.topics.topic_plan import plan_evacuation
-from barnabas_operator.planning.topics.topic_steps import MoveReplicas, Step
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, RebalanceMode
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec
@@ -47,7 +47,7 @@ def state(
     return replace(found, disks=Disks(known, held))
 
 
-def moved(found: ClusterState, steps: Sequence[Step]) -> ClusterState:
+def moved(found: ClusterState, steps: Sequence[TopicStep]) -> ClusterState:
     """As it is when these moves are done; what the new replicas hold is there, and the room for it taken."""
     disks, rows = found.disks, list(found.topics["t"].partitions)
     held = {broker: dict(parts) for broker, parts in disks.replicas.items()} if disks else {}

@@ -13,14 +13,14 @@ from barnabas_operator.planning.topics.topic_steps import (
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
     describe,
 )
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 
-def apply(step: Step, cluster: ClusterState) -> ClusterState:
+def apply(step: TopicStep, cluster: ClusterState) -> ClusterState:
     """What a cluster does with a step."""
     topics = dict(cluster.topics)
     match step:

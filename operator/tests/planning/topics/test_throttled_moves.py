@@ -5,7 +5,7 @@ from dataclasses import replace
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
-from barnabas_operator.planning.topics.topic_steps import AlterConfigs, MoveReplicas, Step
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec
@@ -20,7 +20,7 @@ def topic(config: dict[str, ConfigValue] | None = None, replicas: int = 2) -> To
     return Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(replicas=replicas, config=config or {}))
 
 
-def steps(found: ClusterState, *declared: Topic, rate: dict[str, ConfigValue] | None = None) -> tuple[Step, ...]:
+def steps(found: ClusterState, *declared: Topic, rate: dict[str, ConfigValue] | None = None) -> tuple[TopicStep, ...]:
     spec = ClusterSpec(brokers=Brokers(replicas=2), config=RATE if rate is None else rate)
     return plan_reconcile(DesiredState(Cluster(metadata=ObjectMeta(name="one"), spec=spec), declared, ()), found).steps
 

@@ -11,7 +11,7 @@ from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.topics.topic_plan import plan_deletions
-from barnabas_operator.planning.topics.topic_steps import DeleteTopic, Step
+from barnabas_operator.planning.topics.topic_steps import DeleteTopic, TopicStep
 from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -26,7 +26,7 @@ def topic(name: str = "flights", *, owned: str | None = None, topic_id: str | No
     return Topic(metadata=ObjectMeta(name=name), spec=TopicSpec(**spec), status=status)
 
 
-DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[Step, ...], str | None]] = {
+DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[TopicStep, ...], str | None]] = {
     "Delete deletes": (topic(owned="flights", deletion_policy="Delete"), [], (DeleteTopic("flights", "id"),), None),
     "Retain, the default, retains": (topic(owned="flights"), [], (), None),
     "Protect keeps topic and resource": (
@@ -73,7 +73,7 @@ DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[Step, ...], str | None]]
 
 @pytest.mark.parametrize(("removed", "declared", "steps", "reason"), DELETIONS.values(), ids=DELETIONS.keys())
 def test_what_becomes_of_a_topic_whose_resource_is_gone(
-    removed: Topic, declared: list[Topic], steps: tuple[Step, ...], reason: str | None
+    removed: Topic, declared: list[Topic], steps: tuple[TopicStep, ...], reason: str | None
 ) -> None:
     (plan,) = plan_deletions([removed], declared, ClusterState({0: None}, {"flights": FOUND}))
     assert plan.steps == steps
@@ -83,7 +83,7 @@ def test_what_becomes_of_a_topic_whose_resource_is_gone(
 class BrokersThatRefuse(BrokersMemory):
     """They delete nothing, and meanwhile somebody makes the topic again."""
 
-    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+    def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         deletions = [step.topic for step in steps if isinstance(step, DeleteTopic)]
         self.topics |= {name: TopicState("another", FOUND.partitions, {}) for name in deletions}
         refused = dict.fromkeys(deletions, StepRefused(ErrorCode.NOT_CONTROLLER, None))

@@ -15,7 +15,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     CreateTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
 )
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
@@ -44,13 +44,13 @@ def having(partitions: int = 6, replicas: int = 1, brokers: int = 1, **overrides
     return ClusterState(racks=racks, topics={"flights": TopicState("id", placed, configs)})
 
 
-def steps_of(declared: Topic, cluster: ClusterState) -> tuple[Step, ...]:
+def steps_of(declared: Topic, cluster: ClusterState) -> tuple[TopicStep, ...]:
     (plan,) = plan_topics([declared], cluster)
     assert plan.refusal is None
     return plan.steps
 
 
-STEPS: Mapping[str, tuple[Topic, ClusterState, tuple[Step, ...]]] = {
+STEPS: Mapping[str, tuple[Topic, ClusterState, tuple[TopicStep, ...]]] = {
     "a topic that is not there is created": (
         topic(partitions=2, config={"retention.ms": 1000, "unclean.leader.election.enable": True, "segment.ms": None}),
         ONE_BROKER,
@@ -146,7 +146,7 @@ STEPS: Mapping[str, tuple[Topic, ClusterState, tuple[Step, ...]]] = {
 
 
 @pytest.mark.parametrize(("declared", "cluster", "steps"), STEPS.values(), ids=STEPS.keys())
-def test_a_plan_has_these_steps(declared: Topic, cluster: ClusterState, steps: tuple[Step, ...]) -> None:
+def test_a_plan_has_these_steps(declared: Topic, cluster: ClusterState, steps: tuple[TopicStep, ...]) -> None:
     assert steps_of(declared, cluster) == steps
 
 

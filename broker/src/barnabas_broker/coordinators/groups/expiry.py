@@ -57,13 +57,13 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
             found.look(group, some)
             if pace.spent(len(some)):
                 yield
-        if _is_settled(shard, group) and (group.state, group.state_timestamp_ms) == state:
+        if _is_idle(shard, group) and (group.state, group.state_timestamp_ms) == state:
             _expire_of(shard, group, found, warned)
         if pace.spent(_PER_GROUP):
             yield
 
 
-def _is_settled(shard: GroupShard, group: Group) -> bool:
+def _is_idle(shard: GroupShard, group: Group) -> bool:
     """Nothing about it is under way; else it is looked at the next time."""
     group_id = group.group_id
     is_here = not shard.is_closed and shard.tables.groups.get(group_id) is group

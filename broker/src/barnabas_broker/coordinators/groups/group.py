@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, Now, Protocol, Token
+from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, MemberProtocol, Now, Token
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, GroupMetadata, StoredMember
 from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas_core.errors import ErrorCode
@@ -47,7 +47,7 @@ class Member:
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[MemberProtocol, ...]
     assignment: bytes = b""
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
@@ -155,7 +155,7 @@ class Group:
             self.leader = new_member_id
         return member
 
-    def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+    def set_protocols(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
         """A member tells anew what it can do."""
         self.protocol_counts.subtract(_names(member.protocols))
         member.protocols = protocols
@@ -188,7 +188,7 @@ class Group:
 
     # Protocols
 
-    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+    def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
         """Whether a member that can do these may come in: same type, and one protocol that all others know."""
         if not self.members:
             return bool(protocol_type and protocols)
@@ -315,7 +315,7 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
         protocol_name=stored.protocol,
     )
     for member in stored.members:
-        protocols = () if stored.protocol is None else (Protocol(stored.protocol, member.subscription),)
+        protocols = () if stored.protocol is None else (MemberProtocol(stored.protocol, member.subscription),)
         restored = Member(
             member_id=member.member_id,
             instance_id=member.instance_id,
@@ -335,6 +335,6 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
     return group
 
 
-def _names(protocols: Iterable[Protocol]) -> set[str]:
+def _names(protocols: Iterable[MemberProtocol]) -> set[str]:
     """Each once, though a client may name one twice."""
     return {protocol.name for protocol in protocols}

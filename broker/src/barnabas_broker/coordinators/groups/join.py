@@ -5,11 +5,11 @@ from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState, Member
 from barnabas_broker.coordinators.groups.messages import (
     NO_MEMBER_ID,
+    Append,
     JoinReply,
     JoinRequest,
     StaticRejoin,
     Step,
-    Store,
     Token,
 )
 from barnabas_broker.coordinators.groups.subscription import subscribed_topics
@@ -142,7 +142,7 @@ def _replace_static(group: Group, old_member_id: str, request: JoinRequest, toke
     member.is_new = False
     group.touch(member, step.now)
     if group.state is GroupState.STABLE and _still_fits(group, member, topics_before):
-        step.store = Store(group.metadata(_assignments(group)), _static_rejoin(group, member, request, old_leader))
+        step.append = Append(group.metadata(_assignments(group)), _static_rejoin(group, member, request, old_leader))
         return
     reason = _reason(request, f"static member {request.instance_id} starts anew as {member.member_id}")
     rebalance.begin_or_complete(group, step, reason)

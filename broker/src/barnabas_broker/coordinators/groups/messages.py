@@ -22,7 +22,7 @@ class Now(NamedTuple):
     steady_ms: int
 
 
-class Protocol(NamedTuple):
+class MemberProtocol(NamedTuple):
     """One way to assign partitions that a member can do (`range`), with what it tells the leader for that way."""
 
     name: str
@@ -42,7 +42,7 @@ class JoinRequest(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[MemberProtocol, ...]
     new_member_id: str = NO_MEMBER_ID
     requires_known_member_id: bool = True
     """From version 4 on: a new dynamic member is told its id first (KIP-394)."""
@@ -118,8 +118,8 @@ class StaticRejoin(NamedTuple):
     reply: JoinReply
 
 
-class Store(NamedTuple):
-    """A record to append. Its fate comes back through `sync.stored` or `sync.store_failed`."""
+class Append(NamedTuple):
+    """A record to append. Its fate comes back through `sync.appended` or `sync.append_failed`."""
 
     metadata: GroupMetadata
     rejoin: StaticRejoin | None = None
@@ -134,7 +134,7 @@ class Step:
     now: Now
     config: GroupConfig
     replies: list[tuple[Token, Reply]] = field(default_factory=list)
-    store: Store | None = None
+    append: Append | None = None
     notes: list[str] = field(default_factory=list)
 
     def reply(self, token: Token, reply: Reply) -> None:

@@ -19,7 +19,7 @@ from barnabas_broker.coordinators.groups.records import (
     encode_offset_key,
 )
 from barnabas_broker.coordinators.groups.tables import GroupTables
-from barnabas_broker.coordinators.groups.writer import KeyValues
+from barnabas_broker.wire.key_values import KeyValues
 from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)

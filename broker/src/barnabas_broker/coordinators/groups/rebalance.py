@@ -8,7 +8,7 @@ never waits for a member that is no longer there.
 from typing import Final
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline, Member
-from barnabas_broker.coordinators.groups.messages import JoinReply, Step, Store, SyncReply
+from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
@@ -155,7 +155,7 @@ def _become_empty(group: Group, step: Step) -> None:
     group.subscribed_topics = group.compute_subscribed_topics()
     group.transition(GroupState.EMPTY, step.now)
     step.notes.append(f"generation {group.generation} is empty")
-    step.store = Store(group.metadata({}))
+    step.append = Append(group.metadata({}))
 
 
 def answer_join(member: Member, step: Step, reply: JoinReply) -> None:

@@ -1,6 +1,6 @@
 """How fields of a stored record become bytes: the primitive types of Kafka's message format, classic and flexible.
 
-A record's layout is a table of `Field`s with the versions that hold them; one loop reads it, one writes it.
+A record's layout is a table of `RecordField`s with the versions that hold them; one loop reads it, one writes it.
 kafka-python knows requests and responses only, not the records of the internal topics, hence this small codec.
 """
 
@@ -130,7 +130,7 @@ NULLABLE_STRING: Final = Kind(_read_nullable_string, _write_string)
 BYTES: Final = Kind(_read_bytes, _write_bytes)
 
 
-class Field(NamedTuple):
+class RecordField(NamedTuple):
     """One field of a struct, since which version it is there, and its value before."""
 
     name: str
@@ -143,7 +143,7 @@ FIRST_FLEXIBLE_VERSION: Final = 4
 """Of both value types of `__consumer_offsets`."""
 
 
-def read_struct(reader: Reader, fields: Sequence[Field], version: int) -> dict[str, Any]:
+def read_struct(reader: Reader, fields: Sequence[RecordField], version: int) -> dict[str, Any]:
     """Every field by name, absent ones with their defaults; tagged fields, which are all unknown, are passed over."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
     values = {
@@ -154,14 +154,14 @@ def read_struct(reader: Reader, fields: Sequence[Field], version: int) -> dict[s
     return values
 
 
-def write_struct(values: Mapping[str, Any], fields: Sequence[Field], version: int) -> bytes:
+def write_struct(values: Mapping[str, Any], fields: Sequence[RecordField], version: int) -> bytes:
     """The fields that `version` has."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
     parts = [field.kind.write(values[field.name], flexible) for field in fields if version >= field.since]
     return b"".join(parts) + (b"\0" if flexible else b"")
 
 
-def array(fields: Sequence[Field], version: int) -> Kind:
+def array(fields: Sequence[RecordField], version: int) -> Kind:
     """An array of structs with these fields, in this version."""
 
     def read(reader: Reader, flexible: bool) -> list[dict[str, Any]]:

@@ -16,9 +16,9 @@ from barnabas_broker.coordinators.groups.record_fields import (
     INT64,
     NULLABLE_STRING,
     STRING,
-    Field,
     MalformedRecord,
     Reader,
+    RecordField,
     array,
     read_struct,
     varint,
@@ -97,23 +97,23 @@ class GroupMetadata(NamedTuple):
 
 
 _MEMBER_FIELDS: Final = (
-    Field("member_id", STRING),
-    Field("instance_id", NULLABLE_STRING, since=3),
-    Field("client_id", STRING),
-    Field("client_host", STRING),
-    Field("rebalance_timeout_ms", INT32, since=1, default=NO_TIMESTAMP),
-    Field("session_timeout_ms", INT32),
-    Field("subscription", BYTES),
-    Field("assignment", BYTES),
+    RecordField("member_id", STRING),
+    RecordField("instance_id", NULLABLE_STRING, since=3),
+    RecordField("client_id", STRING),
+    RecordField("client_host", STRING),
+    RecordField("rebalance_timeout_ms", INT32, since=1, default=NO_TIMESTAMP),
+    RecordField("session_timeout_ms", INT32),
+    RecordField("subscription", BYTES),
+    RecordField("assignment", BYTES),
 )
 _GROUP_FIELDS: Final = tuple(
     (
-        Field("protocol_type", STRING),
-        Field("generation", INT32),
-        Field("protocol", NULLABLE_STRING),
-        Field("leader", NULLABLE_STRING),
-        Field("state_timestamp_ms", INT64, since=2, default=NO_TIMESTAMP),
-        Field("members", array(_MEMBER_FIELDS, version)),
+        RecordField("protocol_type", STRING),
+        RecordField("generation", INT32),
+        RecordField("protocol", NULLABLE_STRING),
+        RecordField("leader", NULLABLE_STRING),
+        RecordField("state_timestamp_ms", INT64, since=2, default=NO_TIMESTAMP),
+        RecordField("members", array(_MEMBER_FIELDS, version)),
     )
     for version in range(_VALUE_VERSION_MAX + 1)
 )
@@ -224,7 +224,7 @@ def decode_group(data: bytes) -> GroupMetadata:
     return GroupMetadata(**fields)
 
 
-class Record(NamedTuple):
+class GroupRecord(NamedTuple):
     """One record, decoded; a value of None is a tombstone."""
 
     key: OffsetKey | GroupKey
@@ -236,7 +236,7 @@ class Record(NamedTuple):
         return self.key.group_id
 
 
-def encode(record: Record) -> tuple[bytes, bytes | None]:
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they are appended."""
     key = encode_offset_key(record.key) if isinstance(record.key, OffsetKey) else encode_group_key(record.key.group_id)
     if record.value is None:
@@ -245,12 +245,12 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     return key, encode_offset(value) if isinstance(value, CommittedOffset) else encode_group(value)
 
 
-def decode(key: bytes, value: bytes | None) -> Record | None:
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     """The record; None for kinds that are not the classic groups'."""
     decoded = decode_key(key)
     if decoded is None or value is None:
-        return None if decoded is None else Record(decoded, None)
-    return Record(decoded, decode_offset(value) if isinstance(decoded, OffsetKey) else decode_group(value))
+        return None if decoded is None else GroupRecord(decoded, None)
+    return GroupRecord(decoded, decode_offset(value) if isinstance(decoded, OffsetKey) else decode_group(value))
 
 
 def _member(stored: StoredMember) -> StoredMember:

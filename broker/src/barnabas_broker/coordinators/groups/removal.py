@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.offsets import check_delete_group, check_delete_offsets
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, OffsetKey, Record
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.turns import Pace, portions
 from barnabas_core.errors import ErrorCode
@@ -66,7 +66,7 @@ def _write_deletion(
         for some in portions(offsets[:-1]):
             shard.writer.submit(group_id, _tombstones(group_id, some), written)
             yield
-        last = [*_tombstones(group_id, offsets[-1:]), Record(GroupKey(group_id), None)]
+        last = [*_tombstones(group_id, offsets[-1:]), GroupRecord(GroupKey(group_id), None)]
         shard.writer.submit(group_id, last, last_written)
 
     shard.turns.run(slices())
@@ -149,5 +149,5 @@ def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[Topi
     shard.writer.when_idle(group_id, go_on)
 
 
-def _tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[Record]:
-    return [Record(OffsetKey(group_id, topic, partition), None) for topic, partition in partitions]
+def _tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[GroupRecord]:
+    return [GroupRecord(OffsetKey(group_id, topic, partition), None) for topic, partition in partitions]

@@ -15,18 +15,18 @@ from barnabas_broker.coordinators.groups import join, membership, offsets, rebal
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
+    Append,
     JoinReply,
     JoinRequest,
     LeaveResult,
     MemberIdentity,
     Now,
     Step,
-    Store,
     SyncReply,
     SyncRequest,
     Token,
 )
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, OffsetKey, Record
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.groups.turns import Turns
 from barnabas_broker.coordinators.groups.writer import OffsetsLog, PartitionWriter
@@ -158,7 +158,7 @@ class GroupShard:
         checks = [self._check_metadata(offset) for _, offset in request.offsets]
         before = self.tables.offsets.get(request.group_id, {})
         records = [
-            Record(
+            GroupRecord(
                 OffsetKey(request.group_id, *partition),
                 offsets.following(offset, before.get(partition), request.member_id, now.wall_ms),
             )
@@ -188,9 +188,9 @@ class GroupShard:
         decide(step)
         for note in step.notes:
             _logger.info("group %s: %s", group.group_id, note)
-        if step.store is not None:
-            record = Record(GroupKey(group.group_id), step.store.metadata)
-            self.writer.submit(group.group_id, (record,), partial(self._store_finished, group, step.store))
+        if step.append is not None:
+            record = GroupRecord(GroupKey(group.group_id), step.append.metadata)
+            self.writer.submit(group.group_id, (record,), partial(self._append_finished, group, step.append))
         self.set_alarm(group)
         for token, reply in step.replies:
             if isinstance(reply, JoinReply):
@@ -200,19 +200,19 @@ class GroupShard:
         if self.tables.is_vacant(group) and not self.writer.is_writing(group.group_id):
             self.tables.groups.pop(group.group_id, None)
 
-    def _store_finished(self, group: Group, store: Store, error: ErrorCode) -> None:
+    def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
         """The writer's word on a group's record."""
         if self.is_closed:
             return
         before = group.state
         if error is ErrorCode.NONE:
-            self.run(group, lambda step: sync.stored(group, store, step))
+            self.run(group, lambda step: sync.appended(group, append, step))
         else:
-            self.run(group, lambda step: sync.store_failed(group, store, error, step))
+            self.run(group, lambda step: sync.append_failed(group, append, error, step))
         if before is not GroupState.STABLE and group.state is GroupState.STABLE:
             self.counters.completed_rebalances += 1
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: GroupRecord) -> None:
         self.tables.apply(record)
 
     def _next_token(self) -> Token:

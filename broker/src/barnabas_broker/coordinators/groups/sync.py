@@ -2,7 +2,7 @@
 
 from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState, Member
-from barnabas_broker.coordinators.groups.messages import JoinReply, Step, Store, SyncReply, SyncRequest, Token
+from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply, SyncRequest, Token
 from barnabas_core.errors import ErrorCode
 
 
@@ -47,25 +47,25 @@ def _wait(group: Group, member: Member, request: SyncRequest, token: Token, step
     member.awaiting_sync = token
     if group.leader == member.member_id and not group.storing_assignment:
         group.storing_assignment = True
-        step.store = Store(group.metadata(request.assignments))
+        step.append = Append(group.metadata(request.assignments))
 
 
 def _assigned(group: Group, member: Member) -> SyncReply:
     return SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
-def stored(group: Group, store: Store, step: Step) -> None:
+def appended(group: Group, append: Append, step: Step) -> None:
     """The record is committed. What it was for may be over: then nothing happens."""
-    if store.metadata.generation != group.generation:
+    if append.metadata.generation != group.generation:
         return
-    if store.rejoin is not None:
-        _answer_rejoin(group, store, store.rejoin.reply, step)
+    if append.rejoin is not None:
+        _answer_rejoin(group, append, append.rejoin.reply, step)
     elif group.state is GroupState.COMPLETING_REBALANCE:
-        _become_stable(group, store, step)
+        _become_stable(group, append, step)
 
 
-def _become_stable(group: Group, store: Store, step: Step) -> None:
-    assignments = {member.member_id: member.assignment for member in store.metadata.members}
+def _become_stable(group: Group, append: Append, step: Step) -> None:
+    assignments = {member.member_id: member.assignment for member in append.metadata.members}
     group.storing_assignment = False
     group.transition(GroupState.STABLE, step.now)
     tries = f", after {group.failed_stores} that could not be stored" if group.failed_stores else ""
@@ -79,20 +79,20 @@ def _become_stable(group: Group, store: Store, step: Step) -> None:
             group.touch(member, step.now)
 
 
-def _answer_rejoin(group: Group, store: Store, reply: JoinReply, step: Step) -> None:
-    assert store.rejoin is not None
-    member = group.members.get(store.rejoin.reply.member_id)
-    if group.state is GroupState.STABLE and member is not None and member.awaiting_join == store.rejoin.token:
+def _answer_rejoin(group: Group, append: Append, reply: JoinReply, step: Step) -> None:
+    assert append.rejoin is not None
+    member = group.members.get(append.rejoin.reply.member_id)
+    if group.state is GroupState.STABLE and member is not None and member.awaiting_join == append.rejoin.token:
         rebalance.answer_join(member, step, reply)
         group.touch(member, step.now)
 
 
-def store_failed(group: Group, store: Store, error: ErrorCode, step: Step) -> None:
+def append_failed(group: Group, append: Append, error: ErrorCode, step: Step) -> None:
     """The record is not committed: who waits for it gets the error, and the group tries anew."""
-    if store.metadata.generation != group.generation:
+    if append.metadata.generation != group.generation:
         return
-    if store.rejoin is not None:
-        _answer_rejoin(group, store, JoinReply(error), step)
+    if append.rejoin is not None:
+        _answer_rejoin(group, append, JoinReply(error), step)
     elif group.state is GroupState.COMPLETING_REBALANCE:
         for member in group.members.values():
             if rebalance.answer_sync(member, step, error):

@@ -10,7 +10,7 @@ from itertools import islice
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState, restore
 from barnabas_broker.coordinators.groups.messages import Now
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata, OffsetKey, Record
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata, GroupRecord, OffsetKey
 from barnabas_core.topic_partition import TopicPartition
 
 _RESTORED_AT_ONCE = 20
@@ -28,7 +28,7 @@ class GroupTables:
         self.stored: dict[str, GroupMetadata] = {}
         """Durable state by group id; absent for groups that only commit offsets."""
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: GroupRecord) -> None:
         """A record is committed, or read again."""
         key, value = record
         if isinstance(key, OffsetKey):

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Protocol
 
-from barnabas_broker.coordinators.groups.records import Record, encode
+from barnabas_broker.coordinators.groups.records import GroupRecord, encode
+from barnabas_broker.replication.record_log import KeyValue
+from barnabas_broker.wire.key_values import KeyValues
 from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
-
-KeyValue = tuple[bytes, bytes | None]
-KeyValues = Mapping[bytes, bytes | None]
 
 _BATCH_BYTES_MAX: Final = 512 * 1024
 """Half of what `max.message.bytes` allows by default."""
@@ -71,7 +70,7 @@ class _Write:
             answer(error)
 
 
-_Entry = tuple[Record, KeyValue, _Write]
+_Entry = tuple[GroupRecord, KeyValue, _Write]
 
 
 class PartitionWriter:
@@ -83,7 +82,7 @@ class PartitionWriter:
         log: OffsetsLog,
         timers: Timers,
         timeout_ms: int,
-        apply: Callable[[Record], None],
+        apply: Callable[[GroupRecord], None],
         on_doubt: Callable[[], object],
     ) -> None:
         """`on_doubt`: records were written and nobody knows whether they stay, so what was applied may be outdated."""
@@ -100,7 +99,7 @@ class PartitionWriter:
         """What is appended and not committed, in the order of the log."""
         self._closed = False
 
-    def submit(self, group_id: str, records: Sequence[Record], answer: Callable[[ErrorCode], object]) -> None:
+    def submit(self, group_id: str, records: Sequence[GroupRecord], answer: Callable[[ErrorCode], object]) -> None:
         """Append a group's records at the end of this turn; `answer(NONE)` when they are committed and applied."""
         if self._closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self._closed else ErrorCode.NONE)
@@ -115,7 +114,7 @@ class PartitionWriter:
         """Whether records of the group wait for the log."""
         return self._in_flight[group_id] > 0
 
-    def pending(self, group_id: str) -> Iterator[Record]:
+    def pending(self, group_id: str) -> Iterator[GroupRecord]:
         """The group's records that wait for the log, in their order."""
         for entries in (*(batch.entries for batch in self._batches), self._queue):
             yield from (record for record, _, write in entries if write.group_id == group_id)

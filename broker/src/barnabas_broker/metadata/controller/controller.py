@@ -14,7 +14,7 @@ import msgspec
 
 from barnabas_broker.metadata.controller.decisions.balance import unbalanced
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, settle_the_dead
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, remove_dead
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.deletions import Deletions
 from barnabas_broker.metadata.controller.losses import LossReports
@@ -72,7 +72,7 @@ class Controller:
         self._timers = timers
         self._transitions = Transitions(store, image)
         self._losses = LossReports(image)
-        self._past_lives = PastIncarnations(image)
+        self._past_incarnations = PastIncarnations(image)
         self._deletions = Deletions(image, self._transitions, clock)
         self._woken = asyncio.Event()
         self._timer: Cancellable | None = None
@@ -99,7 +99,7 @@ class Controller:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        self._past_lives.start()
+        self._past_incarnations.start()
         self._image.subscribe(self._image_changed)
         while True:
             try:
@@ -146,7 +146,7 @@ class Controller:
         while self._brokers_changed:  # Who can be let in is not to be seen as fenced below.
             self._brokers_changed = False
             await self._care_for_brokers()
-        await self._settle()
+        await self._update_partitions()
         await self._balance()
         await self._deletions.tend()
 
@@ -227,18 +227,18 @@ class Controller:
 
         known_ends = KnownEnds(self._image)
 
-        def begin_lives(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
+        def begin_incarnations(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             for broker_id, each in returning.items():
                 is_let_in = self._image.brokers.get(broker_id) != each.registration  # By another controller.
                 if broker_id in state.replicas and not is_let_in:
                     lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
-                    is_past = self._past_lives.is_past(broker_id, topic, which.partition)
+                    is_past = self._past_incarnations.is_past(broker_id, topic, which.partition)
                     state = begin_incarnation(state, broker_id, lacks, rules, is_past=is_past)
             return state
 
         names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
-        if returning and not await self._partitions.change_topics(names, begin_lives):
+        if returning and not await self._partitions.change_topics(names, begin_incarnations):
             for broker_id in await self._change_registrations(list(returning.values()), _admitted):
                 log.info("broker %d is let in", broker_id)
 
@@ -258,13 +258,13 @@ class Controller:
         outcomes = await self._transitions.carry_out(list(by_id), decide)
         return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
 
-    async def _settle(self) -> None:
+    async def _update_partitions(self) -> None:
         """Topics whose records nobody can write come first; that a follower has left waits until they are done.
 
         All topics are looked at when a broker comes or goes: some a turn, and only those that change are written.
         """
         changed, self._changed_topics = self._changed_topics, set()
-        turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(settle_the_dead)
+        turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(remove_dead)
         names = [name for name in topics if await self._partitions.would_change(name, decide, turn)]
         if names:
             names.sort(key=lambda name: not self._is_leaderless(name))

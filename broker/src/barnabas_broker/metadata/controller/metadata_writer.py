@@ -27,7 +27,7 @@ from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterVi
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions, decide_create_partitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, decide_create_topics
 from barnabas_broker.metadata.controller.decisions.delete_topics import decide_delete_topic
-from barnabas_broker.metadata.controller.decisions.fencing import settle
+from barnabas_broker.metadata.controller.decisions.fencing import remove_fenced
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.controller.decisions.unregistration import check_unregistration
 from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, decide_update_features
@@ -250,7 +250,7 @@ class MetadataWriter(PartitionStateWriter):
         altered = decide_alter_topic(self._view(), resource.name, changes)
         rules = self.partitions.rules(altered)
         partitions = tuple(
-            settle(state, rules(n)) for n, state in enumerate(altered.partitions)
+            remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions)
         )  # By min.insync.replicas as it is now.
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)

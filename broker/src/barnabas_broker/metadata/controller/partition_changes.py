@@ -19,7 +19,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
-Outcome = PartitionState | ApiError
+PartitionOutcome = PartitionState | ApiError
 
 DecidePartition = Callable[[TopicPartition, TopicDocument, Rules], PartitionState]
 """The next state of a partition of a topic; the state that it has where nothing is to change. Raises ApiError."""
@@ -56,7 +56,7 @@ class _Plan(NamedTuple):
 
 
 class PartitionChanges:
-    """What the controller's duties and everybody's requests change partitions with."""
+    """What the controller, and every broker that is asked to, changes partitions with."""
 
     def __init__(self, transitions: Transitions, image: MetadataImage, config: Callable[[], BrokerConfig]) -> None:
         self._transitions = transitions
@@ -84,9 +84,9 @@ class PartitionChanges:
 
     async def change(
         self, partitions: Iterable[TopicPartition], decide: DecidePartition
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, PartitionOutcome]:
         """What each of the partitions has become, or why not, once the image holds it."""
-        answers: dict[TopicPartition, Outcome] = {}
+        answers: dict[TopicPartition, PartitionOutcome] = {}
         pieces = self._pieces(dict.fromkeys(partitions))
 
         def decide_piece(piece: Piece) -> _Plan | None:
@@ -138,7 +138,7 @@ class PartitionChanges:
         rules, numbers = self.rules(topic), [n for n in piece.numbers if n < len(topic.partitions)]
         return self._planned(topic.name, {n: decide(TopicPartition(topic.name, n), topic, rules(n)) for n in numbers})
 
-    def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, Outcome]:
+    def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, PartitionOutcome]:
         partitions = piece.partitions()
         topic = self._image.topics.get(piece.topic)
         if topic is None:
@@ -194,7 +194,7 @@ def _decide_one(
     topic: TopicDocument,
     rules: Callable[[int], Rules],
     decide: DecidePartition,
-) -> Outcome:
+) -> PartitionOutcome:
     if not 0 <= topic_partition.partition < len(topic.partitions):
         message = f"Topic {topic.name} has no partition {topic_partition.partition}, but {len(topic.partitions)}."
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import lose, resign, settle
+from barnabas_broker.metadata.controller.decisions.fencing import lose, remove_fenced, resign
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange, check_topic, decide_isr_change
 from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead, overtake
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
@@ -76,7 +76,7 @@ class PartitionStateWriter:
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
-            ends = known_ends.of_lives(topic.topic_id, which.partition, state.replicas)
+            ends = known_ends.of_incarnations(topic.topic_id, which.partition, state.replicas)
             return overtake(state, ahead[which], replace(rules, log_ends=ends))
 
         for which, outcome in (await self.partitions.change(ahead, decide)).items():
@@ -90,7 +90,7 @@ class PartitionStateWriter:
         """
         await self._begin_shutdown(broker_id)
         topics = [topic for topic in self._image.topics.values() if _in_sync(topic, broker_id)]
-        failures = await self.partitions.change_topics([topic.name for topic in topics], for_each(settle))
+        failures = await self.partitions.change_topics([topic.name for topic in topics], for_each(remove_fenced))
         if failures:
             raise next(iter(failures.values()))
         return [

@@ -46,7 +46,7 @@ NO_CONFIGS: Final[Mapping[str, str]] = {}
 log = logging.getLogger(__name__)
 
 
-Listener = Callable[[ImageChange], object]
+ImageListener = Callable[[ImageChange], object]
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class MetadataImage:
         """By key; `log_ends.find` looks into them. Nobody is told of their changes."""
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: list[ImageListener] = []
         self._waiters = ImageWaiters()
 
     def topic_name(self, topic_id: UUID) -> str | None:
@@ -130,7 +130,7 @@ class MetadataImage:
         """Brokers that are not fenced, in order."""
         return sorted(self.live)
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: ImageListener) -> None:
         """Calls `listener` after each change, on the loop, once the image holds it."""
         self._listeners.append(listener)
 

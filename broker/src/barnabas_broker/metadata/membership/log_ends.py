@@ -64,13 +64,15 @@ class KnownEnds:
         found = {broker_id: self.find(broker_id, topic_id, partition) for broker_id in replicas}
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
-    def of_lives(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
+    def of_incarnations(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
         """Of those that have told in the life that is registered."""
-        lives = self._image.brokers
-        found = {each: self._of_life(lives[each], topic_id, partition) for each in replicas if each in lives}
+        registered = self._image.brokers
+        found = {
+            each: self._of_incarnation(registered[each], topic_id, partition) for each in replicas if each in registered
+        }
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
-    def _of_life(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> LogEnd | None:
+    def _of_incarnation(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> LogEnd | None:
         key = log_ends_key(registration.broker_id, part_of(topic_id, partition))
         document = self._image.log_ends.get(key)
         if document is None or document.broker_epoch != registration.broker_epoch:
@@ -78,13 +80,13 @@ class KnownEnds:
         return self.find(registration.broker_id, topic_id, partition)
 
     def lost_by_a_start(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> bool:
-        """Whether this life of a broker may lack records here (`lives.may_lack_records`).
+        """Whether this life of a broker may lack records here (`incarnations.may_lack_records`).
 
         A log that it did not find is lost, unless a log dir did not work: then it may lie there.
         """
         if not registration.may_lack_records:
             return False
-        entry = self._of_life(registration, topic_id, partition)
+        entry = self._of_incarnation(registration, topic_id, partition)
         is_gone = entry is None or entry.offset == NO_LOG
         return not registration.dirs_away if is_gone or entry is None else entry.lacks
 

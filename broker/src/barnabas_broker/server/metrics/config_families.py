@@ -1,10 +1,10 @@
 """Settings that are stored and have no effect: of a newer version, or in contradiction with a broker's file."""
 
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 
-def config_families(services: Services) -> list[Family]:
+def config_families(environment: HandlerEnvironment) -> list[Family]:
     """One sample a setting, with what it belongs to."""
     return [
         Family(
@@ -13,7 +13,7 @@ def config_families(services: Services) -> list[Family]:
             "Settings that are stored and cannot be used on this broker; the log says why",
             lambda: [
                 Sample(labels(resource=each.resource, name=each.name, setting=each.setting), 1)
-                for each in services.ignored_configs()
+                for each in environment.ignored_configs()
             ],
         )
     ]

@@ -2,55 +2,55 @@
 
 from collections.abc import Callable, Iterator
 
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.elections import is_lost
 from barnabas_broker.metadata.controller.decisions.reassignments import is_reassigned
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.server.metrics.exposition import Family, Sample
 
 
-def controller_families(services: Services) -> list[Family]:
+def controller_families(environment: HandlerEnvironment) -> list[Family]:
     """Every broker knows them; only its own elections does the controller count for itself."""
-    image, prefix = services.image, "kafka_controller_kafkacontroller_"
+    image, prefix = environment.image, "kafka_controller_kafkacontroller_"
     return [
         _gauge(
             f"{prefix}activecontrollercount",
             "1 on the controller, 0 on other brokers",
-            lambda: int(image.controller_id == services.broker_id),
+            lambda: int(image.controller_id == environment.broker_id),
         ),
         _gauge(f"{prefix}activebrokercount", "Brokers that are alive", lambda: len(image.live)),
         _gauge(
             f"{prefix}fencedbrokercount", "Brokers that are not alive", lambda: len(image.brokers) - len(image.live)
         ),
         _partitions(
-            services,
+            environment,
             f"{prefix}offlinepartitionscount",
             "Partitions without a leader",
             lambda state: state.leader not in image.live,
         ),
         _partitions(
-            services,
+            environment,
             "barnabas_partitions_lacking_records",
             "Partitions that are offline because every replica lacks records: see barnabas status",
             is_lost,
         ),
         _partitions(
-            services,
+            environment,
             f"{prefix}preferredreplicaimbalancecount",
             "Partitions that another replica leads than the preferred one",
             lambda state: state.leader != state.replicas[0],
         ),
         _partitions(
-            services,
+            environment,
             "kafka_server_replicamanager_reassigningpartitions",
             "Partitions led here that get other replicas",
-            lambda state: state.leader == services.broker_id and is_reassigned(state),
+            lambda state: state.leader == environment.broker_id and is_reassigned(state),
         ),
         Family(
             "kafka_controller_controllerstats_leaderelections_total",
             "counter",
             "Leaders elected by this broker",
-            lambda: [Sample("", services.metadata_writer.partitions.elections_total)],
+            lambda: [Sample("", environment.metadata_writer.partitions.elections_total)],
         ),
     ]
 
@@ -59,10 +59,12 @@ def _gauge(name: str, help_text: str, value: Callable[[], int]) -> Family:
     return Family(name, "gauge", help_text, lambda: [Sample("", value())])
 
 
-def _partitions(services: Services, name: str, help_text: str, counts: Callable[[PartitionState], bool]) -> Family:
+def _partitions(
+    environment: HandlerEnvironment, name: str, help_text: str, counts: Callable[[PartitionState], bool]
+) -> Family:
     def samples() -> Iterator[Sample | None]:
         total = 0
-        for topic in list(services.image.topics.values()):
+        for topic in list(environment.image.topics.values()):
             for state in topic.partitions:
                 total += counts(state)
                 yield None

@@ -13,21 +13,21 @@ from operator import attrgetter
 from typing import Final
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator, GroupOffset
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Sample, escaped, labels
 from barnabas_core.topic_partition import TopicPartition
 
-Value = Callable[[GroupOffset], int | None]
+OffsetValue = Callable[[GroupOffset], int | None]
 
 _AT_ONCE: Final = 1_000
 """Offsets; about a millisecond."""
 
 
-async def group_families(services: Services) -> list[Family]:
+async def group_families(environment: HandlerEnvironment) -> list[Family]:
     """Offsets, lag, members and what the coordinator has done. It waits for the answers of other brokers."""
-    prefix, groups = "kafka_consumergroup_", services.groups
-    lag = await _lag(services)
+    prefix, groups = "kafka_consumergroup_", environment.groups
+    lag = await _lag(environment)
     return [
         _by_partition(groups, f"{prefix}current_offset", "Offset that the group has committed", _offset),
         _by_partition(groups, f"{prefix}lag", "Offsets between the committed one and the high watermark", lag),
@@ -44,32 +44,32 @@ def _offset(each: GroupOffset) -> int:
     return each.committed.offset
 
 
-async def _lag(services: Services) -> Value:
+async def _lag(environment: HandlerEnvironment) -> OffsetValue:
     """How far a group is behind in a partition; None where nobody tells how far the partition is."""
     elsewhere: set[TopicPartition] = set()
-    for number, each in enumerate(services.groups.group_offsets()):
-        if _hosted(services, each.topic_partition) is None:
+    for number, each in enumerate(environment.groups.group_offsets()):
+        if _hosted(environment, each.topic_partition) is None:
             elsewhere.add(each.topic_partition)
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
-    ends = await services.end_offsets.ask(elsewhere)
+    ends = await environment.end_offsets.ask(elsewhere)
 
     def lag(each: GroupOffset) -> int | None:
-        hosted = _hosted(services, each.topic_partition)
+        hosted = _hosted(environment, each.topic_partition)
         end = ends.get(each.topic_partition) if hosted is None else hosted.high_watermark
         return None if end is None else max(0, end - each.committed.offset)
 
     return lag
 
 
-def _hosted(services: Services, topic_partition: TopicPartition) -> Partition | None:
+def _hosted(environment: HandlerEnvironment, topic_partition: TopicPartition) -> Partition | None:
     """The replica here, where it is one that works: a follower knows the high watermark as of its last fetch."""
-    topic = services.replicas.lookup.topics.get(topic_partition.topic)
+    topic = environment.replicas.lookup.topics.get(topic_partition.topic)
     partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
     return partition if partition is not None and partition.failure is None else None
 
 
-def _by_partition(groups: GroupCoordinator, name: str, help_text: str, value: Value) -> Family:
+def _by_partition(groups: GroupCoordinator, name: str, help_text: str, value: OffsetValue) -> Family:
     def samples() -> Iterator[Sample | None]:
         for each in groups.group_offsets():
             topic, partition = each.topic_partition
@@ -83,7 +83,7 @@ def _by_partition(groups: GroupCoordinator, name: str, help_text: str, value: Va
     return Family(name, "gauge", help_text, samples)
 
 
-def _by_topic(groups: GroupCoordinator, name: str, help_text: str, value: Value) -> Family:
+def _by_topic(groups: GroupCoordinator, name: str, help_text: str, value: OffsetValue) -> Family:
     def samples() -> Iterator[Sample | None]:
         for group_id, offsets in groupby(groups.group_offsets(), key=attrgetter("group_id")):
             sums: dict[str, int] = defaultdict(int)

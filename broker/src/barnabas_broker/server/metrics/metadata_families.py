@@ -2,39 +2,44 @@
 
 from collections.abc import Callable
 
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 from barnabas_broker.storage.stray_logs import StrayTotal
 
 
-def metadata_families(services: Services) -> list[Family]:
+def metadata_families(environment: HandlerEnvironment) -> list[Family]:
     """Both should be 0 for ever."""
     return [
         _stray_logs(
-            services,
+            environment,
             "barnabas_stray_logs",
             "Logs that are set aside, for the metadata does not know them",
             lambda total: total.logs,
         ),
         _stray_logs(
-            services, "barnabas_stray_log_bytes", "Bytes of the logs that are set aside", lambda total: total.size_bytes
+            environment,
+            "barnabas_stray_log_bytes",
+            "Bytes of the logs that are set aside",
+            lambda total: total.size_bytes,
         ),
         Family(
             "barnabas_restored_documents_total",
             "counter",
             "Documents that had vanished from the metadata store, or were older, and that this broker wrote anew",
-            lambda: [Sample("", services.image.restored_total)],
+            lambda: [Sample("", environment.image.restored_total)],
         ),
     ]
 
 
-def _stray_logs(services: Services, name: str, help_text: str, value: Callable[[StrayTotal], int]) -> Family:
+def _stray_logs(
+    environment: HandlerEnvironment, name: str, help_text: str, value: Callable[[StrayTotal], int]
+) -> Family:
     def samples() -> list[Sample]:
-        totals = services.logs.strays.totals()
+        totals = environment.logs.strays.totals()
         none = StrayTotal(0, 0)
         return [
             Sample(labels(log_dir=each.path), value(totals.get(each.path, none)))
-            for each in services.logs.log_dirs
+            for each in environment.logs.log_dirs
             if each.is_online
         ]
 

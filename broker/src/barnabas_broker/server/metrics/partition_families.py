@@ -9,7 +9,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Sample, single
 from barnabas_broker.server.metrics.hosted import Hosted, is_at_min_isr, is_under_min_isr, is_under_replicated
 
-Value = Callable[[Partition], int]
+PartitionValue = Callable[[Partition], int]
 
 
 def partition_families(hosted: Hosted) -> list[Family]:
@@ -47,7 +47,7 @@ def partition_families(hosted: Hosted) -> list[Family]:
     ]
 
 
-def _led(hosted: Hosted, name: str, help_text: str, value: Value) -> Family:
+def _led(hosted: Hosted, name: str, help_text: str, value: PartitionValue) -> Family:
     def samples() -> Iterator[Sample | None]:
         for each in hosted.partitions:
             topic, partition = each.topic_partition

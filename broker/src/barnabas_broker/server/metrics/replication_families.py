@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.exposition import Family, Sample, single
 from barnabas_broker.server.metrics.hosted import Hosted, Totals
 
 
-def replication_families(services: Services, hosted: Hosted) -> list[Family]:
+def replication_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
     """Fetchers, traffic, in-sync replicas."""
-    return [*_fetchers(services), *_traffic(services, hosted.totals), *_in_sync(services, hosted.totals)]
+    return [*_fetchers(environment), *_traffic(environment, hosted.totals), *_in_sync(environment, hosted.totals)]
 
 
-def _fetchers(services: Services) -> list[Family]:
-    fetchers = services.fetchers
+def _fetchers(environment: HandlerEnvironment) -> list[Family]:
+    fetchers = environment.fetchers
 
     def lags() -> Iterator[Sample]:
         for each in fetchers.status():
@@ -56,8 +56,8 @@ def _fetchers(services: Services) -> list[Family]:
     ]
 
 
-def _traffic(services: Services, totals: Totals) -> list[Family]:
-    fetchers, followers = services.fetchers, services.followers
+def _traffic(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
+    fetchers, followers = environment.fetchers, environment.followers
     traffic = "kafka_server_brokertopicmetrics_replicationbytes"
     return [
         single(f"{traffic}in_total", "counter", "Bytes fetched from leaders", totals.replication_bytes_in),
@@ -77,7 +77,7 @@ def _traffic(services: Services, totals: Totals) -> list[Family]:
     ]
 
 
-def _in_sync(services: Services, totals: Totals) -> list[Family]:
+def _in_sync(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
     prefix = "kafka_server_replicamanager_"
     return [
         single(f"{prefix}isrshrinks_total", "counter", "Times that a replica fell out of sync", totals.isr_shrinks),
@@ -86,6 +86,6 @@ def _in_sync(services: Services, totals: Totals) -> list[Family]:
             f"{prefix}failedisrupdates_total",
             "counter",
             "Changes of in-sync replicas that were refused, or of which nobody knows whether they were written",
-            lambda: [Sample("", services.isr_changes.failed_total)],
+            lambda: [Sample("", environment.isr_changes.failed_total)],
         ),
     ]

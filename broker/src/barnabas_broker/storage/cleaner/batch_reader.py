@@ -8,7 +8,7 @@ from barnabas_broker.storage.errors import InvalidBatch
 from barnabas_broker.storage.files import LogFile
 from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, crc_matches
 
-Pace = Callable[[int], None]
+Pacer = Callable[[int], None]
 """Called with the number of bytes after each read and write; it waits, or raises to end the work."""
 
 
@@ -31,7 +31,7 @@ class ReadBatch(NamedTuple):
         return memoryview(self.chunk)[self.start : self.start + self.header.size_bytes]
 
 
-def read_batches(file: LogFile, size_bytes: int, offset_min: int, chunk_bytes: int, pace: Pace) -> Iterator[ReadBatch]:
+def read_batches(file: LogFile, size_bytes: int, offset_min: int, chunk_bytes: int, pace: Pacer) -> Iterator[ReadBatch]:
     """All batches of a segment whose file has `size_bytes`, their offsets rising from `offset_min`.
 
     A batch that is longer than `chunk_bytes` is read at once. Raises OSError, InvalidBatch.

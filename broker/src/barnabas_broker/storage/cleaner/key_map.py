@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.cleaner.batch_reader import Pace, ReadBatch, read_batches
+from barnabas_broker.storage.cleaner.batch_reader import Pacer, ReadBatch, read_batches
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.helper.requests import KeysMapped, MapKeys
@@ -11,7 +11,7 @@ from barnabas_broker.storage.record_walk import unpacked_records
 from barnabas_broker.wire.records import BrokenRecords
 
 
-def map_keys(files: FileSystem, request: MapKeys, pace: Pace) -> tuple[OffsetMap, KeysMapped]:
+def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMap, KeysMapped]:
     """The map and how far it reaches: to the first record whose key did not fit any more. OSError, InvalidBatch."""
     keys_max = request.end_offset - request.start_offset
     offsets = OffsetMap(request.map_bytes_max, keys_max, request.load_factor)
@@ -26,7 +26,7 @@ def map_keys(files: FileSystem, request: MapKeys, pace: Pace) -> tuple[OffsetMap
     return offsets, KeysMapped(end_offset, offsets.count, records)
 
 
-def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pace) -> Iterator[ReadBatch]:
+def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pacer) -> Iterator[ReadBatch]:
     for segment in request.segments:
         file = files.open_existing(
             f"{request.directory}/{file_names.segment_file(segment.base_offset, file_names.LOG)}"

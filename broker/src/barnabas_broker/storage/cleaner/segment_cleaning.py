@@ -2,14 +2,14 @@
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
-from barnabas_broker.storage.cleaner.batch_reader import Pace, read_batches
+from barnabas_broker.storage.cleaner.batch_reader import Pacer, read_batches
 from barnabas_broker.storage.cleaner.cleaned_segment import CleanedSegment
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleaned
 
 
-def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap, pace: Pace) -> SegmentCleaned:
+def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap, pace: Pacer) -> SegmentCleaned:
     """Write and sync the `.cleaned` files. OSError, InvalidBatch: what was written so far is removed.
 
     The last batch of the old segments stays, empty if need be: the new segment ends at the same offset, which is what

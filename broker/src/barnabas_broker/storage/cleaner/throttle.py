@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 
-class Throttle:
+class CleanerThrottle:
     """How long to pause, so that no more is spent than the time that has passed allows."""
 
     def __init__(self, bytes_per_s: float, monotonic_s: Callable[[], float]) -> None:

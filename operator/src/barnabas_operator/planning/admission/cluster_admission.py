@@ -1,21 +1,19 @@
 """Whether a change of a Cluster may be stored. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from barnabas_core.config.broker_config import unused_settings
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.maintenance.run_checks import entry_problems
 from barnabas_operator.planning.topics.rebalance import APPROVAL, APPROVED
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.json_types import Json
 
-Json = Mapping[str, Any]
 
-
-def review_cluster(wanted: Cluster, before: Cluster | None, _around: Around) -> Verdict:
+def review_cluster(wanted: Cluster, before: Cluster | None, _around: AdmissionContext) -> Verdict:
     """What Kubernetes and Kafka would not take, or what would change nothing."""
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY
@@ -27,13 +27,13 @@ class _Applied(msgspec.Struct):
     spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
 
 
-def review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
+def review_topic(wanted: Topic, before: Topic | None, around: AdmissionContext) -> Verdict:
     """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back.
 
     So of one that is paused: whatever is there, nothing is done to it, and everybody can stop what is done.
     """
     if wanted.spec.pause:
-        around = Around()
+        around = AdmissionContext()
     refusals = [
         _taken(wanted, around),
         _collides(wanted, before, around),
@@ -50,14 +50,14 @@ def review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict
     return Verdict(said, () if said else tuple(_topic_warnings(wanted, before, around)))
 
 
-def _taken(wanted: Topic, around: Around) -> str | None:
+def _taken(wanted: Topic, around: AdmissionContext) -> str | None:
     if around.taken_by is None:
         return None
     allowed = "allowed: one Topic for each topic"
     return f"topic {wanted.topic_name} is already managed by the Topic {around.taken_by}; {allowed}"
 
 
-def _collides(wanted: Topic, before: Topic | None, around: Around) -> str | None:
+def _collides(wanted: Topic, before: Topic | None, around: AdmissionContext) -> str | None:
     """Of two Topics that come before either topic exists, the second is refused."""
     is_there = before is not None or (around.state is not None and wanted.topic_name in around.state.topics)
     if around.collides_with is None or is_there:
@@ -87,11 +87,11 @@ def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
         yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, which has the topic{way_out}"
 
 
-def _topic_warnings(wanted: Topic, before: Topic | None, around: Around) -> Iterator[str]:
+def _topic_warnings(wanted: Topic, before: Topic | None, around: AdmissionContext) -> Iterator[str]:
     return (text for warn in WARNINGS if (text := warn(wanted, before, around)) is not None)
 
 
-def keys_move(wanted: Topic, before: Topic | None, around: Around) -> str | None:
+def keys_move(wanted: Topic, before: Topic | None, around: AdmissionContext) -> str | None:
     """A key's partition is its hash modulo the number of partitions."""
     found = around.state.topics.get(wanted.topic_name) if around.state is not None else None
     had = len(found.partitions) if found is not None else (before.spec.partitions if before else None)
@@ -101,14 +101,14 @@ def keys_move(wanted: Topic, before: Topic | None, around: Around) -> str | None
     return f"{had} to {has} partitions: keys map to other partitions"
 
 
-def one_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+def one_replica(wanted: Topic, _before: Topic | None, _around: AdmissionContext) -> str | None:
     """Every restart of its broker is an outage."""
     if wanted.spec.replicas != 1:
         return None
     return "spec.replicas is 1: the topic is away whenever its broker is; 3 is usual"
 
 
-def no_spare_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+def no_spare_replica(wanted: Topic, _before: Topic | None, _around: AdmissionContext) -> str | None:
     """Nobody may be away."""
     fewest, replicas = declared_texts(wanted.spec.config).get("min.insync.replicas"), wanted.spec.replicas
     if fewest is None or replicas is None or replicas == 1 or int(fewest) < replicas:
@@ -116,7 +116,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, _around: Around) -> s
     return f"min.insync.replicas={fewest} of {replicas} replicas: no broker can be away without refusing acks=all"
 
 
-def lost_nulls(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+def lost_nulls(wanted: Topic, _before: Topic | None, _around: AdmissionContext) -> str | None:
     """`kubectl apply` stores no null, but keeps a note of what it was given."""
     try:
         applied = msgspec.json.decode(wanted.metadata.annotations.get(APPLIED, "{}"), type=_Applied).spec.config
@@ -128,5 +128,5 @@ def lost_nulls(wanted: Topic, _before: Topic | None, _around: Around) -> str | N
     return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which means the default; --server-side keeps it"
 
 
-Warn = Callable[[Topic, Topic | None, Around], str | None]
+Warn = Callable[[Topic, Topic | None, AdmissionContext], str | None]
 WARNINGS: Final[tuple[Warn, ...]] = (keys_move, one_replica, no_spare_replica, lost_nulls)

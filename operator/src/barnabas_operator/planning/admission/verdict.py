@@ -12,7 +12,7 @@ class Verdict(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class Around(NamedTuple):
+class AdmissionContext(NamedTuple):
     """What is there beside a resource of a Cluster: who is about the same in Kafka, by name; what the brokers said
     last; and who is about something whose name collides, as topics do that differ in `.` and `_` only."""
 

@@ -207,8 +207,8 @@ def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
     return inf if target is None else len(target)
 
 
-Check = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | None]
-SAFE_TO_RESTART: Final[tuple[Check, ...]] = (nothing_ends, brokers_answer, others_ready, fully_replicated)
+RestartCheck = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | None]
+SAFE_TO_RESTART: Final[tuple[RestartCheck, ...]] = (nothing_ends, brokers_answer, others_ready, fully_replicated)
 
 
 def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from barnabas_operator.planning.object_names import FIELD_MANAGER
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 
-Json = Mapping[str, Any]
 FIELDS: Final = ("labels", "annotations")
 
 

@@ -1,8 +1,8 @@
 """How far Kubernetes is with a claim that is to grow, as the claim's status tells it. Pure."""
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.quantity import quantity_value
 
 RESIZING: Final = "Resizing"
@@ -15,8 +15,6 @@ _ON: Final = (
     "its file system grows when the node mounts it; if that lasts, restart the broker: "
     "kubectl annotate pod {pod} barnabas.dev/manual-rolling-update=true"
 )
-
-Json = Mapping[str, Any]
 
 
 class Resize(NamedTuple):

@@ -7,7 +7,7 @@ from barnabas_operator.planning.brokers.metadata_version import refuse_lower
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
 
-Check = Callable[[Cluster, Cluster], Refusal | None]
+ChangeCheck = Callable[[Cluster, Cluster], Refusal | None]
 
 
 def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> Refusal | None:
@@ -56,5 +56,5 @@ def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None
     return refuse_lower(after, before.status.metadata_version)
 
 
-CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_volume_removed, no_lower_metadata_version)
+CHECKS: Final[tuple[ChangeCheck, ...]] = (same_cluster, no_volume_removed, no_lower_metadata_version)
 CHECKS_IN_PODS: Final = (*CHECKS, same_storage_class)

@@ -12,13 +12,13 @@ HOSTS: Final = "advertised.hosts"
 THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 """Those are whose who moves replicas by hand."""
 
-Overrides = Mapping[int, Mapping[str, str]]
+BrokerConfigs = Mapping[int, Mapping[str, str]]
 Settings = Mapping[str, str | None]
 """What to set; None resets a config to its default."""
 Changes = dict[int, Settings]
 
 
-def setting_changes(cluster: Cluster, overrides: Overrides, places: Mapping[int, Settings]) -> Changes:
+def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[int, Settings]) -> Changes:
     """By broker, what to change.
 
     `overrides` are the settings that are set on each broker alone, `places` its `place_settings`. Settings that others

@@ -1,14 +1,10 @@
 """Whose an object in Kubernetes is: a Cluster changes and deletes its own, and nobody else's. Pure."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, MANAGED_BY, MANAGED_BY_LABEL
 from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import API_VERSION
-
-Json = Mapping[str, Any]
 
 
 def is_owned(cluster: Cluster, found: Json) -> bool:

@@ -122,7 +122,7 @@ class PodsState:
         return tuple(view.broker_id for view in self.views() if view.is_changed)
 
     @property
-    def is_settled(self) -> bool:
+    def is_rolled_out(self) -> bool:
         """Whether every broker runs with the template that is there, and Kubernetes has seen it."""
         return self.broker_set is not None and self.broker_set.revision != "" and not self.remaining()
 

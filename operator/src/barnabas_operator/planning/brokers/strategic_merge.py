@@ -6,7 +6,7 @@ The lists that are keyed here are those that the operator makes entries of and K
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 DIRECTIVE: Final = "$patch"
 REPLACE: Final = "replace"

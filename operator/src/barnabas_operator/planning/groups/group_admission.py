@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjective
 
 
-def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, around: Around) -> Verdict:
+def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, around: AdmissionContext) -> Verdict:
     """Whatever is said of a paused one, nothing is done: everybody can stop what is done."""
     if not wanted.is_paused and around.taken_by is not None:
         taken = f"group {wanted.group_id} is managed by the ConsumerGroup {around.taken_by} already"

@@ -8,7 +8,7 @@ from barnabas_operator.planning.owners import owned_by
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
 
-Check = Callable[[ConsumerGroup, ConsumerGroup, GroupSeen], Refusal | None]
+GroupCheck = Callable[[ConsumerGroup, ConsumerGroup, GroupSeen], Refusal | None]
 """Of a resource, the one that the group belongs to, and the group."""
 
 
@@ -51,4 +51,4 @@ def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> R
     return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a group that is not there")
 
 
-CHECKS: Final[tuple[Check, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)
+CHECKS: Final[tuple[GroupCheck, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)

@@ -3,9 +3,9 @@
 from typing import Final, NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.group_facts import GroupFacts
+from barnabas_operator.planning.groups.group_descriptions import GroupDescription
+from barnabas_operator.planning.groups.reset_conditions import DRY_RUN
 from barnabas_operator.planning.groups.reset_step import GROUP_ACTIVE, named_members
-from barnabas_operator.planning.groups.reset_told import DRY_RUN
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, condition_of
@@ -36,7 +36,7 @@ def was_resetting(group: ConsumerGroup) -> bool:
     return group.spec.scaling is not None and told is not None and told.status == "False" and told.reason != DRY_RUN
 
 
-def deletion_step(group: ConsumerGroup, found: GroupFacts) -> DeleteGroup | DeleteOffsets | Refusal | None:
+def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup | DeleteOffsets | Refusal | None:
     """What is to be done by the policy, why that has to wait, or None where nothing is left to do."""
     if group.spec.deletion_policy not in ASKS_BROKERS:
         return None

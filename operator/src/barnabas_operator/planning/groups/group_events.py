@@ -1,13 +1,14 @@
 """What a change of a group's status is worth telling as Kubernetes Events. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from barnabas_operator.planning.conditions import told_before
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND
 from barnabas_operator.planning.groups.objective import MISSED
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import WITHIN_OBJECTIVE, condition_of
 
 STALLED: Final[Mapping[str, tuple[str, str]]] = {
@@ -17,8 +18,6 @@ STALLED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """By Burrow's word, the reason and what it means."""
 GONE: Final = "GroupGone"
-
-Json = Mapping[str, Any]
 
 
 def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:

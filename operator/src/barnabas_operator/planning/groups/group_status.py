@@ -10,9 +10,9 @@ from barnabas_lag.evaluation.progress import Status, worst
 from barnabas_lag.evaluation.readings import Consumer
 from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged
 from barnabas_operator.planning.groups.rounding import shown
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import (
     SHOWN_MAX,
@@ -36,7 +36,7 @@ WORDS: Final[Mapping[Status, Evaluated]] = {
 
 
 def group_status(
-    group: ConsumerGroup, seen: GroupSeen, told: GroupTold, objective: Judged | None, cluster: str, now: str
+    group: ConsumerGroup, seen: GroupSeen, told: WorkStatus, objective: Judged | None, cluster: str, now: str
 ) -> ConsumerGroupStatus:
     """The new status; `now` in RFC 3339. `objective` is None where none is declared.
 
@@ -71,7 +71,7 @@ def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupSta
     return before is None or _without_numbers(before) != _without_numbers(after)
 
 
-def unheard(group: ConsumerGroup, why: Refusal, now: str, held: GroupTold | None = None) -> ConsumerGroup:
+def unheard(group: ConsumerGroup, why: Refusal, now: str, held: WorkStatus | None = None) -> ConsumerGroup:
     """With the status of a group that nobody can look at now: no number in it is so any more. `held` is what the parts
     say, None where they were not asked: then what they said is as it was."""
     before = group.status or ConsumerGroupStatus()
@@ -93,7 +93,7 @@ def unheard(group: ConsumerGroup, why: Refusal, now: str, held: GroupTold | None
     )
 
 
-def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, told: GroupTold) -> ConsumerGroupStatus:
+def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, told: WorkStatus) -> ConsumerGroupStatus:
     """What was known before of what is still declared, where nobody knows better now."""
     reset, scaling = group.spec.offsets.reset, group.spec.scaling
     known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
@@ -102,7 +102,7 @@ def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, told: GroupTold) ->
 
 
 def _ready(
-    group: ConsumerGroup, seen: GroupSeen, told: GroupTold, objective: Judged | None, now: str
+    group: ConsumerGroup, seen: GroupSeen, told: WorkStatus, objective: Judged | None, now: str
 ) -> Iterator[Condition]:
     """Its message is a column: it says besides what is not as declared, or that there is nobody yet."""
     missed = objective.message if objective is not None else ""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.group_facts import GroupFacts, GroupsFacts, LogEnds
+from barnabas_operator.planning.groups.group_descriptions import GroupDescription, GroupDescriptions, LogEnds
 from barnabas_operator.planning.groups.reset_times import INVALID_RESET
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import SHOWN_PLAN_MAX, PlannedOffset, Reset, ResetStatus
@@ -23,7 +23,7 @@ OFFSET_BYTES: Final = 64
 NAMED_MAX: Final = 5
 """Partitions that a message names."""
 
-Found = Mapping[TopicPartition, int | None]
+OffsetsOfTime = Mapping[TopicPartition, int | None]
 """The first record of each partition since the time that the reset names; None where there is none."""
 
 
@@ -98,31 +98,33 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def plan_reset(reset: Reset, group_id: str, facts: GroupsFacts, found: Found) -> ResetPlan | Refusal:
+def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime) -> ResetPlan | Refusal:
     """Of partitions that are there, and whose leaders tell what there is; `found` where the reset names a time."""
-    partitions = reset_partitions(reset, group_id, facts)
+    partitions = reset_partitions(reset, group_id, described)
     if isinstance(partitions, Refusal):
         return partitions
     names_a_time = reset.to.datetime is not None or reset.to.by_duration is not None
-    unknown = [each for each in partitions if each not in facts.logs or (names_a_time and each not in found)]
+    unknown = [each for each in partitions if each not in described.logs or (names_a_time and each not in found)]
     if unknown:
         return Refusal(LEADER_NOT_AVAILABLE, f"no leader tells what there is in {_named(unknown)}")
-    committed = facts.groups[group_id].committed
-    wanted = _wanted(reset, group_id, facts, found)
+    committed = described.groups[group_id].committed
+    wanted = _wanted(reset, group_id, described, found)
     moves = []
     for each in sorted(partitions):
         before = committed[each].offset if each in committed else None
         offset = wanted(each)
         if offset is None:
             return _nothing_to_shift(group_id, [each for each in partitions if each not in committed])
-        moves.append(Move(each, before, offset, facts.logs[each]))
+        moves.append(Move(each, before, offset, described.logs[each]))
     plan = ResetPlan(tuple(moves))
     return _out_of_range(plan) if reset.to.offsets and plan.clamped else plan
 
 
-def _wanted(reset: Reset, group_id: str, facts: GroupsFacts, found: Found) -> Callable[[TopicPartition], int | None]:
+def _wanted(
+    reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime
+) -> Callable[[TopicPartition], int | None]:
     """The offset of a partition that is asked for; None where there is nothing to begin with."""
-    to, logs, committed = reset.to, facts.logs, facts.groups[group_id].committed
+    to, logs, committed = reset.to, described.logs, described.groups[group_id].committed
     if to.earliest is not None:
         return lambda each: logs[each].start
     if to.shift_by is not None:
@@ -132,7 +134,7 @@ def _wanted(reset: Reset, group_id: str, facts: GroupsFacts, found: Found) -> Ca
         named = {TopicPartition(each.topic, each.partition): each.offset for each in to.offsets}
         return named.__getitem__
     if to.group is not None:
-        others = facts.groups[to.group].committed
+        others = described.groups[to.group].committed
         return lambda each: others[each].offset
     return lambda each: logs[each].end if (first := found.get(each)) is None else first
 
@@ -151,21 +153,23 @@ def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
     return Refusal(TOO_MANY_PARTITIONS, message)
 
 
-def reset_partitions(reset: Reset, group_id: str, facts: GroupsFacts) -> Collection[TopicPartition] | Refusal:
+def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
     """What the reset is about: all partitions of the topics that are named, else those that are committed to."""
-    missing = [each for each in named_topics(reset) if each not in facts.partitions]
+    missing = [each for each in named_topics(reset) if each not in described.partitions]
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"
         told = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:NAMED_MAX])}"
         return Refusal(TOPIC_NOT_FOUND, f"{told}; allowed: topics that are there, by their names in Kafka")
     if reset.to.offsets:
-        return _of_offsets(reset, facts)
+        return _of_offsets(reset, described)
     if reset.to.group is not None:
-        return _of_group(reset, reset.to.group, facts)
+        return _of_group(reset, reset.to.group, described)
     if reset.topics:
-        return {TopicPartition(topic, number) for topic in reset.topics for number in range(facts.partitions[topic])}
-    group = facts.groups[group_id]
-    return _there(group, facts) or _nothing_committed(group, group_id)
+        return {
+            TopicPartition(topic, number) for topic in reset.topics for number in range(described.partitions[topic])
+        }
+    group = described.groups[group_id]
+    return _there(group, described) or _nothing_committed(group, group_id)
 
 
 def named_topics(reset: Reset) -> tuple[str, ...]:
@@ -173,10 +177,10 @@ def named_topics(reset: Reset) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*reset.topics, *(each.topic for each in reset.to.offsets))))
 
 
-def _of_offsets(reset: Reset, facts: GroupsFacts) -> Collection[TopicPartition] | Refusal:
+def _of_offsets(reset: Reset, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
     named: set[TopicPartition] = set()
     for each in reset.to.offsets:
-        where, count = TopicPartition(each.topic, each.partition), facts.partitions[each.topic]
+        where, count = TopicPartition(each.topic, each.partition), described.partitions[each.topic]
         field = f"spec.offsets.reset.to.offsets: {where}"
         if reset.topics and each.topic not in reset.topics:
             return Refusal(INVALID_RESET, f"{field} is of no topic in spec.offsets.reset.topics; allowed: only those")
@@ -189,9 +193,9 @@ def _of_offsets(reset: Reset, facts: GroupsFacts) -> Collection[TopicPartition] 
     return named
 
 
-def _of_group(reset: Reset, other: str, facts: GroupsFacts) -> Collection[TopicPartition] | Refusal:
+def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
     field = f"spec.offsets.reset.to.group is {other}"
-    there = _there(facts.groups[other], facts)
+    there = _there(described.groups[other], described)
     chosen = {each for each in there if not reset.topics or each.topic in reset.topics}
     without = [each for each in reset.topics if each not in {one.topic for one in chosen}]
     if without:
@@ -202,12 +206,12 @@ def _of_group(reset: Reset, other: str, facts: GroupsFacts) -> Collection[TopicP
     return chosen
 
 
-def _there(group: GroupFacts, facts: GroupsFacts) -> set[TopicPartition]:
+def _there(group: GroupDescription, described: GroupDescriptions) -> set[TopicPartition]:
     """What the group has committed to, of topics that have not been deleted."""
-    return {each for each in group.committed if each.partition < facts.partitions.get(each.topic, 0)}
+    return {each for each in group.committed if each.partition < described.partitions.get(each.topic, 0)}
 
 
-def _nothing_committed(group: GroupFacts, group_id: str) -> Refusal:
+def _nothing_committed(group: GroupDescription, group_id: str) -> Refusal:
     what = "has committed no offsets" if group.is_there else "is not there: nobody has joined or committed"
     reason = NO_OFFSETS if group.is_there else GROUP_NOT_FOUND
     return Refusal(reason, f"group {group_id} {what}; spec.offsets.reset.topics says which topics it shall begin with")

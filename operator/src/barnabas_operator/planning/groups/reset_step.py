@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from barnabas_core.reset_mark import reset_ids
-from barnabas_operator.planning.groups.group_facts import GroupFacts, Member
+from barnabas_operator.planning.groups.group_descriptions import GroupDescription, Member
 from barnabas_operator.planning.groups.reset_plan import LEADER_NOT_AVAILABLE, counted
 from barnabas_operator.planning.groups.reset_times import INVALID_RESET
 from barnabas_operator.planning.groups.target_scale import TARGET_BUSY, BeforeReset, TargetScale, named
@@ -38,7 +38,7 @@ class ResetLook(NamedTuple):
     group_id: str
     reset: Reset | None
     done_at: str | None
-    group: GroupFacts
+    group: GroupDescription
     target: ScaleTarget | None
     scale: TargetScale | Refusal | None
     now: datetime
@@ -103,10 +103,10 @@ class Stop(NamedTuple):
     why: Refusal
 
 
-Step = Over | Done | Plan | Commit | Remember | Scale | Stop
+ResetStep = Over | Done | Plan | Commit | Remember | Scale | Stop
 
 
-def next_step(look: ResetLook) -> Step:
+def next_step(look: ResetLook) -> ResetStep:
     """The first rule that has a say decides."""
     return next(step for rule in RULES if (step := rule(look)) is not None)
 
@@ -121,7 +121,7 @@ def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
     return Remember(replace(before, gave_up=why.message))
 
 
-def resets_of(group: GroupFacts) -> tuple[str, ...]:
+def resets_of(group: GroupDescription) -> tuple[str, ...]:
     """The resets that the group's committed offsets tell of, in each partition the last one first."""
     marks = dict.fromkeys(each.metadata for each in group.committed.values())
     return tuple(dict.fromkeys(reset_id for mark in marks for reset_id in reset_ids(mark)))
@@ -134,7 +134,7 @@ def named_members(members: Iterable[Member]) -> str:
     return f"{counted(len(every), 'member')}: {', '.join(every[:NAMED_MAX])}{more}" if every else "members that join"
 
 
-def _scale_up_again(look: ResetLook) -> Step | None:
+def _scale_up_again(look: ResetLook) -> ResetStep | None:
     """What was scaled down for a reset that is over, or that is another one by now."""
     before, scale = look.before, look.scale
     if before is None or not isinstance(scale, TargetScale) or before.group != look.name:
@@ -150,21 +150,21 @@ def _scale_up_again(look: ResetLook) -> Step | None:
     return None if before.is_up else Remember(replace(before, is_up=True))
 
 
-def _on_hold(look: ResetLook) -> Step | None:
+def _on_hold(look: ResetLook) -> ResetStep | None:
     return Over() if look.is_on_hold else None
 
 
-def _over(look: ResetLook) -> Step | None:
+def _over(look: ResetLook) -> ResetStep | None:
     if look.reset is None:
         return Over()
     return Done(look.done_at or _stamp(look)) if look.is_done else None
 
 
-def _dry_run(look: ResetLook) -> Step | None:
+def _dry_run(look: ResetLook) -> ResetStep | None:
     return Plan() if look.reset is not None and look.reset.dry_run else None
 
 
-def _gave_up(look: ResetLook) -> Step | None:
+def _gave_up(look: ResetLook) -> ResetStep | None:
     """It would stand still for as long once more; another id asks for that."""
     before = look.before
     if before is None or before.group != look.name or not before.gave_up:
@@ -173,30 +173,30 @@ def _gave_up(look: ResetLook) -> Step | None:
     return Stop(Refusal(GIVEN_UP, f"{told}; to try once more give the reset another id"))
 
 
-def _unknown(look: ResetLook) -> Step | None:
+def _unknown(look: ResetLook) -> ResetStep | None:
     if not look.group.problem:
         return None
     return Stop(Refusal(KAFKA_ERROR, f"group {look.group_id}: {look.group.problem}"))
 
 
-def _commit(look: ResetLook) -> Step | None:
+def _commit(look: ResetLook) -> ResetStep | None:
     return None if look.group.is_active else Commit()
 
 
-def _refuse(look: ResetLook) -> Step | None:
+def _refuse(look: ResetLook) -> ResetStep | None:
     if look.reset is None or look.reset.when_active != "Refuse":
         return None
     allowed = "stop them, or set spec.offsets.reset.whenActive to Wait or ScaleDown"
     return Stop(Refusal(GROUP_ACTIVE, f"group {look.group_id} has {look.members}; allowed: {allowed}"))
 
 
-def _wait(look: ResetLook) -> Step | None:
+def _wait(look: ResetLook) -> ResetStep | None:
     if look.reset is None or look.reset.when_active != "Wait":
         return None
     return Stop(Refusal(WAITING_FOR_MEMBERS, f"group {look.group_id} has {look.members}"))
 
 
-def _scale_down(look: ResetLook) -> Step:
+def _scale_down(look: ResetLook) -> ResetStep:
     scale, before, reset = look.scale, look.before, look.reset
     assert reset is not None
     if not isinstance(scale, TargetScale):
@@ -224,7 +224,7 @@ def _members_stay(look: ResetLook) -> str:
     )
 
 
-def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Step:
+def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> ResetStep:
     if scale.replicas == 0:
         told = f"{_target(look)} has no replicas, and group {look.group_id} has {look.members}"
         return Stop(Refusal(WAITING_FOR_MEMBERS, f"{told}, which run elsewhere"))
@@ -253,7 +253,7 @@ def _target(look: ResetLook) -> str:
     return named(look.target) if look.target is not None else "spec.scaling.target"
 
 
-RULES: Final[tuple[Callable[[ResetLook], Step | None], ...]] = (
+RULES: Final[tuple[Callable[[ResetLook], ResetStep | None], ...]] = (
     _scale_up_again,
     _on_hold,
     _over,

@@ -13,7 +13,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def moment(now_ms: int) -> datetime:
+def utc_time(now_ms: int) -> datetime:
     """`now_ms` counts from the epoch."""
     return EPOCH + now_ms * MILLISECOND
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from barnabas_operator.planning.groups.group_facts import GroupFacts
+from barnabas_operator.planning.groups.group_descriptions import GroupDescription
 from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan
 from barnabas_operator.planning.groups.reset_step import named_members, resets_of
 from barnabas_operator.planning.refusal import Refusal
@@ -13,7 +13,7 @@ SHOWN_MAX: Final = 4
 """Partitions: what the API server passes on of a warning is short."""
 
 
-def reset_warnings(reset: Reset, group_id: str, group: GroupFacts, plan: ResetPlan | Refusal) -> Iterator[str]:
+def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: ResetPlan | Refusal) -> Iterator[str]:
     """None of a resource that says nothing of a reset."""
     if reset.id in resets_of(group):
         yield f"the reset {reset.id} of group {group_id} was carried out before: another one needs another id"

@@ -1,13 +1,12 @@
 """Who scales a target: two that do would undo each other's work. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from barnabas_operator.planning.groups.target_scale import TARGET_BUSY, TargetScale, named
 from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
-
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 
 class Scalers(NamedTuple):

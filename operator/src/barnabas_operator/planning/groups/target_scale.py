@@ -1,7 +1,6 @@
 """What `spec.scaling.target` says of its replicas, and of those that it had before a reset. Pure."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -9,8 +8,7 @@ from msgspec import Meta, Struct
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
-
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
 
 BEFORE_RESET: Final = "barnabas.dev/before-reset"
 """On the target, from before it is scaled down for a reset until it is scaled up again."""

@@ -1,16 +1,15 @@
 """What a change of a run's status is worth telling as Kubernetes Events, beside why it is not ready. Pure."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.maintenance.run_status import SUCCEEDED
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobStatus
 from barnabas_operator.resources.object_meta import READY, condition_of
 
 TRIED_AGAIN: Final = "TriedAgain"
-
-Json = Mapping[str, Any]
 
 
 def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:

@@ -1,10 +1,11 @@
 """What Kubernetes knows of a run: its Job, and the pods that were its driver. Pure: read from JSON."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from msgspec import DecodeError, Struct, ValidationError, field, json
 
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import Count
 
 DRIVER: Final = "driver"
@@ -12,8 +13,6 @@ DRIVER: Final = "driver"
 PROGRESS: Final = "barnabas.dev/progress"
 """The annotation in which a driver tells how far it is."""
 ENDED: Final = ("Succeeded", "Failed")
-
-Json = Mapping[str, Any]
 
 
 class Progress(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,19 +1,17 @@
 """The MaintenanceJob that an entry of a Cluster's maintenance stands for. Pure."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from barnabas_operator.planning.object_names import MAINTENANCE_CLUSTER_LABEL, SCHEDULE_LABEL
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.maintenance_run import RunSpec
 from barnabas_operator.resources.object_meta import API_VERSION
 
 OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec))
 """The fields of an entry that a run has; the others say when."""
-
-Json = Mapping[str, Any]
 
 
 def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dict[str, Any]:

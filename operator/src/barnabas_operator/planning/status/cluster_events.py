@@ -1,19 +1,18 @@
 """What a change of a Cluster's status is worth telling as Kubernetes Events. Pure."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
 from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION
 from barnabas_operator.planning.conditions import PAUSED, told_before
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import READY, REBALANCE_PROPOSED, ROLLING, condition_of
 
 METADATA_VERSION_RAISED: Final = "MetadataVersionRaised"
 ROLLED: Final = "Rolled"
-
-Json = Mapping[str, Any]
 
 
 def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:

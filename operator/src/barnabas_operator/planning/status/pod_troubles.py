@@ -1,8 +1,9 @@
 """Why a broker's pod does not run, in words, as its status tells it. Pure."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
+
+from barnabas_operator.resources.json_types import Json
 
 CONTAINER: Final = "broker"
 QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -16,8 +17,6 @@ KILLED: Final = 137
 _SEVERE: Final = re.compile(r"\b(ERROR|CRITICAL)\b")
 _TIME_OF_DAY: Final = re.compile(r"^\[[^\]]*\] ")
 _PREEMPTION: Final = re.compile(r"\.? preemption: .*", re.DOTALL)
-
-Json = Mapping[str, Any]
 
 
 def runs(pod: Json) -> bool:

@@ -119,7 +119,7 @@ def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | Non
     remaining, away = pods.remaining(), pods.unready()
     restarting = tuple(number for number in away if number not in remaining)
     goes_on = before is not None and bool(restarting)
-    begins = bool(pods.pods) and not away and not pods.is_settled
+    begins = bool(pods.pods) and not away and not pods.is_rolled_out
     if not (remaining or goes_on or begins):
         return None
     reason, message = why or ("", "")

@@ -1,10 +1,11 @@
 """Why Kubernetes makes no pod, or no disk for it: what its controllers last said in Events. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-Json = Mapping[str, Any]
+from barnabas_operator.resources.json_types import Json
+
 FAILED: Final = "FailedCreate"
 START_S: Final = 120.0
 _BEFORE_THE_REASON: Final = "failed error: "

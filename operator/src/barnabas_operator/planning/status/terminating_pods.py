@@ -1,12 +1,12 @@
 """Pods that should have ended, and why they have not. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from barnabas_operator.resources.json_types import Json
 
 PODS_ENDING: Final = "PodsEnding"
 PODS_OVERDUE: Final = "PodsOverdue"
-
-Json = Mapping[str, Any]
 
 
 class TerminatingPod(NamedTuple):

@@ -8,7 +8,7 @@ from barnabas_core.config.definitions import Value, parse_value
 from barnabas_core.log_dir_placement import LogDirLoad, choose_log_dir
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.configs import declared_texts
-from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, MoveReplicas, Step
+from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Cluster
 
 RULE: Final = "log.dirs.placement"
@@ -23,7 +23,7 @@ class NewReplica(NamedTuple):
     broker_id: int
 
 
-def new_replicas(steps: Iterable[Step], topics: Mapping[str, TopicState]) -> dict[int, list[NewReplica]]:
+def new_replicas(steps: Iterable[TopicStep], topics: Mapping[str, TopicState]) -> dict[int, list[NewReplica]]:
     """By broker all that it gets by these steps and does not have yet."""
     found: dict[int, list[NewReplica]] = {}
     for step in steps:
@@ -36,7 +36,7 @@ def new_replicas(steps: Iterable[Step], topics: Mapping[str, TopicState]) -> dic
     return found
 
 
-def _rows(step: Step) -> Iterable[tuple[int, Sequence[int]]]:
+def _rows(step: TopicStep) -> Iterable[tuple[int, Sequence[int]]]:
     match step:
         case CreateTopic(_, assignments, _):
             return enumerate(assignments)

@@ -20,7 +20,7 @@ from barnabas_operator.planning.topics.rebalance import (
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
 from barnabas_operator.planning.topics.throttled_moves import is_throttled, throttles
 from barnabas_operator.planning.topics.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
-from barnabas_operator.planning.topics.topic_steps import AlterConfigs, DeleteTopic, MoveReplicas, Step
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, DeleteTopic, MoveReplicas, TopicStep
 
 
 class ReconcilePlan(NamedTuple):
@@ -32,7 +32,7 @@ class ReconcilePlan(NamedTuple):
 
     topics: tuple[TopicPlan, ...]
     deletions: tuple[TopicPlan, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[TopicStep, ...]
     waiting: int
     without_room: tuple[Partition, ...]
     rebalance: Rebalance | None
@@ -54,7 +54,7 @@ def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
     if rebalance is not None and rebalance.is_approved:
         moves += rebalance.moves
     turns = take_turns(moves, state)
-    others: list[Step] = [step for step in steps if not isinstance(step, MoveReplicas)]
+    others: list[TopicStep] = [step for step in steps if not isinstance(step, MoveReplicas)]
     if is_throttled(wanted.cluster):
         others = list(_merged(others, throttles(wanted.topics, turns.begin, state)))
     is_asked = is_asked_for(wanted.cluster)
@@ -67,7 +67,7 @@ def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
     )
 
 
-def _merged(steps: Sequence[Step], added: Iterable[AlterConfigs]) -> Iterator[Step]:
+def _merged(steps: Sequence[TopicStep], added: Iterable[AlterConfigs]) -> Iterator[TopicStep]:
     """A topic's configs change in one step: Kafka takes each topic once in a request."""
     more = {step.topic: step.changes for step in added}
     going = {step.topic for step in steps if isinstance(step, DeleteTopic)}

@@ -20,7 +20,7 @@ from barnabas_operator.planning.refusal import (
 from barnabas_operator.planning.topics.replica_placement import place_partitions
 from barnabas_operator.resources.topic import Topic
 
-Check = Callable[[Topic, ClusterState], Refusal | None]
+TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
@@ -29,7 +29,7 @@ def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
     return Refusal(DELETION_PROTECTED, message)
 
 
-def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[Check] | None = None) -> Refusal | None:
+def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[TopicCheck] | None = None) -> Refusal | None:
     """The first objection, if there is any, of these checks or of all."""
     objections = (check(topic, cluster) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
@@ -158,7 +158,7 @@ def replicas_of(topic: Topic, cluster: ClusterState) -> int:
     return found.replication_factor if found is not None else cluster.default_replication_factor
 
 
-OF_THE_RESOURCE: Final[tuple[Check, ...]] = (
+OF_THE_RESOURCE: Final[tuple[TopicCheck, ...]] = (
     same_name_as_before,
     same_cluster_as_before,
     valid_name,
@@ -166,6 +166,6 @@ OF_THE_RESOURCE: Final[tuple[Check, ...]] = (
     valid_config,
     may_adopt,
 )
-OF_NUMBERS: Final[tuple[Check, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
+OF_NUMBERS: Final[tuple[TopicCheck, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
 """What others can bring about, too: by more partitions, or fewer replicas or brokers."""
 CHECKS: Final = (*OF_THE_RESOURCE, *OF_NUMBERS)

@@ -1,14 +1,13 @@
 """What a change of a Topic's status is worth telling as Kubernetes Events. Pure."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.topic import Topic
 
 PARTITIONS_RAISED: Final = "PartitionsRaised"
-
-Json = Mapping[str, Any]
 
 
 def topic_events(topic: Topic, before: Json) -> Iterator[Said]:

@@ -26,7 +26,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
     describe,
 )
 from barnabas_operator.resources.object_meta import DRIFTED, READY, RECORDS_LOST, Condition, condition_of
@@ -43,7 +43,7 @@ class TopicPlan:
     """
 
     resource: Topic
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TopicStep, ...] = ()
     refusal: Refusal | None = None
     drift: tuple[str, ...] = ()
 
@@ -106,7 +106,7 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
 
 
-def _of_drift(topic: Topic, found: TopicState, steps: tuple[Step, ...], refusal: Refusal | None) -> TopicPlan:
+def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
     """What others have changed is undone as far as can be, or left; what stays is told. Brokers that go are emptied."""
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
@@ -143,7 +143,7 @@ def _told(topic: Topic, kind: str) -> Condition | None:
 
 def _bring_about(
     topic: Topic, found: TopicState | None, cluster: ClusterState, moves: ReplicaMoves
-) -> tuple[tuple[Step, ...], Refusal | None]:
+) -> tuple[tuple[TopicStep, ...], Refusal | None]:
     """All steps, or why some of them cannot be taken (now), and the others."""
     refusal = refuse(topic, cluster, OF_NUMBERS)
     if enough_brokers(topic, cluster) is not None:
@@ -162,7 +162,7 @@ def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
     return CreateTopic(topic.topic_name, placed, declared_texts(topic.spec.config))
 
 
-def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[Step]:
+def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[TopicStep]:
     """Kafka wants new partitions to have as many replicas as the others: where those do not fit, they move first."""
     fits = found.replication_factor <= len(cluster.homes)
     added = range(len(found.partitions), topic.spec.partitions or 0) if fits else range(0)

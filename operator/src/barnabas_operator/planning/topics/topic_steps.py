@@ -52,10 +52,10 @@ class DeleteTopic:
     topic_id: str
 
 
-Step = CreateTopic | IncreasePartitions | AlterConfigs | MoveReplicas | DeleteTopic
+TopicStep = CreateTopic | IncreasePartitions | AlterConfigs | MoveReplicas | DeleteTopic
 
 
-def describe(step: Step) -> str:
+def describe(step: TopicStep) -> str:
     """The step in words, for the log."""
     match step:
         case CreateTopic(topic, assignments, _):

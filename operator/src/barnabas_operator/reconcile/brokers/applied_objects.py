@@ -2,19 +2,18 @@
 
 import json
 import logging
-from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.planning.admission.field_translation import in_fields_of_the_cluster
 from barnabas_operator.planning.brokers.ownership import conflict, is_owned
 from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 
 log = logging.getLogger(__name__)
 
-Json = Mapping[str, Any]
 PASSING: Final = frozenset({"status", "metadata"})
 OF_CONTROLLERS: Final = "deployment.kubernetes.io/"
 DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletionTimestamp")

@@ -1,7 +1,6 @@
 """One reconciliation of a Cluster's brokers: applies its objects, and takes one step with its pods."""
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.kube.nodes import Nodes
@@ -43,8 +42,8 @@ from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
 from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 
-Json = Mapping[str, Any]
 TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
 """What others tell of these decides what is done next: a pod that is ready, a balancer's address."""
 MADE_ANEW: Final = Refusal(
@@ -213,7 +212,7 @@ class BrokerReconciler:
         unready = pods.unready()
         if unready:
             return Refusal(NOT_READY, f"waiting for broker {', '.join(map(str, unready))} to be ready")
-        if not pods.is_settled:
+        if not pods.is_rolled_out:
             return Refusal(NOT_READY, "waiting for Kubernetes to observe the StatefulSet")
         return None
 

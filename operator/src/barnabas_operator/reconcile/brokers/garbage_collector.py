@@ -1,7 +1,7 @@
 """Deletes objects of listeners, brokers and settings that a Cluster no longer has."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.config_maps import leftover_config_maps
@@ -12,8 +12,8 @@ from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
 from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 
-Json = Mapping[str, Any]
 Choose = Callable[[Cluster, PodsState, Iterable[Json]], list[Json]]
 CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap": leftover_config_maps}
 """By kind, which of those found go. Load balancers cost money, and node ports are few."""
@@ -38,7 +38,7 @@ class GarbageCollector:
     async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:
         """`state` is what the brokers say; None where none of them answers. Raises KubeUnreachable and KubeRefused."""
         registered = state.registered if state is not None else None
-        about = cluster.metadata.generation, pods.broker_set, pods.is_settled, registered
+        about = cluster.metadata.generation, pods.broker_set, pods.is_rolled_out, registered
         if about == self._seen:
             return
         for kind, choose in CHOSEN.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.groups.reset_told import may_hold_target
+from barnabas_operator.planning.groups.reset_conditions import may_hold_target
 from barnabas_operator.reconcile.groups.held_targets import HeldTargets
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.consumer_group import ConsumerGroup

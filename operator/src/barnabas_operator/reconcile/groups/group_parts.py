@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_core.clock import Clock
-from barnabas_operator.kafka.cluster_admin import Writing
+from barnabas_operator.kafka.cluster_admin import TimedWrite
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
@@ -22,17 +22,17 @@ class GroupEnvironment(NamedTuple):
     api: KubeApi
     namespace: str
     client: Callable[[], Any]
-    writing: Writing
+    writing: TimedWrite
     clock: Clock
 
 
 class GroupPart(Protocol):
     """Of the groups of one Cluster, one after the other. It raises what ReconcileParts expects of a part."""
 
-    async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
+    async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: WorkStatus) -> WorkStatus:
         """Takes a step, if there is one to take; `told` with what is to be said of it. Never of a paused group."""
 
-    async def hold(self, group: ConsumerGroup, why: str, told: GroupTold) -> GroupTold:
+    async def hold(self, group: ConsumerGroup, why: str, told: WorkStatus) -> WorkStatus:
         """Nothing is to be done for now, because of `why`: puts back what was changed in Kubernetes for a while. Asks
         no brokers; `told` with what is to be said of it."""
 

@@ -7,8 +7,9 @@ from typing import Final
 from barnabas_operator.kafka.group_looks import GroupLooks
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_worker import GroupWorker
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, KindReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 
 PATIENCE_LOOKS: Final = 4
 """A group stalls, or has stopped, after as many looks without progress at least: a minute."""

@@ -1,21 +1,20 @@
 """Which statuses of groups are written now: news at once, numbers in turns, for groups come by the thousand."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from barnabas_operator.planning.groups.group_status import is_worth_a_write
 from barnabas_operator.reconcile.kind_reconciler import Bodies
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
+from barnabas_operator.resources.json_types import Json
 
 NUMBERS_EVERY_S: Final = 60.0
 """A group whose numbers change all the time is written no more often for that."""
 NUMBERS_AT_ONCE_MAX: Final = 30
 """Of groups of which nothing but numbers has changed so many are written after a look, those first that have waited
 longest: 2 a second, however many groups there are."""
-
-Json = Mapping[str, Any]
 
 
 class _Change(NamedTuple):

@@ -15,8 +15,8 @@ from barnabas_operator.planning.conditions import PAUSE
 from barnabas_operator.planning.groups.group_checks import is_claimed, refuse_group
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.objective import Judged, judged, missed_since_s, misses
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_checks import deletion_protected
@@ -76,9 +76,9 @@ class GroupWork:
         status = group_status(group, seen, told, objective, cluster.metadata.name, time_text(self._clock.now_ms()))
         return Worked(replaced(group, status=status), told.is_busy)
 
-    async def hold(self, group: ConsumerGroup, why: str) -> GroupTold:
+    async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
         """Nothing is done about it now, because of `why`; asks no brokers. Raises NotLeading and KubeUnreachable."""
-        told = GroupTold()
+        told = WorkStatus()
         async with self._turns:
             for part in self._parts:
                 told = await part.hold(group, why, told)
@@ -116,8 +116,8 @@ class GroupWork:
         """All but the resources of these names."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
-    async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> GroupTold:
-        told = GroupTold()
+    async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
+        told = WorkStatus()
         for part in self._parts:
             try:
                 told = await part.act(cluster, group, seen, told)
@@ -126,7 +126,7 @@ class GroupWork:
             except Exception as error:  # Whatever it is: the other groups have their turn.
                 log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
                 known = condition_of(group.conditions, OFFSETS_RESET)  # The target may still be at 0 for it.
-                return GroupTold(problem=refusal_of(error), conditions=(known,) if known is not None else ())
+                return WorkStatus(problem=refusal_of(error), conditions=(known,) if known is not None else ())
             self.acted_at = self._clock.monotonic_s()
         return told
 

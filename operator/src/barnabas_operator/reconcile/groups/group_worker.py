@@ -33,12 +33,13 @@ from barnabas_operator.reconcile.groups.group_client import GroupClient
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
 from barnabas_operator.reconcile.groups.group_statuses import GroupStatuses
 from barnabas_operator.reconcile.groups.group_work import GroupWork
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, ReconcilerEnvironment
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.reconcile_parts import is_expected, retry_pause_s
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup, ConsumerGroupStatus
+from barnabas_operator.resources.json_types import Json
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Final
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.scales import Scales
-from barnabas_operator.planning.groups.group_facts import GroupFacts
+from barnabas_operator.planning.groups.group_descriptions import GroupDescription
 from barnabas_operator.planning.groups.reset_step import Remember, ResetLook, Scale, Stop, next_step
-from barnabas_operator.planning.groups.reset_times import moment
+from barnabas_operator.planning.groups.reset_times import utc_time
 from barnabas_operator.planning.groups.target_scale import TargetScale, named
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
@@ -32,16 +32,16 @@ class HeldTargets:
         group: ConsumerGroup,
         reset: Reset | None,
         done_at: str | None,
-        facts: GroupFacts,
+        described: GroupDescription,
         *,
         is_on_hold: bool = False,
     ) -> ResetLook:
         """What is so now, with the target as it is."""
         target = group.spec.scaling.target if group.spec.scaling is not None else None
         scale = await self._scales.read(target) if target is not None else None
-        now = moment(self._clock.now_ms())
+        now = utc_time(self._clock.now_ms())
         name, group_id = group.metadata.name, group.group_id
-        return ResetLook(name, group_id, reset, done_at, facts, target, scale, now, is_on_hold)
+        return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
 
     async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
         """None: it was done, or somebody else has just changed the target; look again."""
@@ -73,7 +73,7 @@ class HeldTargets:
 
     async def _given_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
         for _ in range(STEPS_MAX):
-            look = await self.look(group, reset, None, GroupFacts(), is_on_hold=True)
+            look = await self.look(group, reset, None, GroupDescription(), is_on_hold=True)
             step = next_step(look)
             if not isinstance(step, Remember | Scale):
                 return None

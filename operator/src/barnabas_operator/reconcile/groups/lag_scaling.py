@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 from barnabas_operator.kube.api import CONFLICT, KubeRefused
 from barnabas_operator.kube.scales import Scales
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
 from barnabas_operator.planning.groups.scaling import Decision, Demand, Memory, decide
-from barnabas_operator.planning.groups.scaling_told import RESETTING, demand_of, follows_lag, not_scaled, scaled
+from barnabas_operator.planning.groups.scaling_conditions import RESETTING, demand_of, follows_lag, not_scaled, scaled
 from barnabas_operator.planning.groups.target_scale import TargetScale, named
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
@@ -56,7 +56,7 @@ class LagScaling(GroupPart):
         self._scalers = Scalers([], [])
         self._scalers_read_s: float | None = None
 
-    async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
+    async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: WorkStatus) -> WorkStatus:
         """Scales the target where that is to be."""
         uid, scaling = group.metadata.uid or "", group.spec.scaling
         if scaling is None or scaling.lag_threshold is None:
@@ -76,7 +76,7 @@ class LagScaling(GroupPart):
             return _with(told, not_scaled(group, done, self._stamp()))
         return replace(_with(told, follows_lag(group, done, self._stamp())), replicas=done.replicas)
 
-    async def hold(self, group: ConsumerGroup, _why: str, told: GroupTold) -> GroupTold:
+    async def hold(self, group: ConsumerGroup, _why: str, told: WorkStatus) -> WorkStatus:
         """The target keeps what it has."""
         self._known.pop(group.metadata.uid or "", None)
         return told
@@ -140,5 +140,5 @@ class LagScaling(GroupPart):
         return time_text(self._clock.now_ms())
 
 
-def _with(told: GroupTold, said: Condition) -> GroupTold:
+def _with(told: WorkStatus, said: Condition) -> WorkStatus:
     return replace(told, conditions=(*told.conditions, said))

@@ -5,16 +5,25 @@ from dataclasses import replace
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
-from barnabas_operator.kafka.reset_planning import plan_now, plan_of, reset_facts
+from barnabas_operator.kafka.reset_planning import plan_now, plan_of, reset_descriptions
 from barnabas_operator.planning.groups.group_deletion import (
     ASKS_BROKERS,
     DeleteGroup,
     deletion_step,
     still_active,
 )
-from barnabas_operator.planning.groups.group_facts import Committed, GroupFacts
+from barnabas_operator.planning.groups.group_descriptions import Committed, GroupDescription
 from barnabas_operator.planning.groups.group_seen import GroupSeen
-from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.groups.reset_conditions import (
+    final_condition,
+    is_unfinished,
+    known_reset,
+    may_hold_target,
+    on_hold,
+    reset_done,
+    reset_planned,
+    reset_refused,
+)
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, refuse_size
 from barnabas_operator.planning.groups.reset_step import (
     Commit,
@@ -29,16 +38,7 @@ from barnabas_operator.planning.groups.reset_step import (
     resets_of,
     without_plan,
 )
-from barnabas_operator.planning.groups.reset_told import (
-    is_unfinished,
-    known_reset,
-    may_hold_target,
-    on_hold,
-    settled,
-    told_done,
-    told_plan,
-    told_why_not,
-)
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.broker_calls import blocking
@@ -58,9 +58,9 @@ class OffsetResets(GroupPart):
         self._tools = tools
         self._targets = HeldTargets(tools.api, tools.namespace, tools.clock)
 
-    async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, told: GroupTold) -> GroupTold:
+    async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, told: WorkStatus) -> WorkStatus:
         """As many steps as can be taken now."""
-        stays = settled(group)
+        stays = final_condition(group)
         if stays is not None:
             return _with(told, stays)
         if group.spec.offsets.reset is None and not is_unfinished(group):
@@ -81,7 +81,7 @@ class OffsetResets(GroupPart):
                 end = step
             if end is not None:
                 return self._told(group, look, end, told, known)
-        return told_why_not(group, told, CHANGES, self._stamp(), holds_target=True)
+        return reset_refused(group, told, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
         """By its deletion policy."""
@@ -95,16 +95,16 @@ class OffsetResets(GroupPart):
     async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
         """The brokers are asked only where the status does not say that it was carried out."""
         done_at = known.done_at if known is not None else None
-        facts = GroupFacts()
+        described = GroupDescription()
         if reset is not None and done_at is None:
-            facts = await blocking(lambda: self._admin().facts([group.group_id]).groups[group.group_id])
-        return await self._targets.look(group, reset, done_at, facts)
+            described = await blocking(lambda: self._admin().describe([group.group_id]).groups[group.group_id])
+        return await self._targets.look(group, reset, done_at, described)
 
-    async def _dry_run(self, group: ConsumerGroup, look: ResetLook, told: GroupTold) -> GroupTold:
+    async def _dry_run(self, group: ConsumerGroup, look: ResetLook, told: WorkStatus) -> WorkStatus:
         plan = await self._plan(look)
         if isinstance(plan, Refusal):
-            return told_why_not(group, told, plan, self._stamp(), holds_target=False)
-        return told_plan(group, told, plan, self._stamp())
+            return reset_refused(group, told, plan, self._stamp(), holds_target=False)
+        return reset_planned(group, told, plan, self._stamp())
 
     async def _plan(self, look: ResetLook) -> ResetPlan | Refusal:
         reset = look.reset
@@ -136,12 +136,12 @@ class OffsetResets(GroupPart):
         """In a thread; None where it was carried out since the look, as by a commit whose answer was lost: what is
         planned from there would be done twice."""
         admin = self._admin()
-        facts = reset_facts(admin, reset, look.group_id)
-        done = resets_of(facts.groups[look.group_id])
+        described = reset_descriptions(admin, reset, look.group_id)
+        done = resets_of(described.groups[look.group_id])
         if reset.id in done:
             return None, None
         mark = reset_mark(reset.id, done)
-        plan = plan_of(admin, reset, look.group_id, facts, look.now)
+        plan = plan_of(admin, reset, look.group_id, described, look.now)
         if isinstance(plan, Refusal):
             return plan, None
         too_large = refuse_size(plan, look.group_id, mark)
@@ -162,7 +162,7 @@ class OffsetResets(GroupPart):
         plan = await self._plan(look)
         return plan if isinstance(plan, Refusal) else None
 
-    async def hold(self, group: ConsumerGroup, why: str, told: GroupTold) -> GroupTold:
+    async def hold(self, group: ConsumerGroup, why: str, told: WorkStatus) -> WorkStatus:
         """Scales up what a reset scaled down, once; the reset begins anew when it goes on."""
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
@@ -177,7 +177,7 @@ class OffsetResets(GroupPart):
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
         """In a thread: why it has to wait, and what the brokers refused."""
         admin = self._admin()
-        step = deletion_step(group, admin.facts([group.group_id]).groups[group.group_id])
+        step = deletion_step(group, admin.describe([group.group_id]).groups[group.group_id])
         if step is None or isinstance(step, Refusal):
             return step, None
         if isinstance(step, DeleteGroup):
@@ -188,15 +188,20 @@ class OffsetResets(GroupPart):
         return None, refused
 
     def _told(
-        self, group: ConsumerGroup, look: ResetLook, end: Over | Done | Stop, told: GroupTold, known: ResetStatus | None
-    ) -> GroupTold:
+        self,
+        group: ConsumerGroup,
+        look: ResetLook,
+        end: Over | Done | Stop,
+        told: WorkStatus,
+        known: ResetStatus | None,
+    ) -> WorkStatus:
         if isinstance(end, Stop):
-            return told_why_not(group, told, end.why, self._stamp(), holds_target=look.holds_target)
+            return reset_refused(group, told, end.why, self._stamp(), holds_target=look.holds_target)
         reset = group.spec.offsets.reset
         if isinstance(end, Over) or reset is None:
             return told
         done = known if known is not None and known.done_at is not None else ResetStatus(id=reset.id, done_at=end.at)
-        return told_done(group, told, done, self._stamp())
+        return reset_done(group, told, done, self._stamp())
 
     def _admin(self) -> GroupAdmin:
         """In a thread. Raises ClusterUnreachable."""
@@ -209,5 +214,5 @@ class OffsetResets(GroupPart):
         log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, text)
 
 
-def _with(told: GroupTold, said: Condition) -> GroupTold:
+def _with(told: WorkStatus, said: Condition) -> WorkStatus:
     return replace(told, conditions=(*told.conditions, said))

@@ -23,13 +23,14 @@ from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, INVALID_SPEC, 
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.brokers.applied_objects import ObjectRefused
 from barnabas_operator.reconcile.finalizers import with_finalizers
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, ReconcilerEnvironment
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.maintenance.run_statuses import RunStatuses
 from barnabas_operator.reconcile.maintenance.run_work import RunWork
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.reconcile_parts import is_expected, retry_pause_s
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob, MaintenanceJobStatus
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,7 @@
 """Carries out the next step of a run."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
@@ -28,11 +27,11 @@ from barnabas_operator.planning.time_text import seconds_between, time_text
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
 
 log = logging.getLogger(__name__)
 
-Json = Mapping[str, Any]
 
 BEGINS: Final = Refusal(CLUSTER_NOT_READY, "it begins: its Job is made")
 

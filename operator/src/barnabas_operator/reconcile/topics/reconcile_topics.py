@@ -26,7 +26,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     DeleteTopic,
     IncreasePartitions,
     MoveReplicas,
-    Step,
+    TopicStep,
     describe,
 )
 from barnabas_operator.resources.cluster import Cluster
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     """
 
     wanted: DesiredState
-    done: Sequence[Step]
+    done: Sequence[TopicStep]
     failed: Sequence[str]
     state: ClusterState
     ahead: PendingMoves
@@ -95,7 +95,7 @@ def _gather(
     return state if told is None else state.awaiting(count, told)
 
 
-def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Step], state: ClusterState) -> None:
+def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
     """Names the log dir of each new replica to its broker. A broker that cannot be reached chooses itself."""
     if len(cluster.spec.storage.volumes) == 1:
         return
@@ -107,10 +107,12 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Step
                 log.warning("broker %d chooses the log dirs of %d replicas: %s", broker_id, len(replicas), error)
 
 
-def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[Step], dict[str, tuple[Step, StepRefused]]]:
+def _apply(
+    admin: ClusterAdmin, steps: Sequence[TopicStep]
+) -> tuple[list[TopicStep], dict[str, tuple[TopicStep, StepRefused]]]:
     """Carries out the steps kind by kind: what was done, and for each topic the step that ended it."""
-    done: list[Step] = []
-    refused: dict[str, tuple[Step, StepRefused]] = {}
+    done: list[TopicStep] = []
+    refused: dict[str, tuple[TopicStep, StepRefused]] = {}
     for kind in ORDER:
         batch = [step for step in steps if isinstance(step, kind) and step.topic not in refused]
         refusals = admin.apply(batch)
@@ -119,14 +121,14 @@ def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[Step], dict
     return done, refused
 
 
-def _first_refusal(plan: TopicPlan, refused: Mapping[str, tuple[Step, StepRefused]]) -> Refusal | None:
+def _first_refusal(plan: TopicPlan, refused: Mapping[str, tuple[TopicStep, StepRefused]]) -> Refusal | None:
     mine = [refused[step.topic] for step in plan.steps if step.topic in refused]
     if not mine:
         return None
     return Refusal(KAFKA_ERROR, _failure(*mine[0]))
 
 
-def _failure(step: Step, error: StepRefused) -> str:
+def _failure(step: TopicStep, error: StepRefused) -> str:
     return f"could not {describe(step)}: {error}"
 
 

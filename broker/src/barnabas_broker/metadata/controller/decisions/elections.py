@@ -59,7 +59,7 @@ def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
     staying = [broker for broker in candidates if rules.may_lead(broker)]
     if staying:
         return staying[0]
-    living = [broker for broker in candidates if rules.lives(broker)]
+    living = [broker for broker in candidates if rules.is_alive(broker)]
     if leader in living:
         return leader
     return living[0] if living else NO_LEADER

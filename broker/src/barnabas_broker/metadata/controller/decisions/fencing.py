@@ -10,7 +10,7 @@ from barnabas_broker.metadata.controller.decisions.state_changes import revised
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
-def settle(state: PartitionState, rules: Rules) -> PartitionState:
+def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
     """The partition as it should be, given who lives; `state` itself where it is so.
 
     Fenced brokers are in no ISR. Brokers that are shutting down are in none either, where another one can lead. The ISR
@@ -18,19 +18,19 @@ def settle(state: PartitionState, rules: Rules) -> PartitionState:
     """
     if state.leader in state.isr and not state.elr and all(map(rules.may_lead, state.isr)):
         return state
-    living = tuple(broker for broker in state.isr if rules.lives(broker))
+    living = tuple(broker for broker in state.isr if rules.is_alive(broker))
     staying = tuple(broker for broker in living if rules.may_lead(broker))
     return revised(state, msgspec.structs.replace(state, isr=staying or living), rules)
 
 
-def settle_the_dead(state: PartitionState, rules: Rules) -> PartitionState:
-    """As `settle`, but where all members live, one that is shutting down is left alone: it hands over by itself.
+def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
+    """As `remove_fenced`, but where all members live, one that is shutting down is left alone: it hands over by itself.
 
     So one broker writes, and not two that are in each other's way. If it dies meanwhile it is fenced.
     """
-    if state.leader in state.isr and not state.elr and all(map(rules.lives, state.isr)):
+    if state.leader in state.isr and not state.elr and all(map(rules.is_alive, state.isr)):
         return state
-    return settle(state, rules)
+    return remove_fenced(state, rules)
 
 
 def begin_incarnation(
@@ -47,7 +47,7 @@ def begin_incarnation(
         return lose(state, broker, rules)
     if state.replicas == (broker,) or (is_past and broker not in state.isr and broker != state.leader):
         return state
-    isr = tuple(replica for replica in state.isr if replica != broker and rules.lives(replica))
+    isr = tuple(replica for replica in state.isr if replica != broker and rules.is_alive(replica))
     after = revised(state, msgspec.structs.replace(state, isr=isr), rules)
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
 
@@ -58,7 +58,7 @@ def lose(state: PartitionState, broker: int, rules: Rules) -> PartitionState:
     Where nobody else has what is committed there is no leader until somebody accepts the loss. The partition epoch
     rises in any case.
     """
-    isr = tuple(replica for replica in state.isr if replica != broker and rules.lives(replica))
+    isr = tuple(replica for replica in state.isr if replica != broker and rules.is_alive(replica))
     wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
     after = revised(state, wanted, rules, (broker,))
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
@@ -94,11 +94,11 @@ def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) 
     if not counts_on(state, broker, failed_epoch):
         return state
     others = replace(rules, brokers={each: known for each, known in rules.brokers.items() if each != broker})
-    isr = tuple(replica for replica in state.isr if others.lives(replica))
+    isr = tuple(replica for replica in state.isr if others.is_alive(replica))
     wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
     after = revised(state, wanted, others, (broker,))
     if after.leader == NO_LEADER and not after.isr and not after.elr and broker in (*state.isr, *state.elr):
-        after = led_by(state, broker, rules) if rules.lives(broker) and not state.unconfirmed else state
+        after = led_by(state, broker, rules) if rules.is_alive(broker) and not state.unconfirmed else state
     elif after.leader_epoch <= failed_epoch:
         after = msgspec.structs.replace(after, leader_epoch=failed_epoch + 1)
     return after if after is state else msgspec.structs.replace(after, partition_epoch=state.partition_epoch + 1)

@@ -27,8 +27,8 @@ def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionS
     """
     if ahead.epoch <= state.leader_epoch or state.unconfirmed:
         return state
-    others_come = any(not rules.lives(replica) for replica in state.replicas if replica in rules.brokers)
-    candidates = [each for each in state.replicas if rules.lives(each) and each not in state.lacking]
+    others_come = any(not rules.is_alive(replica) for replica in state.replicas if replica in rules.brokers)
+    candidates = [each for each in state.replicas if rules.is_alive(each) and each not in state.lacking]
     if not candidates or (ahead.waits and others_come):
         return state
     leader = max(candidates, key=rules.log_end)

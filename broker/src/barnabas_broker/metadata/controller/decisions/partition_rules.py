@@ -30,7 +30,7 @@ class Rules:
         end = self.log_ends.get(broker)
         return (-1, -1) if end is None else (end.epoch, end.offset)
 
-    def lives(self, broker: int) -> bool:
+    def is_alive(self, broker: int) -> bool:
         """Whether a broker may be in an ISR."""
         registration = self.brokers.get(broker)
         return registration is not None and not registration.fenced

@@ -29,7 +29,7 @@ class Member(NamedTuple):
         return f"{self.client_id} at {self.host}"
 
 
-class GroupFacts(NamedTuple):
+class GroupDescription(NamedTuple):
     """One group, as its coordinator says. Where `problem` is there, it did not tell, and nothing else is known."""
 
     state: str = DEAD
@@ -55,10 +55,10 @@ class LogEnds(NamedTuple):
     end: int
 
 
-class GroupsFacts(NamedTuple):
+class GroupDescriptions(NamedTuple):
     """What was asked about: groups by id, how many partitions topics have (none of a topic that is not there), and the
     logs of those partitions whose leader told both ends."""
 
-    groups: Mapping[str, GroupFacts]
+    groups: Mapping[str, GroupDescription]
     partitions: Mapping[str, int] = {}
     logs: Mapping[TopicPartition, LogEnds] = {}

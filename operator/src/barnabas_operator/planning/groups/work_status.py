@@ -8,7 +8,7 @@ from barnabas_operator.resources.object_meta import Condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTold:
+class WorkStatus:
     """What the parts so far say. What is None is as it was in the status before."""
 
     problem: Refusal | None = None

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Final
 
 from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, counted
 from barnabas_operator.planning.groups.reset_step import GIVEN_UP
+from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ResetStatus
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, Condition, condition_of
@@ -22,7 +22,7 @@ def known_reset(group: ConsumerGroup) -> ResetStatus | None:
     return known if known is not None and reset is not None and known.id == reset.id else None
 
 
-def settled(group: ConsumerGroup) -> Condition | None:
+def final_condition(group: ConsumerGroup) -> Condition | None:
     """The condition that stays as it is until the resource changes: nothing has to be asked for it.
 
     A reset that was carried out or given up, with the target scaled up again; a dry run that was planned.
@@ -62,7 +62,7 @@ def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -
     return condition(group, OFFSETS_RESET, "False", ON_HOLD, told, now)
 
 
-def told_done(group: ConsumerGroup, told: GroupTold, done: ResetStatus, now: str) -> GroupTold:
+def reset_done(group: ConsumerGroup, told: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
     """It was carried out. `now` in RFC 3339, as below."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
@@ -78,7 +78,7 @@ def done_message(done: ResetStatus) -> str:
     return f"the reset {done.id} was carried out; {counts}, {done.again:,} read again"
 
 
-def told_plan(group: ConsumerGroup, told: GroupTold, plan: ResetPlan, now: str) -> GroupTold:
+def reset_planned(group: ConsumerGroup, told: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
     """A dry run."""
     reset = group.spec.offsets.reset
     assert reset is not None
@@ -86,11 +86,11 @@ def told_plan(group: ConsumerGroup, told: GroupTold, plan: ResetPlan, now: str) 
     return _with(told, condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now), plan.status(reset.id))
 
 
-def told_why_not(group: ConsumerGroup, told: GroupTold, why: Refusal, now: str, *, holds_target: bool) -> GroupTold:
+def reset_refused(group: ConsumerGroup, told: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
     """Nothing was moved. `holds_target`: somebody waits for pods, so the next look comes soon."""
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
     return replace(_with(told, said, None), is_resetting=holds_target, is_busy=told.is_busy or holds_target)
 
 
-def _with(told: GroupTold, said: Condition, reset: ResetStatus | None) -> GroupTold:
+def _with(told: WorkStatus, said: Condition, reset: ResetStatus | None) -> WorkStatus:
     return replace(told, conditions=(*told.conditions, said), reset=reset)

@@ -34,7 +34,7 @@ class IgnoredConfig(NamedTuple):
 
 
 @dataclass(slots=True)
-class Services:
+class HandlerEnvironment:
     """`config` changes as a whole when a dynamic broker config does; all else stays for the life of the broker."""
 
     broker_id: int
