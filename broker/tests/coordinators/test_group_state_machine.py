@@ -4,7 +4,6 @@ waiting for ever, nobody gets another's part, nothing acknowledged is lost, and 
 """
 
 from collections import Counter
-from typing import Any
 
 from coordinator_world import Client, World
 from hypothesis import settings
@@ -13,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.messages import JoinedMember
 from barnabas_broker.coordinators.groups.records import decode
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_core.errors import ErrorCode
@@ -214,7 +214,7 @@ class Machine(RuleBasedStateMachine):
         assert group is None or (group.state is GroupState.EMPTY and not group.pending_joins)
 
 
-def _part_of(member: Any) -> str:
+def _part_of(member: JoinedMember) -> str:
     return member.instance_id or member.member_id
 
 

@@ -75,8 +75,9 @@ class StaticClient:
 
     def answers(self) -> set[ErrorCode]:
         """Every error that it was told."""
-        replies = [*self.client.joined, *self.client.synced]
-        return self.errors | {reply.error for reply in replies} | {error for some in self.committing for error in some}
+        joined, synced = self.client.joined, self.client.synced
+        replies = {reply.error for reply in joined} | {reply.error for reply in synced}
+        return self.errors | replies | {error for some in self.committing for error in some}
 
 
 def stable_together(world: World, *clients: Client) -> None:

@@ -179,7 +179,11 @@ def test_dynamic_settings_that_cannot_be_used_are_ignored_one_by_one() -> None:
     everybodys = {"log.cleaner.min.compaction.lag.ms": "10", "log.retention.ms": "77"}
     config, ignored = DEFAULTS.with_usable(own, everybodys)
     assert (config.log_retention_ms, config.message_max_bytes) == (77, DEFAULTS.message_max_bytes)
-    assert config.value("log.cleaner.min.compaction.lag.ms") <= config.value("log.cleaner.max.compaction.lag.ms")
+    lag_min_ms = config.value("log.cleaner.min.compaction.lag.ms")
+    lag_max_ms = config.value("log.cleaner.max.compaction.lag.ms")
+    assert isinstance(lag_min_ms, int)
+    assert isinstance(lag_max_ms, int)
+    assert lag_min_ms <= lag_max_ms
     assert {problem.name for problem in ignored} == {
         "message.max.bytes",
         "of.a.newer.version",

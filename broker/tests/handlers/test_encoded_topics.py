@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from inspect import isawaitable
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -49,8 +50,8 @@ class World:
         return metadata.handle(self.handler_environment, context, MetadataRequest(**{"topics": None, **request}))
 
     async def ask(self, version: int = VERSION, **request: Any) -> Any:
-        response = self.begin(version, **request)
-        answer = response if isinstance(response, MetadataResponse) else await response
+        response: Any = self.begin(version, **request)
+        answer = await response if isawaitable(response) else response
         frame = encode_response(answer, version, 1)
         return decode_response("MetadataResponse", version, memoryview(frame)[4:])
 

@@ -3,12 +3,14 @@
 import asyncio
 import struct
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from barnabas_broker.app.loop_time import LoopTimers
 from barnabas_broker.handlers import fetch
+from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.fetch import SLICE_PARTITIONS
 from barnabas_broker.replication.purgatory import Purgatory
@@ -53,6 +55,7 @@ class World:
         purgatory = Purgatory(LoopTimers(asyncio.get_running_loop()))
         self.partitions = [OnePartition(purgatory) for _ in range(PARTITIONS)]
         self.client = Client("PLAINTEXT", "127.0.0.1:5")
+        self.trust: ConnectionTrust | None = None
         self.answer: list[Part] | None = None
         self.most_in_a_turn = 0
         self.handler_environment: Any = SimpleNamespace(
@@ -92,6 +95,9 @@ class World:
                 await asyncio.sleep(0)
                 self.most_in_a_turn = max(self.most_in_a_turn, self.reads - before)
 
+    def has_read(self, partitions: int) -> bool:
+        return self.reads == partitions
+
     def slices(self) -> int:
         assert self.answer is not None
         return sum(isinstance(part, FileSlice) for part in self.answer)
@@ -116,7 +122,7 @@ async def _one_append() -> None:
     for number, partition in enumerate(world.partitions[:3]):
         assert world.answer is None
         partition.append()
-        await world.turns(lambda wanted=PARTITIONS + number + 1: world.reads == wanted)
+        await world.turns(partial(world.has_read, PARTITIONS + number + 1))
     assert world.slices() == 3
     assert world.reads == PARTITIONS + 3
     assert not any(partition.waiters for partition in world.partitions)

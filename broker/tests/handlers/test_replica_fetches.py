@@ -9,6 +9,7 @@ from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel, Client
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.fetch import FetchRequest
+from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode
@@ -35,10 +36,11 @@ class Followers:
 
 @pytest.mark.parametrize(("listener", "passes"), [("BROKERS", True), ("CLIENTS", False)])
 def test_only_the_listener_between_brokers_takes_what_followers_ask(listener: str, passes: bool) -> None:
-    followers, sent = Followers(), []
+    followers, sent = Followers(), list[list[Part]]()
     services = cast(HandlerEnvironment, SimpleNamespace(config=CONFIG, followers=followers))
     channel = cast(Channel, SimpleNamespace(client=Client(listener, "127.0.0.1:5"), respond=sent.append))
     replica_fetch.handle(services, channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes
-    errors = [parse_replica_fetch_response(memoryview(b"".join(map(bytes, parts)))[4:]).error for parts in sent]
+    frames = [b"".join(bytes(part) for part in parts if not isinstance(part, FileSlice)) for parts in sent]
+    errors = [parse_replica_fetch_response(memoryview(frame)[4:]).error for frame in frames]
     assert errors == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * (not passes)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from image_samples import a_tombstone, a_topic, changes
 
 from barnabas_broker.metadata.documents import (
+    AnyDocument,
     MalformedDocument,
     broker_configs_key,
     broker_key,
@@ -63,7 +64,7 @@ def at_epochs(topic: TopicDocument, *epochs: int, leader_epoch: int = 3) -> Topi
 def test_what_vanishes_without_a_word_stays_and_is_lost_until_it_is_written_anew() -> None:
     image = MetadataImage()
     heard: list[ImageChange] = []
-    there = [
+    there: list[tuple[str, AnyDocument]] = [
         (topic_key("a"), a_topic("a", 1)),
         (broker_key(1), BrokerRegistration(1, UUID(int=1), ())),
         (broker_configs_key("1"), ConfigDocument({"a": "1"})),

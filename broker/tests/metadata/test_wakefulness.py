@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Coroutine
+from typing import cast
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.wakefulness import Wakefulness
-from barnabas_broker.metadata.store.metadata_store import Listing, StoreUnavailable
+from barnabas_broker.metadata.store.metadata_store import Listing, MetadataStore, StoreUnavailable
 from harness.manual_timers import ManualTimers
 
 LIMIT_MS = 1000
@@ -22,7 +23,7 @@ class World:
         self.image.revision = 7
         self.tasks: list[asyncio.Task[None]] = []
         self.wakefulness = Wakefulness(
-            self,
+            cast(MetadataStore, self),
             self.image,
             LIMIT_MS,
             self.clock,

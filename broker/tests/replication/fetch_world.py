@@ -14,6 +14,8 @@ from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerAnswer, FollowerSessions, LeaderEnvironment
+from barnabas_broker.replication.isr_changes import IsrProposer
+from barnabas_broker.replication.links import Link
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.purgatory import Purgatory
@@ -48,7 +50,7 @@ class WorldLink:
         if broker_id in world.unreachable:
             world.timers.call_later(LATENCY_S, lambda: self.break_("refused"))
 
-    def send(self, frame: bytearray, on_response: Callable[[memoryview], None]) -> None:
+    def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
         self.world.timers.call_later(LATENCY_S, partial(self._arrive, bytes(frame), on_response))
 
     def close(self) -> None:
@@ -191,14 +193,14 @@ class World:
         self.silent: set[int] = set()
         self.requests: list[FetchRequest] = []
         self.response_sizes: list[int] = []
-        self.proposals: list[Partition] = []
+        self.proposals: list[IsrProposer] = []
         self.states: dict[int, PartitionState] = {}
         self.brokers: dict[int, WorldBroker] = {}
         for each in (1, 2, 3):
             disk = (files or {}).get(each) or PosixFileSystem()
             self.brokers[each] = WorldBroker(self, each, folder / str(each), disk)
 
-    def open(self, broker_id: int, on_closed: Callable[[str], None]) -> WorldLink:
+    def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Link:
         link = WorldLink(self, broker_id, on_closed)
         self.links.add(link)
         return link

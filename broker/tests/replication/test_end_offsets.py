@@ -11,7 +11,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocum
 from barnabas_broker.replication.end_offsets import PARTITIONS_A_REQUEST, VERSION, EndOffsets
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
-from barnabas_broker.wire.messages import ListOffsetsResponse
+from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -55,7 +55,7 @@ class FakeLink:
         answer = b"\0\0\0\0?" if self._broker_id in self._links.wrong else self._answer(request)
         loop.call_soon(on_response, memoryview(answer))
 
-    def _answer(self, request: object) -> bytes:
+    def _answer(self, request: ListOffsetsRequest) -> bytes:
         topics = [
             Topic(
                 name=topic.name,

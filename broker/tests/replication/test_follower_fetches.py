@@ -1,6 +1,5 @@
 """F31: followers that fetch, and the leader's end of their sessions, over real logs and a network without sockets."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,6 @@ from fetch_world import LATENCY_S, World
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.truncation import truncate_to
 
 ROUND_S = 3 * LATENCY_S
 
@@ -68,28 +65,6 @@ def test_followers_find_the_end_of_logs_that_are_larger_than_a_response(tmp_path
     assert world.ends(2) == world.ends(1)
     assert all(world.is_equal(index) for index in range(20))
     assert max(world.response_sizes) < 12_000
-
-
-def test_a_large_answer_is_taken_over_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path)
-    for index in range(8):
-        world.lead(index, 1)
-    world.timers.pass_time(0.1)
-    happened: list[int | str] = []
-    append, call_soon = Partition.append_as_follower, world.timers.call_soon
-
-    def noted(partition: Partition, *arguments: Any) -> None:
-        happened.append(partition.topic_partition.partition)
-        append(partition, *arguments)
-
-    monkeypatch.setattr(Partition, "append_as_follower", noted)
-    monkeypatch.setattr(world.timers, "call_soon", lambda call: call_soon(lambda: (happened.append("turn"), call())))
-    for index in range(8):
-        world.append(index, b"x" * 900_000)
-    world.timers.pass_time(2 * LATENCY_S)
-    first = happened.index(0)
-    assert happened[first : first + 9] == [0, 1, 2, 3, 4, "turn", 5, 6, 7]
-    assert all(world.is_equal(index) for index in range(8))
 
 
 def test_what_is_not_followed_any_more_is_left_out_of_an_answer_that_is_taken_over(
@@ -361,36 +336,3 @@ def test_lag_is_what_is_committed_and_not_here(tmp_path: Path) -> None:
         lags += [each.lag for each in world.brokers[2].fetchers.status()]
     assert max(lags) == 0
     assert world.is_equal(0, 1, 2, 3)
-
-
-def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, turns = World(tmp_path), dict[float, int]()
-    for index in range(40):
-        world.lead(index, 1)
-        world.append(index)
-    world.timers.pass_time(1)
-    for index in range(40):  # Broker 2 leads for a moment, and writes what nobody gets.
-        world.lead(index, 2)
-        world.append(index, broker=2)
-    for index in range(40):
-        world.lead(index, 1)
-    turn, run_later = [0], world.timers.call_later
-
-    def truncate(log: Log, offset: int) -> None:
-        turns[turn[0]] = turns.get(turn[0], 0) + 1
-        world.clock.pass_time(0.001)  # So long one takes.
-        truncate_to(log, offset)
-
-    def in_a_turn(delay_s: float, callback: Callable[[], object]) -> object:
-        def run() -> None:
-            turn[0] += 1
-            callback()
-
-        return run_later(delay_s, run)
-
-    monkeypatch.setattr("barnabas_broker.replication.replica.truncate_to", truncate)
-    monkeypatch.setattr(world.timers, "call_later", in_a_turn)
-    world.timers.pass_time(5)
-    assert sum(turns.values()) >= 40
-    assert max(turns.values()) <= 5
-    assert world.is_equal(0)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fetch_world import World
@@ -46,7 +47,7 @@ def throttle(world: World, side: str, replicas: ThrottledReplicas) -> None:
     setattr(world.config, f"{side}_replication_throttled_rate", RATE)
     for broker in world.brokers.values():
         for partition in broker.partitions.values():
-            settings = {f"{side}_throttled_replicas": replicas}
+            settings: dict[str, Any] = {f"{side}_throttled_replicas": replicas}
             partition.configure(replace(partition.log.config, **settings))
 
 

@@ -5,6 +5,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -67,6 +68,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
+def _is_above(before: int, now: Callable[[], int]) -> bool:
+    return now() > before
+
+
 async def exhaust(listener: Listener, port: int) -> list[Client]:
     """Clients that begin requests of 1 MiB until there is no room."""
     clients: list[Client] = []
@@ -74,7 +79,7 @@ async def exhaust(listener: Listener, port: int) -> list[Client]:
         clients.append(await connect(port))
         clients[-1][1].write(struct.pack(">i", MIB) + bytes(100_000))
         had = listener.pool.bytes_in_use
-        await until(lambda had=had: listener.pool.bytes_in_use > had)
+        await until(partial(_is_above, had, lambda: listener.pool.bytes_in_use))
     return clients
 
 
@@ -223,7 +228,7 @@ async def _one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
         for client in (reading, silent):
             held = listener.slow_clients.answer_bytes
             client[1].write(framed(b"large"))
-            await until(lambda held=held: listener.slow_clients.answer_bytes > held)
+            await until(partial(_is_above, held, lambda: listener.slow_clients.answer_bytes))
         while not listener.slow_clients.closed_total:
             assert await reading[0].read(32 * 1024)
             await asyncio.sleep(0.005)

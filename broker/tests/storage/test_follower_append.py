@@ -18,6 +18,7 @@ from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import HEADER, assign_offset, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.wrapped_file import WrappedFile
 
 ANY_EPOCH = 2**31 - 1
 
@@ -60,31 +61,22 @@ def test_an_epoch_begins_where_the_batch_before_ends_for_compaction_may_have_rem
 
 
 def test_many_batches_are_one_write(tmp_path: Path) -> None:
-    writes = []
+    writes: list[int] = []
+
+    class CountingFile(WrappedFile):
+        def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
+            writes.append(len(data))
+            super().append(data, position)
 
     class Counting(PosixFileSystem):
         def open_file(self, path: str) -> LogFile:
             file = super().open_file(path)
-            if path.endswith(".log"):
-                write = file.append
-                file = _Wrapped(file, lambda data, position: (writes.append(len(data)), write(data, position)))
-            return file
+            return CountingFile(file) if path.endswith(".log") else file
 
     log = OneLog(tmp_path, files=Counting()).open()
     sent = [stored(offset) for offset in range(50)]
     follow(log, *sent)
     assert writes == [len(b"".join(sent))]
-
-
-class _Wrapped:
-    """A file whose `append` is another one."""
-
-    def __init__(self, file: LogFile, append: object) -> None:
-        self._file = file
-        self.append = append
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
 
 
 def test_a_cut_last_batch_is_left_out(tmp_path: Path) -> None:
@@ -183,17 +175,21 @@ class FullDisk(PosixFileSystem):
 
     def open_file(self, path: str) -> LogFile:
         file = super().open_file(path)
-        if not path.endswith(".log"):
-            return file
-        write = file.append
+        return FileOnFullDisk(self, file) if path.endswith(".log") else file
 
-        def append_if_space(data: bytes, position: int) -> None:
-            self.writes_left -= 1
-            if self.writes_left < 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            write(data, position)
 
-        return _Wrapped(file, append_if_space)
+class FileOnFullDisk(WrappedFile):
+    """Takes a write where its disk has space for it."""
+
+    def __init__(self, disk: FullDisk, file: LogFile) -> None:
+        super().__init__(file)
+        self._disk = disk
+
+    def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        self._disk.writes_left -= 1
+        if self._disk.writes_left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().append(data, position)
 
 
 def test_a_full_disk_leaves_a_log_that_can_go_on(tmp_path: Path) -> None:

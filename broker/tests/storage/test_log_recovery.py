@@ -11,6 +11,7 @@ from barnabas_broker.storage.errors import CorruptLog
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.truncation import truncate_to
+from harness.wrapped_file import WrappedFile
 
 SIZE = len(batch(1))
 
@@ -190,6 +191,18 @@ def test_missing_indexes_are_made_while_the_log_is_loaded_and_in_large_reads(tmp
     assert counting.reads - reads < 20
 
 
+class CountingFile(WrappedFile):
+    """Tells its file system what is read."""
+
+    def __init__(self, counts: "CountingReads", file: LogFile) -> None:
+        super().__init__(file)
+        self._counts = counts
+
+    def read_at(self, position: int, length: int) -> bytes:
+        self._counts.reads += 1
+        return super().read_at(position, length)
+
+
 class CountingReads(PosixFileSystem):
     """Counts what is read of files."""
 
@@ -197,20 +210,7 @@ class CountingReads(PosixFileSystem):
         self.reads = 0
 
     def open_file(self, path: str) -> LogFile:
-        return _CountingFile(self, super().open_file(path))
-
-
-class _CountingFile:
-    def __init__(self, counts: CountingReads, file: LogFile) -> None:
-        self._counts = counts
-        self._file = file
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def read_at(self, position: int, length: int) -> bytes:
-        self._counts.reads += 1
-        return self._file.read_at(position, length)
+        return CountingFile(self, super().open_file(path))
 
 
 def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -> None:
@@ -312,8 +312,13 @@ def test_a_truncation_that_is_cut_short_leaves_no_hole(
         left.append(sorted(int(path.stem) for path in one.directory.glob("*.log")))
 
     synced: list[str] = []
+
+    def noted_sync(self: PosixFileSystem, path: str) -> None:
+        synced.append(path)
+        sync_dir(self, path)
+
     monkeypatch.setattr(PosixFileSystem, "rename", noted)
-    monkeypatch.setattr(PosixFileSystem, "sync_dir", lambda self, path: synced.append(path) or sync_dir(self, path))
+    monkeypatch.setattr(PosixFileSystem, "sync_dir", noted_sync)
     cut(log)
     assert len(left) > len(bases)
     assert all(found == bases[: len(found)] for found in left)

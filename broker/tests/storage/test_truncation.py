@@ -90,8 +90,12 @@ READ_BYTES_MAX = 64 * 1024
 def filled(one: OneLog, producers: int) -> Log:
     log = one.open()
     for number in range(BATCHES):
-        producer = {"producer_id": number % producers, "epoch": 0, "sequence": number // producers} if producers else {}
-        append(log, batch(value=bytes(BATCH_BYTES), **producer))
+        value = bytes(BATCH_BYTES)
+        if producers:
+            data = batch(value=value, producer_id=number % producers, epoch=0, sequence=number // producers)
+        else:
+            data = batch(value=value)
+        append(log, data)
     return log
 
 
@@ -175,7 +179,7 @@ def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_th
     files = CountingFiles()
     logs = manager(tmp_path, files)
     [log_dir] = logs.log_dirs
-    added = []
+    added: list[object] = []
     logs.truncated.on_added = added.append
     several = [logs.create(TopicPartition("flights", number), UUID(int=7), LogConfig()) for number in range(20)]
     for log in several:

@@ -51,7 +51,8 @@ def batch(records: int = 3, *, codec: int = 0, key: bytes | None = b"key", times
 
 
 def inspector(helper: Any = None) -> BatchInspector:
-    return BatchInspector(helper or HelperHere(PosixFileSystem()), ManualClock(), asyncio.timeout)
+    beside: Any = HelperHere(PosixFileSystem())
+    return BatchInspector(helper or beside, ManualClock(), asyncio.timeout)
 
 
 def inspect(data: bytes, config: LogConfig, helper: Any = None) -> bytes:
@@ -160,6 +161,7 @@ def test_of_many_records_at_fault_not_all_have_a_message_and_of_too_many_none_is
         inspect(data, COMPACTED)
     assert len(refused.value.record_errors) == (count if count <= RECORD_ERRORS_MAX else 0)
     assert sum(text is not None for _, text in refused.value.record_errors) <= MESSAGES_MAX
+    assert refused.value.message is not None
     assert refused.value.message.startswith(f"{count} of {count} records are refused: record 0 has no key;")
 
 
@@ -207,12 +209,12 @@ def test_hostile_batches_are_refused_or_stored_never_a_crash(body: bytes, codec:
     data = bytearray(good[:61]) + body
     struct.pack_into(">qiibIhiqqqhii", data, 0, *header._replace(length=len(data) - 12))
     config = LogConfig(cleanup_policies=COMPACT, compression=Compression.GZIP, timestamp_before_max_ms=2**63 - 1)
+    refused: ErrorCode | None = None
     try:
         result = inspect(bytes(data), config)
     except ApiError as error:
         refused = error.code
     else:
-        refused = None
         assert len(decode_batch(result, 0, parse_header(result, 0), 1 << 20)) == count
     assert refused in {None, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 

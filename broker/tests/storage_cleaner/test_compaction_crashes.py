@@ -8,41 +8,37 @@ import pytest
 from compaction_samples import OneCompactedLog, Pair
 
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
+from harness.wrapped_file import WrappedFile
 
 
 class Died(BaseException):
     """Nothing that the broker or its helper could catch."""
 
 
-class MortalFile:
+class MortalFile(WrappedFile):
     """A file of a process that may die."""
 
     def __init__(self, file: LogFile, files: "MortalFiles") -> None:
-        self._file = file
+        super().__init__(file)
         self._files = files
 
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def read_at(self, position: int, length: int) -> bytes:
-        return self._file.read_at(position, length)
-
-    def size_bytes(self) -> int:
-        return self._file.size_bytes()
-
-    def append(self, data: bytes, position: int) -> None:
+    def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
         if self._files.steps_left == 0:
-            self._file.append(data[: len(data) // 2], position)
+            super().append(data[: len(data) // 2], position)
         self._files.step()
-        self._file.append(data, position)
+        super().append(data, position)
+
+    def rewrite(self, position: int) -> None:
+        self._files.step()
+        super().rewrite(position)
 
     def truncate(self, length: int) -> None:
         self._files.step()
-        self._file.truncate(length)
+        super().truncate(length)
 
     def sync(self) -> None:
         self._files.step()
-        self._file.sync()
+        super().sync()
 
 
 class MortalFiles(PosixFileSystem):

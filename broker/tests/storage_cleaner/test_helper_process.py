@@ -118,7 +118,9 @@ def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_pat
     assert sorted(one.records()) == [38, 39]
 
 
-def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(tmp_path: Path) -> None:
+def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = filled(tmp_path)
 
     async def run() -> None:
@@ -131,7 +133,7 @@ def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(tmp_p
                 await helper.stop()
             return answer
 
-        helper.request = request  # type: ignore[method-assign]
+        monkeypatch.setattr(helper, "request", request)
         one.cleaner._helper = helper
         assert await one.cleaner.clean_dirtiest()
         await helper.stop()

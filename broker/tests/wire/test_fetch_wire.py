@@ -3,6 +3,7 @@
 import importlib
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,11 @@ asked_topics = st.lists(st.tuples(names, topic_ids, st.lists(partitions, max_siz
 forgotten_topics = st.lists(st.tuples(names, topic_ids, st.lists(int32s, max_size=3)), max_size=2)
 
 
+Asked = Sequence[tuple[str, uuid.UUID, Sequence[FetchPartition]]]
+Answers = Sequence[tuple[str, uuid.UUID, list[FetchResult]]]
+Forgotten = Sequence[tuple[str, uuid.UUID, Sequence[int]]]
+
+
 class MemoryFile:
     """Bytes in place of a segment's file."""
 
@@ -55,8 +61,8 @@ def sent(parts: Sequence[Part]) -> bytes:
     )
 
 
-def encoded_request(version: int, asked: list, forgotten: list, **fields: object) -> bytes:
-    values = {
+def encoded_request(version: int, asked: Asked, forgotten: Forgotten, **fields: Any) -> bytes:
+    values: dict[str, Any] = {
         "max_wait_ms": 500,
         "min_bytes": 1,
         "max_bytes": 1 << 20,
@@ -73,7 +79,7 @@ def encoded_request(version: int, asked: list, forgotten: list, **fields: object
                 for name, topic_id, partitions in asked
             ],
             forgotten_topics_data=[
-                KafkaRequest.ForgottenTopic(topic=name, topic_id=topic_id, partitions=indexes)
+                KafkaRequest.ForgottenTopic(topic=name, topic_id=topic_id, partitions=list(indexes))
                 for name, topic_id, indexes in forgotten
             ],
             **values,
@@ -81,7 +87,7 @@ def encoded_request(version: int, asked: list, forgotten: list, **fields: object
     )
 
 
-def kafka_partition(partition: FetchPartition) -> object:
+def kafka_partition(partition: FetchPartition) -> Any:
     return KafkaTopic.FetchPartition(
         partition=partition.partition,
         current_leader_epoch=partition.current_leader_epoch,
@@ -106,7 +112,7 @@ def in_version(partition: FetchPartition, version: int) -> FetchPartition:
 @every_version
 @settings(max_examples=40, deadline=None)
 @given(asked=asked_topics, forgotten=forgotten_topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
-def test_a_request_is_parsed(version: int, asked: list, forgotten: list, before: bytes, behind: bytes) -> None:
+def test_a_request_is_parsed(version: int, asked: Asked, forgotten: Forgotten, before: bytes, behind: bytes) -> None:
     body = encoded_request(version, asked, forgotten)
     request = parse_fetch(memoryview(before + body + behind), len(before), len(before) + len(body), version)
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level) == (500, 1, 1 << 20, 1)
@@ -157,7 +163,7 @@ results = st.builds(
 @every_version
 @settings(max_examples=40, deadline=None)
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
-def test_kafka_python_and_kio_read_our_responses(version: int, answers: list) -> None:
+def test_kafka_python_and_kio_read_our_responses(version: int, answers: Answers) -> None:
     topics = [
         (FetchTopic(name if version < 13 else None, topic_id if version >= 13 else None, []), results)
         for name, topic_id, results in answers
@@ -179,7 +185,7 @@ def test_kafka_python_and_kio_read_our_responses(version: int, answers: list) ->
     assert size == len(body)
 
 
-def assert_is_result(partition: object, result: FetchResult, version: int) -> None:
+def assert_is_result(partition: Any, result: FetchResult, version: int) -> None:
     assert partition.partition_index == result.partition
     assert partition.error_code == result.error
     assert partition.high_watermark == result.high_watermark

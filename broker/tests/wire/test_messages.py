@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from message_samples import CODEC_APIS, kafka_class
@@ -17,7 +18,7 @@ def test_a_class_has_the_fields_and_nested_classes_that_its_stub_tells(name: str
     assert_same(schema.message(name).struct, getattr(messages, name), kafka_class(name))
 
 
-def assert_same(struct: schema.Struct, ours: object, theirs: object) -> None:
+def assert_same(struct: schema.Struct, ours: Any, theirs: Any) -> None:
     assert set(ours.__struct_fields__) == set(theirs.fields)
     for field in struct.fields:
         if field.struct is not None:

@@ -59,6 +59,11 @@ class Bytes:
         return self.content[position : position + length]
 
 
+Asked = dict[UUID, list[FetchPartition]]
+Forgotten = dict[UUID, list[int]]
+Answers = list[tuple[UUID, list[FetchResult]]]
+
+
 def joined(parts: list[Part]) -> bytes:
     return b"".join(
         part.file.read_at(part.position, part.length) if isinstance(part, FileSlice) else bytes(part) for part in parts
@@ -67,7 +72,9 @@ def joined(parts: list[Part]) -> bytes:
 
 @settings(max_examples=100, deadline=None)
 @given(fetch=fetches, topics=asked_topics, forgotten=forgotten_topics)
-def test_the_leader_kafka_python_and_kio_read_our_request(fetch: ReplicaFetch, topics: dict, forgotten: dict) -> None:
+def test_the_leader_kafka_python_and_kio_read_our_request(
+    fetch: ReplicaFetch, topics: Asked, forgotten: Forgotten
+) -> None:
     frame = memoryview(encode_replica_fetch(77, fetch, topics, forgotten))
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     header = parse_request_header(frame, 4, len(frame))
@@ -107,7 +114,7 @@ results = st.builds(
     session_id=int32s,
     error=st.integers(-1, 119),
 )
-def test_a_follower_reads_our_response_in_place(answers: list, session_id: int, error: int) -> None:
+def test_a_follower_reads_our_response_in_place(answers: Answers, session_id: int, error: int) -> None:
     topics = [(FetchTopic(None, topic_id, []), results) for topic_id, results in answers]
     frame = memoryview(joined(encode_fetch_response(77, VERSION, topics, session_id, error)))[4:]
     response = parse_replica_fetch_response(frame)
