@@ -30,6 +30,7 @@ async def watching(settings: OperatorSettings) -> AsyncIterator[Operator]:
     running = asyncio.create_task(
         kopf.operator(
             registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed),
+            insights=operator.definitions.insights,
             standalone=True,
             namespaces=list(settings.namespaces),
             stop_flag=ending,

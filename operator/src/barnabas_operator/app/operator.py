@@ -89,6 +89,7 @@ async def _run(settings: OperatorSettings, access: Access, listener: str, certif
     webhook = await serve_webhook(operator, Path(certificates)) if certificates else None
     try:
         await kopf.operator(
+            insights=operator.definitions.insights,
             registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed),
             standalone=True,
             clusterwide=not settings.namespaces,

@@ -23,6 +23,7 @@ from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_key import Key
+from barnabas_operator.watch.definitions import Definitions
 from barnabas_operator.watch.first_lists import take_in
 from barnabas_operator.watch.kopf_registry import BACKOFFS
 from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
@@ -50,6 +51,7 @@ class Operator:
         self._client: ApiClient | None = None
         self._audit: Audit | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self.definitions = Definitions()
 
     @property
     def why_dead(self) -> str | None:
@@ -70,7 +72,10 @@ class Operator:
         places: tuple[str | None, ...] = settings.namespaces or (None,)
         listings = (take_in(api, place, self.workers, BACKOFFS) for place in places)
         ending = TerminatingNamespaces(api, settings.namespaces, tell)
-        self._tasks = [asyncio.create_task(each) for each in (self._audit.run(), ending.run(), *listings)]
+        self._tasks = [
+            asyncio.create_task(each)
+            for each in (self._audit.run(), ending.run(), self.definitions.run(api), *listings)
+        ]
         if settings.lease:
             self._election = self._new_election(KubeApi(self._client), self.workers)
             self._tasks.append(asyncio.create_task(self._election.run()))
@@ -85,7 +90,7 @@ class Operator:
         return ClusterAdmin(bootstrap, self._clock, CONNECT_S, configs_kept_s, writing)
 
     async def preview(self, cluster: Cluster, group: ConsumerGroup) -> tuple[str, ...]:
-        """A `webhook.Preview`."""
+        """The warnings about a reset that a Group declares; called by the webhook as its `Preview`."""
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
                 return await blocking(preview, self._settings.bootstrap_of(cluster), group, self._clock)

@@ -12,7 +12,6 @@ from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP, VERSION
-from barnabas_operator.watch.definitions import look_again_late
 from barnabas_operator.watch.logins import Logins
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,6 @@ OnError = Callable[[str], None]
 
 def make_registry(start: Starter, stop: Callable[[], Awaitable[None]], on_error: OnError) -> kopf.OperatorRegistry:
     """The table of what is called when. Events only: all state is in the resources, and nothing is written for kopf."""
-    look_again_late()
     registry = kopf.OperatorRegistry()
     workers: list[ClusterWorkers] = []
 

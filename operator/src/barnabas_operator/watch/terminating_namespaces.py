@@ -22,7 +22,7 @@ class TerminatingNamespaces:
         self._tell = tell
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Looks at the namespaces every few seconds, until it is cancelled."""
         while True:
             for namespace in self._namespaces:
                 try:
