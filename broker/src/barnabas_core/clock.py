@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """Tells the time, by the wall clock and by one that nobody sets."""
 
     def now_ms(self) -> int:
         """Wall-clock time, milliseconds since the epoch (record timestamps, retention). It may be set, either way."""

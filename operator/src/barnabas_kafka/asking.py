@@ -66,7 +66,7 @@ class Asking:
                     yield broker_id, request, outcome
 
     def failed(self, request: Request, broker_id: int, reason: object) -> None:
-        """Notes it."""
+        """Notes that a broker did not answer."""
         name = type(request).__name__.removesuffix("Request")
         self.failures.append(Failure(name, broker_id, str(reason) or type(reason).__name__))
 

@@ -53,7 +53,7 @@ class CannotStart(Exception):
 
 
 class Broker:
-    """`start`, `wait_for_signal`, `stop`."""
+    """One broker process: `start`, then `wait_for_signal`, then `stop`."""
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, selector: MeasuringSelector) -> None:
         self._config = config

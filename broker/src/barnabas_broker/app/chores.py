@@ -32,7 +32,7 @@ class Chores:
         self._tasks: list[asyncio.Task[object]] = []
 
     def start(self, chores: list[Chore]) -> None:
-        """Begin the rounds."""
+        """Starts a task for each chore; each does its work once a period."""
         self._tasks += [self._supervise(chore.name, self._rounds(chore)) for chore in chores]
 
     async def stop(self) -> None:

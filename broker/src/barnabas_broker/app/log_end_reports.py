@@ -40,7 +40,7 @@ class LogEndReports:
         image.subscribe(self._image_changed)
 
     def chores(self) -> list[Chore]:
-        """What comes round."""
+        """The chores that report how far the logs of this broker reach."""
         return [
             Chore("log ends", TOLD_S, self.tell),
             Chore("log ends of the leaderless", LEADERLESS_S, self.tell_of_leaderless),

@@ -58,7 +58,7 @@ class LoopTurns:
             self._cpu_s, self.cpu_at_s = thread_time(), now_s
 
     def ended(self, seconds: float, now_s: float) -> None:
-        """The loop waits again."""
+        """Called when a turn of the loop is over and the loop waits again."""
         self.total_s += seconds
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         if seconds > self.noted_s:
@@ -85,7 +85,7 @@ class LoopTurns:
         return LONGEST_PART.what if LONGEST_PART.seconds > seconds / 2 else NOTHING_NAMED
 
     def longest(self) -> Turn | None:
-        """Of the last minute."""
+        """The longest turn of the last minute."""
         while self._longest and self._longest[0].ended_s < perf_counter() - WINDOW_S:
             self._longest.popleft()
         if self._longest:

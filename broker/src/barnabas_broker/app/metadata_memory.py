@@ -118,7 +118,7 @@ class MetadataMemory:
         self._remembered.start()
 
     def chore(self) -> Chore:
-        """Comes round."""
+        """The chore that writes what has changed, for the table of chores."""
         return Chore("metadata copy", WRITTEN_EVERY_S, self.write)
 
     async def write(self) -> None:

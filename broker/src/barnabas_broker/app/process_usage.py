@@ -21,7 +21,7 @@ async def process_usage() -> ProcessUsage | None:
 
 
 def read_usage() -> ProcessUsage | None:
-    """The same, at once."""
+    """Reads the usage of this process now. Blocks for a moment."""
     try:
         return ProcessUsage(
             resident_bytes=int((PROC / "self/statm").read_text().split()[RESIDENT_PAGES]) * resource.getpagesize(),

@@ -55,7 +55,7 @@ class Recovery:
             log.info("loading %s, %d bytes recovered", self.progress(), progress.bytes_recovered)
 
     def progress(self) -> str:
-        """In words."""
+        """How far the loading is, as a text for the pages."""
         last = self._last
         if last is None:
             return "starting"

@@ -77,7 +77,7 @@ class Supervisor:
         self._is_stopping = True
 
     async def cancel(self) -> None:
-        """End what still runs."""
+        """Cancels the tasks that still run, and waits for their end."""
         self.stopping()
         for task in list(self._tasks):
             task.cancel()

@@ -49,7 +49,7 @@ class BatchTrust:
         self._told: set[tuple[str, str]] = set()
 
     def of_connection(self, client_id: str) -> "ConnectionTrust":
-        """None is earned yet."""
+        """The trust that a new connection begins with: none is earned yet."""
         return ConnectionTrust(self, client_id)
 
     def found(self, client_id: str, topic: str, untruth: Untruth, what: str) -> None:
@@ -63,7 +63,7 @@ class BatchTrust:
 
 
 class ConnectionTrust:
-    """One connection's."""
+    """How far the batches of one connection are trusted."""
 
     __slots__ = ("_broker", "_client_id", "_is_lost", "_unseen")
 

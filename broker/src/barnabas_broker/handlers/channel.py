@@ -34,7 +34,7 @@ class Channel(Protocol):
     """What Produce thinks of the batches that came in by this connection; None before the first."""
 
     def respond(self, parts: list[Part]) -> None:
-        """Send the answer now."""
+        """Sends the answer now."""
         ...
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:

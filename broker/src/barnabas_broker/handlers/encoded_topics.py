@@ -46,7 +46,7 @@ class EncodedTopic(NamedTuple):
 
 
 class EncodedTopics:
-    """One for a broker."""
+    """Topics as they are encoded in answers to Metadata; a broker has one of these."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max

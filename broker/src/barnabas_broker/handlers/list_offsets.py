@@ -80,7 +80,10 @@ async def _answer(
 
 
 async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
-    """The first offset at or after a timestamp, below `offset_max`; or what a special timestamp stands for."""
+    """The first offset at or after a timestamp, below `offset_max`; or what a special timestamp stands for.
+
+    Raises ApiError where the timestamp means nothing.
+    """
     special = SPECIAL_TIMESTAMPS.get(timestamp_ms)
     if special is not None:
         return special(partition, offset_max)

@@ -64,7 +64,7 @@ class MalformedDocument(ValueError):
 
 
 def topic_key(name: str) -> str:
-    """Where a topic is."""
+    """The key of a topic's document, or of its head."""
     return f"topics/{name}"
 
 

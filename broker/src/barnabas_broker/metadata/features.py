@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class SupportedLevels(NamedTuple):
-    """Both inclusive."""
+    """The lowest and the highest level of a feature, both inclusive."""
 
     lowest: int
     highest: int

@@ -128,7 +128,7 @@ class FetchSession:
         self._changed[key] = followed
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more."""
+        """Leaves the partition out of all fetches from now on."""
         key = _key(partition)
         followed = self._followed.pop(key, None)
         if followed is None:
@@ -139,7 +139,7 @@ class FetchSession:
             self._forgotten[key] = None
 
     def clear(self) -> None:
-        """Follow nothing."""
+        """Leaves all partitions out of the fetches."""
         for followed in list(self._followed.values()):
             self.unfollow(followed.partition)
 

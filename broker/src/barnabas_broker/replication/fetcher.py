@@ -65,7 +65,7 @@ class Fetcher:
         self._wake()
 
     def close(self) -> None:
-        """Fetch nothing more."""
+        """Closes the link; nothing is fetched any more."""
         self.session.clear()
         self._rest()
 

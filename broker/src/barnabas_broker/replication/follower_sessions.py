@@ -40,7 +40,7 @@ Respond = Callable[[FollowerAnswer], None]
 
 
 class LeaderEnvironment(NamedTuple):
-    """What all sessions share."""
+    """What the sessions of all followers are given to work with."""
 
     broker_id: int
     find: Callable[[str | None, UUID | None, int], Partition]
@@ -103,7 +103,7 @@ class FollowerSessions:
         return session
 
     def close(self) -> None:
-        """Forget all sessions."""
+        """Ends and forgets all sessions."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()

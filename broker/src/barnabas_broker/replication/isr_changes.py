@@ -30,7 +30,7 @@ ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, Pa
 
 
 class IsrProposer(Protocol):
-    """A partition that leads."""
+    """A partition that this broker leads, and that proposes changes of its ISR."""
 
     topic_partition: TopicPartition
 

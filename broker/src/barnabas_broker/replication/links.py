@@ -24,7 +24,7 @@ class Link(Protocol):
 
 
 class Links(Protocol):
-    """Makes links."""
+    """Opens links to other brokers."""
 
     def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Link:
         """A link to that broker, as its registration says where it is now.

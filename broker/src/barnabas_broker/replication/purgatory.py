@@ -12,7 +12,7 @@ from barnabas_core.clock import Cancellable, Timers
 
 
 class DelayedOperation(Protocol):
-    """A request that waits."""
+    """A request that waits for something, or for its timeout."""
 
     def try_complete(self, changed: "WaitList") -> bool:
         """Something changed there: answer if it can be; True when it has been answered."""
@@ -43,11 +43,11 @@ class WaitList:
             self._purgatory.schedule(self)
 
     def add(self, waiting: "_Waiting") -> None:
-        """Wait here too."""
+        """Adds an operation; it may wait in other lists, too."""
         self._waiting[waiting] = None
 
     def remove(self, waiting: "_Waiting") -> None:
-        """Wait here no longer."""
+        """Takes an operation out of this list."""
         self._waiting.pop(waiting, None)
 
     def snapshot(self) -> "list[_Waiting]":

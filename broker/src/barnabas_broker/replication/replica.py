@@ -39,7 +39,7 @@ class Replica:
 
     @property
     def leader_epoch(self) -> int:
-        """Rises with every election."""
+        """The epoch of the leader; each election makes it larger."""
         return self._state.leader_epoch
 
     @property
@@ -57,7 +57,7 @@ class Replica:
         log.config, self.log = self.log.config, log
 
     def fetch_position(self) -> FetchPosition:
-        """Where the log ends."""
+        """Where a follower's fetch goes on: the ends and epochs of its log."""
         log = self.log
         return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, self.leader_epoch, log.log_start_offset)
 

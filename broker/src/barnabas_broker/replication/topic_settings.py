@@ -36,7 +36,7 @@ class TopicSettings:
         return effective
 
     def forget(self, topic: str) -> None:
-        """It is gone."""
+        """Drops the settings of a topic that is deleted."""
         self._ignored.pop(topic, None)
 
     def ignored(self) -> Iterator[tuple[str, ConfigProblem]]:

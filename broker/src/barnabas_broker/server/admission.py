@@ -65,7 +65,7 @@ class Admission:
         self._by_address[address] += 1
 
     def closed(self, address: str) -> None:
-        """It counts no longer."""
+        """A connection was closed: it counts no longer."""
         self.total -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:

@@ -59,7 +59,7 @@ class Answers(ABC, SlowClient):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is."""
+        """Whether the connection is closed."""
         return not self._is_open
 
     @property

@@ -84,7 +84,7 @@ class Connection(Answers):
 
     @property
     def peer(self) -> str:
-        """`host:port` of the client."""
+        """The client's address, `host:port`."""
         return self.client.address
 
     @property

@@ -18,7 +18,7 @@ ANSWER_S_MAX: Final = 60.0
 
 
 class Page(NamedTuple):
-    """What a path answers."""
+    """What a path answers: status, type and body."""
 
     status: HTTPStatus
     content_type: str
@@ -47,7 +47,7 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         if self._server is not None:
             self._server.close()
 

@@ -49,7 +49,7 @@ class SlowClient(Protocol):
     def bytes_sent(self) -> int: ...
 
     def close(self, reason: str | None = None) -> None:
-        """Give back everything."""
+        """Closes the connection; the reason is one line in the log."""
         ...
 
 
@@ -85,7 +85,7 @@ class SlowClients:
             self._began_s[client] = self._now_s()
 
     def ended(self, client: SlowClient) -> None:
-        """The request is whole."""
+        """A request has come in whole: its client is not slow."""
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
@@ -101,7 +101,7 @@ class SlowClients:
             self._call_soon(self.check)
 
     def forget(self, client: SlowClient) -> None:
-        """It is closed."""
+        """A connection was closed: it is watched no longer."""
         self._began_s.pop(client, None)
         before = self._unread.pop(client, None)
         if before is not None:

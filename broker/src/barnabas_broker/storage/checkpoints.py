@@ -60,12 +60,12 @@ def decode_epochs(data: bytes) -> list[EpochStart]:
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:
-    """`partition.metadata`"""
+    """The file `partition.metadata`, which has the topic's id."""
     return f"version: 0\ntopic_id: {kafka_uuid.to_text(topic_id)}".encode()
 
 
 def decode_partition_metadata(data: bytes) -> UUID:
-    """The reverse of `encode_partition_metadata`."""
+    """The topic's id of a `partition.metadata`. Raises ValueError where it is none."""
     fields = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise ValueError("it does not hold `version: 0` and `topic_id: ...`")
@@ -78,7 +78,7 @@ def encode_clean_mark(broker_epoch: int) -> bytes:
 
 
 def decode_clean_mark(data: bytes) -> int:
-    """The reverse of `encode_clean_mark`."""
+    """The reverse of `encode_clean_mark`. Raises ValueError where the file is none."""
     found = json.loads(data)
     if not isinstance(found, dict) or not isinstance(found.get("brokerEpoch"), int):
         raise ValueError("it does not hold a brokerEpoch")
@@ -109,7 +109,7 @@ class MetaProperties(NamedTuple):
 
 
 def encode_meta_properties(meta: MetaProperties) -> bytes:
-    """`meta.properties`, version 1."""
+    """The file `meta.properties` (version 1), which says whose the log dir is."""
     lines = (
         f"cluster.id={meta.cluster_id}",
         f"directory.id={kafka_uuid.to_text(meta.directory_id)}",
@@ -120,7 +120,10 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
-    """The reverse of `encode_meta_properties`; a file that Kafka wrote is read too."""
+    """The reverse of `encode_meta_properties`; reads Kafka's files, too.
+
+    Raises ValueError where a property is missing.
+    """
     lines = (line.strip() for line in data.decode().splitlines())
     fields = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     missing = {"version", "cluster.id", "node.id", "directory.id"} - fields.keys()

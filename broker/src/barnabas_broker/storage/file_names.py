@@ -59,7 +59,7 @@ class PartitionDir(NamedTuple):
 
 
 def segment_file(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`"""
+    """The name of a segment's file, such as `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 

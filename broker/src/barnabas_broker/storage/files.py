@@ -61,7 +61,7 @@ class LogFile(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """The file's length."""
+        """The length of the file in bytes."""
         ...
 
 
@@ -117,7 +117,7 @@ class FileSystem(Protocol):
         ...
 
     def usage(self, path: str) -> DiskUsage:
-        """Total and usable bytes."""
+        """The total and the usable bytes of the disk that a path is on."""
         ...
 
     def lock(self, path: str) -> LogFile:
@@ -180,7 +180,7 @@ class PosixFile:
 
 
 class PosixFileSystem:
-    """The real disk."""
+    """The files of the operating system."""
 
     def open_file(self, path: str) -> LogFile:
         return PosixFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))

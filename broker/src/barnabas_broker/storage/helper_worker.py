@@ -117,7 +117,7 @@ def _be_modest(memory_bytes_max: int) -> None:
 
 
 def main() -> None:
-    """The process's whole life."""
+    """Answers requests on stdin until that is closed."""
     _be_modest(int(sys.argv[1]))
     worker = Worker(PosixFileSystem(), _wait_for_the_end_of_the_broker(sys.stdin.fileno()))
     with suppress(BrokenPipeError):

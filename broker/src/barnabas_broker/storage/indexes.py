@@ -67,7 +67,7 @@ class SparseIndex:
         self._page = NO_PAGE
 
     def last(self) -> tuple[int, int] | None:
-        """The newest entry."""
+        """The newest entry; None where there is none."""
         return self._read(self.count - 1) if self.count else None
 
     def floor(self, target: int, field: int = 0) -> tuple[int, int] | None:

@@ -114,7 +114,7 @@ class LogDir:
 
     @disk_access
     def usage(self) -> DiskUsage:
-        """Of the disk."""
+        """The total and the usable bytes of the disk."""
         return self._files.usage(self.path)
 
     @disk_access

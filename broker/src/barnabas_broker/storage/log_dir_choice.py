@@ -44,7 +44,7 @@ class LogDirChoice:
             del self._wishes[next(iter(self._wishes))]
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """The log is there."""
+        """Drops the wish for a log dir: the log is there now."""
         self._wishes.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition) -> LogDir:

@@ -90,17 +90,17 @@ class LogFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Of all `.log` files."""
+        """The bytes of all `.log` files."""
         return self.segments.size_bytes
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """Which epoch began where."""
+        """The offsets at which leader epochs began."""
         return self._epochs or self._load_epochs(self.log_end_offset)
 
     @property
     def producers(self) -> ProducerStates:
-        """The idempotent producers."""
+        """The idempotent producers that the log knows."""
         return self.known_producers.states or self._load_producers()
 
     @producers.setter
@@ -156,7 +156,7 @@ class LogFiles:
         return job
 
     def flushed(self, job: FlushJob) -> None:
-        """The job has run."""
+        """Called when the flush job has run: moves the recovery point, unless the log was truncated meanwhile."""
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.recovery_point)
 

@@ -91,12 +91,12 @@ class LogManager:
 
     @property
     def files(self) -> FileSystem:
-        """The disk."""
+        """The file system that all log dirs are on."""
         return self._environment.files
 
     @property
     def logs(self) -> dict[TopicPartition, Log]:
-        """All that are online."""
+        """All logs whose log dirs are online, by partition."""
         return {key: log for log_dir in self.log_dirs if log_dir.is_online for key, log in log_dir.logs.items()}
 
     def online_logs(self) -> list[Log]:

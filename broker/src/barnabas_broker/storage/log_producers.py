@@ -92,7 +92,7 @@ class LogProducers:
         return not self._is_checkpointed
 
     def check_not_held_back(self) -> None:
-        """ApiError while they are."""
+        """Raises ApiError while the producers are not known yet."""
         if self._held is not None:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -116,7 +116,7 @@ class LogProducers:
             self.snapshots.write(offset, self.states.snapshot())
 
     def clear(self) -> None:
-        """The log begins anew."""
+        """Forgets all producers: the log begins anew."""
         self.snapshots.clear()
         self.states, self._held = None, ProducerStates(self._count)
         self._lacking = frozenset()

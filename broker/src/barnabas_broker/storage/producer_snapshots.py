@@ -62,7 +62,7 @@ class ProducerSnapshots:
             self._remove(newer)
 
     def clear(self) -> None:
-        """Remove all."""
+        """Removes all snapshots."""
         for offset in list(self.offsets):
             self._remove(offset)
 

@@ -84,12 +84,12 @@ class Producer:
         return _BATCH.unpack_from(self.packed, len(self.packed) - _BATCH.size)[0] if self.packed else NO_SEQUENCE
 
     def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp_ms: int) -> None:
-        """A batch was appended."""
+        """Takes in a batch that was appended."""
         self.packed = (self.packed + _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp_ms))[-_KEPT:]
         self.last_timestamp_ms = timestamp_ms
 
     def begin_epoch(self, epoch: int) -> None:
-        """Its sequences begin anew."""
+        """Takes a new epoch: the sequences begin at 0 again."""
         self.epoch = epoch
         self.packed = b""
 

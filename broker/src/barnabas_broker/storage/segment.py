@@ -32,7 +32,7 @@ class SegmentEnvironment(Protocol):
 
     @property
     def files(self) -> FileSystem:
-        """The disk."""
+        """The disk that the segment's files are on."""
         ...
 
     @property
@@ -122,7 +122,7 @@ class Segment:
 
     @property
     def file(self) -> LogFile:
-        """The open `.log` file."""
+        """The open `.log` file; opens it where it is closed."""
         self.used = True
         return self._file or self._open()
 

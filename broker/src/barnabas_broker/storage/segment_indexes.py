@@ -107,7 +107,7 @@ class SegmentIndexes:
 
     @property
     def size_bytes(self) -> int:
-        """Of the larger one."""
+        """The bytes of the larger of the two indexes."""
         return max(self.offsets.count * _OFFSET_BYTES, self.times.count * _TIME_BYTES)
 
     def are_full(self, bytes_max: int) -> bool:
@@ -136,5 +136,5 @@ class SegmentIndexes:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all batches."""
+        """Forgets all entries, in memory and in the files."""
         self.truncate_to(self._base_offset)

@@ -24,16 +24,16 @@ class Segments:
 
     @property
     def first(self) -> Segment:
-        """The oldest."""
+        """The oldest segment."""
         return self._segments[0]
 
     @property
     def size_bytes(self) -> int:
-        """Of all `.log` files."""
+        """The bytes of all `.log` files."""
         return sum(segment.size_bytes for segment in self._segments)
 
     def add(self, segment: Segment) -> None:
-        """A new active segment."""
+        """Adds a new active segment."""
         self._segments.append(segment)
         self.active = segment
 

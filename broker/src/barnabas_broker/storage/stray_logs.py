@@ -37,7 +37,7 @@ class StrayLog(NamedTuple):
 
 
 class StrayTotal(NamedTuple):
-    """Of one log dir."""
+    """The stray logs of one log dir: how many, and their bytes."""
 
     logs: int
     size_bytes: int

@@ -54,7 +54,7 @@ class TopicIds:
         return topic_id is not None
 
     def sync_later(self, log: Log) -> None:
-        """`take_unsynced` gives it (again)."""
+        """`take_unsynced` shall give this log, again if it did before."""
         self._unsynced[log] = None
 
     def take_unsynced(self) -> list[Log]:

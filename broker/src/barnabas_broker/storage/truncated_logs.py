@@ -144,7 +144,7 @@ class TruncatedLogs:
         return [CutLog(log, log.truncations) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
-        """They wait again."""
+        """The logs wait again: their truncation could not be completed."""
         self._waiting.update({cut.log: None for cut in logs if not cut.log.takes_appends})
 
     def complete(self, log_dir: DirOfLogs) -> None:

@@ -50,7 +50,7 @@ class Body:
         self.elements_left = ELEMENTS_MAX
 
     def take(self, size: int) -> memoryview:
-        """The next `size` bytes."""
+        """The next `size` bytes. Raises MalformedRequest where fewer are left."""
         start = self.position
         end = start + size
         if end > len(self.data):
@@ -69,7 +69,10 @@ class Body:
         return value
 
     def take_elements(self, count: int, name: str) -> None:
-        """Account for an array's elements; each takes a byte at least."""
+        """Accounts for the elements of an array; each takes a byte at least.
+
+        Raises MalformedRequest where they cannot fit.
+        """
         self.elements_left -= count
         if count > len(self.data) - self.position or self.elements_left < 0:
             raise MalformedRequest(f"{name}: {count} elements are more than the request holds or {ELEMENTS_MAX}")

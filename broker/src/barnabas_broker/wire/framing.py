@@ -76,7 +76,7 @@ def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int
 
 
 def parse_request_header(buffer: memoryview, start: int, end: int) -> RequestHeader:
-    """All of the request header (v1, or v2 for flexible versions) of `buffer[start:end]`."""
+    """All of the request header (v1, or v2 for flexible versions) of `buffer[start:end]`. Raises MalformedRequest."""
     api_key, api_version, correlation_id, body_start = locate_body(buffer, start, end)
     client_id_bytes = _FIXED_HEADER.unpack_from(buffer, start)[3]
     client_id = None
@@ -90,7 +90,10 @@ def parse_request_header(buffer: memoryview, start: int, end: int) -> RequestHea
 
 
 def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned 32-bit varint and the position behind it; IndexError at the end of `data`."""
+    """An unsigned 32-bit varint and the position behind it.
+
+    Raises MalformedRequest; IndexError at the end of `data`.
+    """
     byte = data[position]
     if byte < ONE_BYTE_VARINT:
         return byte, position + 1
@@ -136,7 +139,7 @@ _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(ONE_BYTE_VAR
 
 
 def encode_unsigned_varint(value: int) -> bytes:
-    """An unsigned 32-bit varint."""
+    """The bytes of an unsigned 32-bit varint."""
     if value < ONE_BYTE_VARINT:
         return _ONE_BYTE_VARINTS[value]
     encoded = bytearray()

@@ -65,7 +65,7 @@ class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
-    """What to append where."""
+    """What a Produce asks for: which batches to append to which partitions."""
 
     transactional_id: str | None
     acks: int

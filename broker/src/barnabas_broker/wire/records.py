@@ -124,7 +124,7 @@ def _as_int64(value: int) -> int:
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits and the position behind it; IndexError at the end."""
+    """A zigzag varint of up to 64 bits and the position behind it. Raises BrokenRecords; IndexError at the end."""
     byte = data[position]
     raw, shift = byte & 0x7F, 7
     while byte > 0x7F:

@@ -97,7 +97,7 @@ def encode_replica_fetch(
     topics: Mapping[UUID, Sequence[FetchPartition]],
     forgotten: Mapping[UUID, Sequence[int]],
 ) -> bytearray:
-    """The framed request."""
+    """The request as it is sent, with its size in front."""
     client_id = fetch.client_id.encode()
     frame = bytearray(_HEADER.size)
     frame += client_id

@@ -24,7 +24,7 @@ TOPIC_IDS_REMEMBERED: Final = 4096
 
 
 def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, int]:
-    """A string that is not null."""
+    """A string that is not null. Raises MalformedRequest."""
     name, position = read_nullable_string(data, position, flexible=flexible)
     if name is None:
         raise MalformedRequest("null for a name")
@@ -32,7 +32,7 @@ def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, 
 
 
 def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> tuple[str | None, int]:
-    """A string; None for null."""
+    """A string; None for null. Raises MalformedRequest."""
     if flexible:
         length = data[position]
         if length < ONE_BYTE_VARINT:
@@ -76,7 +76,7 @@ def check_count(count: int, data: memoryview, position: int) -> int:
 
 
 def read_topic_id(data: memoryview, position: int) -> tuple[UUID, int]:
-    """A topic id."""
+    """The topic id at a position, and the position behind it."""
     end = position + UUID_BYTES
     return _topic_id(bytes(data[position:end])), end
 
@@ -96,5 +96,5 @@ def write_name(name: str, *, flexible: bool) -> bytes:
 
 
 def write_count(count: int, *, flexible: bool) -> bytes:
-    """How many elements follow."""
+    """Writes how many elements follow."""
     return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)

@@ -7,6 +7,6 @@ STRAY_LOGS: Final = "barnabas.stray.logs"
 
 
 def parse_stray_logs(value: str) -> list[tuple[str, int]]:
-    """Directories and their bytes."""
+    """The directories of a report, each with its bytes."""
     pairs = [each.rpartition(":") for each in value.split(",") if each]
     return [(directory, int(size_bytes)) for directory, _, size_bytes in pairs]

@@ -115,7 +115,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def regex(text: str) -> re.Pattern[str]:
-    """A filter. Raises argparse.ArgumentTypeError."""
+    """Reads a filter of an option. Raises argparse.ArgumentTypeError."""
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:  # Too large a number, too many parentheses.

@@ -121,7 +121,7 @@ class History:
         self._timelines[partition].answered(question.offset, question.time_s, found)
 
     def evaluate(self, now_s: float) -> Evaluation:
-        """What is known now."""
+        """The lag and the state of every group, as they are known now."""
         groups = {group_id: self._group(group_id, places, now_s) for group_id, places in self._places.items()}
         return Evaluation(self._readings, groups)
 

@@ -10,7 +10,7 @@ MOVES_KEPT: Final = 10
 
 
 class Status(IntEnum):
-    """Burrow's words and numbers."""
+    """The states of a partition or group, with Burrow's words and numbers."""
 
     OK = 1
     WARN = 2

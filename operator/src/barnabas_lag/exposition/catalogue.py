@@ -7,7 +7,7 @@ KAFKA_CONSUMER: Final = "kafka.consumer:type=consumer-fetch-manager-metrics: "
 
 
 class Metric(NamedTuple):
-    """A gauge."""
+    """The name, meaning and labels of a gauge."""
 
     name: str
     text: str

@@ -42,7 +42,7 @@ class OwnMetrics:
             self._failed.inc()
 
     def request_failed(self, request: str) -> None:
-        """Counts one."""
+        """Counts a request to a broker that failed."""
         self._failures.labels(request).inc()
 
     def tell_cut_off(self, names: Mapping[str, int]) -> None:

@@ -55,12 +55,12 @@ class ChildProcess:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name of the process in messages."""
         return self._child.name
 
     @property
     def folder(self) -> Path:
-        """Its files."""
+        """The directory that has the files of the process."""
         return self._child.folder
 
     @property

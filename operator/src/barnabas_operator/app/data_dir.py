@@ -40,7 +40,7 @@ class DataDir:
 
     @property
     def metadata_file(self) -> Path:
-        """The brokers' common metadata."""
+        """The SQLite file with the metadata that all brokers share."""
         return self.path / "metadata.sqlite"
 
     def broker_folder(self, broker_id: int) -> Path:

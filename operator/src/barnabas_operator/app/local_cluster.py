@@ -43,7 +43,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect."""
+        """The `host:port` of the brokers, at which clients connect."""
         return ",".join(place.address for place in self._places.values())
 
     def give_places(self, cluster: Cluster) -> None:
@@ -92,7 +92,7 @@ class LocalCluster:
         self._say(f"{broker.name} is removed; its files stay in {broker.folder}")
 
     async def stop(self) -> None:
-        """Stops every broker."""
+        """Stops all brokers, and waits for them."""
         await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
 
     def status(

@@ -31,7 +31,7 @@ class NoKubeApi(KubeApi):
         """Nobody is asked."""
 
     async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Refuses everything."""
+        """Raises KubeRefused for every request: there is no Kubernetes."""
         raise KubeRefused(NOT_FOUND, "NotFound", "barnabas up has no Kubernetes")
 
 
@@ -53,7 +53,7 @@ class LocalGroups:
         self._work: Final = GroupWork(GroupEnvironment(NoKubeApi(), "default", self._client.connected, writing, clock))
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections to brokers."""
         self._client.drop()
 
     async def bring(

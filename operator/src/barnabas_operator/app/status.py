@@ -115,7 +115,7 @@ def report_json(report: ClusterReport) -> str:
 
 
 def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
-    """Tables for people."""
+    """Prints the report as tables."""
     brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
@@ -154,7 +154,7 @@ def _print_losses(out: Console, report: ClusterReport) -> None:
 
 
 def topics_table(topics: Iterable[TopicReport]) -> Table:
-    """One line a topic."""
+    """The topics, one line each."""
     headings = ("TOPIC", "PARTITIONS>", "REPLICAS>", "RECORDS>", "SIZE>", "ID")
     return table("Topics", headings, map(_topic_row, topics))
 
@@ -172,7 +172,7 @@ def _topic_row(topic: TopicReport) -> tuple[str, ...]:
 
 
 def partitions_table(topics: Iterable[TopicReport]) -> Table:
-    """One line a partition."""
+    """The partitions, one line each."""
     headings = ("TOPIC", "PARTITION>", "LEADER>", "REPLICAS", "ISR", "STATE", "EARLIEST>", "END>", "SIZE>")
     rows = (_partition_row(part) for topic in topics for part in topic.partitions)
     return table("Partitions", headings, rows)
@@ -193,7 +193,7 @@ def _partition_row(part: PartitionReport) -> tuple[str, ...]:
 
 
 def groups_table(groups: Iterable[GroupReport]) -> Table:
-    """One line a group."""
+    """The consumer groups, one line each."""
     headings = ("GROUP", "STATE", "MEMBERS>", "TOPICS", "LAG>")
     return table("Groups", headings, map(_group_row, groups))
 

@@ -35,7 +35,7 @@ class Reports:
             return f"no broker answers: {error}"
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection to the brokers."""
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
@@ -77,7 +77,7 @@ def _print_lines(out: Console, reports: Reports) -> None:
 
 
 def group_lines(report: ClusterReport) -> Iterator[str]:
-    """One for each group."""
+    """The lines of the groups, one each."""
     for group in report.groups:
         members = "members unknown" if group.members is None else f"{len(group.members)} members"
         yield f"{group.group_id}: {group.state}, {members}, lag {number(group.lag)}"

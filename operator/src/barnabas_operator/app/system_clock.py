@@ -4,7 +4,7 @@ import time
 
 
 class SystemClock:
-    """A `kafka.blocking_clock.BlockingClock`."""
+    """The clock of the machine, as a `kafka.blocking_clock.BlockingClock`."""
 
     def now_ms(self) -> int:
         """Wall-clock time, milliseconds since the epoch."""
@@ -15,5 +15,5 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def sleep(self, seconds: float) -> None:
-        """Returns that much later."""
+        """Blocks for so many seconds."""
         time.sleep(seconds)

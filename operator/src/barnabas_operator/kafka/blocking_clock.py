@@ -9,5 +9,5 @@ class BlockingClock(Clock, Protocol):
     """A clock that a thread can wait by."""
 
     def sleep(self, seconds: float) -> None:
-        """Returns that much later."""
+        """Blocks for so many seconds."""
         ...

@@ -7,7 +7,7 @@ from barnabas_operator.planning.cluster_state import StrayLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReport:
-    """One live broker."""
+    """What is reported about one live broker."""
 
     broker_id: int
     address: str
@@ -98,13 +98,13 @@ class GroupReport:
 
     @property
     def lag(self) -> int:
-        """Over all partitions."""
+        """The sum of the lags of all partitions."""
         return sum(part.lag or 0 for part in self.lags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
-    """All of it."""
+    """What `barnabas status` shows of a cluster."""
 
     bootstrap: str
     cluster_id: str

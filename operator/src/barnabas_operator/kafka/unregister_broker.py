@@ -14,6 +14,6 @@ class UnregisterBrokerResponse(ApiMessage, load_json="barnabas_core.definitions"
 
 
 def unregistration(broker_id: int) -> Any:
-    """The request."""
+    """The request that unregisters a broker."""
     make: Any = UnregisterBrokerRequest
     return make(broker_id=broker_id)

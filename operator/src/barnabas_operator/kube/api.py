@@ -58,7 +58,7 @@ class KubeApi:
         self._writing = writing
 
     async def get(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """The object, or None."""
+        """The object; None where there is none. Raises KubeUnreachable and KubeRefused."""
         try:
             return await self.request("GET", path_of(kind, namespace, name))
         except KubeRefused as error:

@@ -31,7 +31,7 @@ async def rigid_classes(api: KubeApi, names: Iterable[str]) -> set[str]:
 
 
 async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:
-    """Raises KubeUnreachable and KubeRefused."""
+    """Labels a claim whose disk was emptied, or takes the label away. Raises KubeUnreachable and KubeRefused."""
     change = {"metadata": {"labels": {EMPTIED_LABEL: "true" if is_emptied else None}}}
     await api.patch(CLAIM, cluster.metadata.namespace or "default", claim.name, change)
 

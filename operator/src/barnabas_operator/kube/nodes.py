@@ -15,7 +15,7 @@ class Nodes:
         self._found: dict[str, Json] = {}
 
     def forget(self) -> None:
-        """Ask again."""
+        """Drops what is known of the nodes: the next question goes to the API server."""
         self._found.clear()
 
     async def of(self, names: Collection[str]) -> Mapping[str, Json]:

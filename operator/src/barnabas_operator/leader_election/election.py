@@ -46,7 +46,7 @@ class Election:
         self._told_holder = ""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Takes part in the election until it is cancelled."""
         while True:
             await self._attempt()
             self._tell()

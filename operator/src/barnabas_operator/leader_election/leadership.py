@@ -35,7 +35,7 @@ class Leadership:
 
     @property
     def is_held(self) -> bool:
-        """Whether this operator acts."""
+        """Whether this operator holds the lease, and so acts."""
         return self._clock() < self._acts_until_s
 
     @property

@@ -24,11 +24,11 @@ class Inventory:
         self._members: Final = {name: _Members(kind) for name, kind in KINDS.items() if kind is not CLUSTER}
 
     def of_kind(self, kind: str) -> Mapping[Key, Json]:
-        """All of one kind."""
+        """All resources of one kind."""
         return self.clusters if kind == CLUSTER.name else self._members[kind].all
 
     def bodies(self) -> Iterator[Json]:
-        """All."""
+        """All resources of all kinds."""
         for kind in (CLUSTER.name, *self._members):
             yield from self.of_kind(kind).values()
 

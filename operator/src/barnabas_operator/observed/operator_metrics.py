@@ -95,12 +95,12 @@ class OperatorMetrics:
         self._seconds.labels(*cluster).observe(seconds)
 
     def cluster_went(self, cluster: Key) -> None:
-        """Its series end."""
+        """Ends the series of a Cluster that is gone."""
         for each in (self._rounds, self._good, self._failed, self._seconds):
             each.remove(*cluster)
 
     def watch_failed(self, kind: str) -> None:
-        """Counts one object."""
+        """Counts an object of a watch that could not be processed."""
         self._watch_errors.labels(kind).inc()
 
 

@@ -23,7 +23,7 @@ class DesiredState(NamedTuple):
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """All of them."""
+        """All resources of all kinds."""
         return (self.cluster, *self.topics, *self.removed, *self.groups, *self.removed_groups)
 
 

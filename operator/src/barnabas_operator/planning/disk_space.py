@@ -10,7 +10,7 @@ HEADROOM_SHARE: Final = 10
 
 
 class Partition(NamedTuple):
-    """Of a topic."""
+    """A partition of a topic, as log dirs hold it."""
 
     topic: str
     number: int
@@ -24,7 +24,7 @@ class DiskSpace(NamedTuple):
 
     @property
     def room_bytes(self) -> int:
-        """What may still come."""
+        """The bytes that may still be written before the disk is too full."""
         return self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE)
 
 

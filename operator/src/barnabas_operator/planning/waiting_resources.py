@@ -34,7 +34,7 @@ def has_news(resource: Resource) -> bool:
 
 
 def why_waiting(resource: Resource, why: str) -> Refusal | None:
-    """What it is told."""
+    """What the status says about why a resource waits."""
     if resource.metadata.deletion_timestamp is None:
         return None if resource.is_paused else Refusal(CLUSTER_NOT_READY, why)
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy

@@ -33,11 +33,11 @@ class BrokerBackoff:
 
     @property
     def is_over(self) -> bool:
-        """Whether to ask."""
+        """Whether brokers may be asked again."""
         return self._now_s() >= self._wait_until_s
 
     def lose(self) -> None:
-        """Nobody answered."""
+        """Notes that no broker answered: the next question waits."""
         self._failures += 1
         self._wait_until_s = self._now_s() + min(LOOK_S_MAX, retry_pause_s(self._first_s, self._failures))
 

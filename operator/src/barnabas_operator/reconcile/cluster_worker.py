@@ -95,7 +95,7 @@ class ClusterWorker:
         """What the brokers last reported."""
 
     def wake(self) -> None:
-        """Reconcile soon."""
+        """Asks for a reconciliation soon."""
         self._woken.set()
 
     def object_event(self, found: Json, *, is_gone: bool) -> None:

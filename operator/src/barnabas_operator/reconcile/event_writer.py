@@ -16,7 +16,7 @@ class EventWriter:
         self._api = api
 
     async def tell(self, event: Mapping[str, Any]) -> None:
-        """One Event."""
+        """Sends one Event."""
         about = event["involvedObject"]
         try:
             await self._api.create(event)

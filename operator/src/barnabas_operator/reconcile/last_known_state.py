@@ -20,7 +20,7 @@ class LastKnownState:
         self._failure = ""
 
     def heard(self, state: ClusterState) -> None:
-        """They answered every request."""
+        """Notes that the brokers answered every request."""
         self._state, self._missed_since_s, self._failure = state, None, ""
 
     def missed(self, failure: str) -> None:

@@ -34,7 +34,7 @@ BodiesByKind = Mapping[str, Bodies]
 
 
 class ResourceReconcilers:
-    """Of one Cluster."""
+    """Reconciles all kinds of resources of one Cluster."""
 
     def __init__(self, tools: ReconcilerEnvironment) -> None:
         self._tools: Final = tools
@@ -60,7 +60,7 @@ class ResourceReconcilers:
             await reconciler.release(found[kind])
 
     async def wait(self, found: BodiesByKind, why: str) -> None:
-        """Without the brokers."""
+        """Handles the resources while no broker can be asked."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 

@@ -6,12 +6,12 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Key(NamedTuple):
-    """Where a resource is."""
+    """The namespace and the name of a resource."""
 
     namespace: str
     name: str
 
 
 def key_of(body: Json) -> Key:
-    """Where this resource is."""
+    """The namespace and the name of this resource."""
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])

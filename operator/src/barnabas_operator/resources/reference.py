@@ -28,7 +28,7 @@ TITLES: Final = {"spec": "What you want", "status": "What the operator found"}
 
 
 def reference_text() -> str:
-    """The whole page."""
+    """The page with all fields, in Markdown."""
     definitions = [crd_of(kind)["spec"] for kind in KINDS.values()]
     head = HEAD.format(version=f"{definitions[0]['group']}/{definitions[0]['versions'][0]['name']}")
     return head + TEMPLATES + "".join(_section(each) for each in definitions)
@@ -87,7 +87,7 @@ def _partial(field: Json) -> str | None:
 
 
 def main() -> None:
-    """Writes the file."""
+    """Writes the page to the file that is named."""
     Path(sys.argv[1]).write_text(reference_text(), encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ class Job(NamedTuple):
     summary: str
 
     def load(self) -> Any:
-        """The module."""
+        """Imports the module of the job."""
         return importlib.import_module(self.module)
 
 

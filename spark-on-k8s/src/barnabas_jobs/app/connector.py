@@ -88,7 +88,7 @@ def jars(folder: Path) -> list[Path]:
 
 
 def java() -> str:
-    """The program. Raises ConnectorMissing."""
+    """The path of the Java program. Raises ConnectorMissing."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if found is None:

@@ -47,7 +47,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """One group for DescribeGroups."""
+    """What DescribeGroups answers about one group."""
 
     group_id: str
     state: GroupState
@@ -57,7 +57,7 @@ class GroupDescription(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
-    """One group for ListGroups."""
+    """What ListGroups answers about one group."""
 
     group_id: str
     state: GroupState
@@ -132,7 +132,7 @@ class GroupCoordinator:
             self._turns.run(removal.forget_topics(shard, topics))
 
     def stop(self) -> None:
-        """The broker stops."""
+        """Stops all shards: the broker is about to end."""
         if self._expiry is not None:
             self._expiry.cancel()
         self.resign_all()
@@ -145,7 +145,7 @@ class GroupCoordinator:
     # Requests of members
 
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
-        """A JoinGroup."""
+        """Takes a JoinGroup to the shard of its group."""
         try:
             _check_join(request, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
             shard = self._shard(request.group_id)

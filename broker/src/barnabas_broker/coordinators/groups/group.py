@@ -225,7 +225,7 @@ class Group:
     # States and deadlines
 
     def transition(self, state: GroupState, now: Now) -> None:
-        """Enter a state."""
+        """Enters a state, and notes when."""
         assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state.value} to {state.value}"
         self.state = state
         self.state_timestamp_ms = now.wall_ms

@@ -27,7 +27,7 @@ class Reader:
         self._position = position
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """The next `count` bytes. Raises MalformedRecord where fewer are left."""
         end = self._position + count
         if count < 0 or end > len(self._data):
             raise MalformedRecord(f"{count} bytes wanted at {self._position}, {len(self._data)} in all")
@@ -36,19 +36,19 @@ class Reader:
         return taken
 
     def int16(self) -> int:
-        """A signed 16-bit number."""
+        """The next two bytes as a signed number. Raises MalformedRecord."""
         return int.from_bytes(self.take(2), "big", signed=True)
 
     def int32(self) -> int:
-        """A signed 32-bit number."""
+        """The next four bytes as a signed number. Raises MalformedRecord."""
         return int.from_bytes(self.take(4), "big", signed=True)
 
     def int64(self) -> int:
-        """A signed 64-bit number."""
+        """The next eight bytes as a signed number. Raises MalformedRecord."""
         return int.from_bytes(self.take(8), "big", signed=True)
 
     def varint(self) -> int:
-        """An unsigned number of seven bits a byte, at most 32 bits."""
+        """An unsigned number of seven bits a byte, at most 32 bits. Raises MalformedRecord."""
         value = shift = 0
         while shift < 35:
             byte = self.take(1)[0]

@@ -48,7 +48,7 @@ _TOPIC_ID_FOLLOWS: Final = bytes([1, _TOPIC_ID_TAG, 16])
 
 
 class OffsetKey(NamedTuple):
-    """Names one committed offset."""
+    """The key of a record that has a committed offset."""
 
     group_id: str
     topic: str
@@ -56,7 +56,7 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Names one group."""
+    """The key of a record that has the metadata of a group."""
 
     group_id: str
 
@@ -126,17 +126,17 @@ def _string(text: str) -> bytes:
 
 
 def encode_offset_key(key: OffsetKey) -> bytes:
-    """Key version 1."""
+    """The key's bytes, in version 1."""
     return _INT16.pack(1) + _string(key.group_id) + _string(key.topic) + _INT32.pack(key.partition)
 
 
 def encode_group_key(group_id: str) -> bytes:
-    """Key version 2."""
+    """The key's bytes, in version 2."""
     return _INT16.pack(_GROUP_KEY_VERSION) + _string(group_id)
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """What the record is about; None for kinds of record that are not the classic groups'."""
+    """What the record is about; None for kinds of record that are not the classic groups'. Raises MalformedRecord."""
     try:
         (version,) = _INT16.unpack_from(data)
         if version in _OFFSET_KEY_VERSIONS:
@@ -170,7 +170,10 @@ def encode_offset(value: CommittedOffset) -> bytes:
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
-    """Any of the value versions 0-4. Straight-line, as loading a busy group's partition is mostly this."""
+    """Any of the value versions 0-4.
+
+    Raises MalformedRecord. Straight-line, as loading a busy group's partition is mostly this.
+    """
     try:
         version, offset = _VERSION_OFFSET.unpack_from(data)
         if version == _OFFSET_VALUE_VERSION:
@@ -232,7 +235,7 @@ class GroupRecord(NamedTuple):
 
     @property
     def group_id(self) -> str:
-        """Whose record it is."""
+        """The group that the record is about."""
         return self.key.group_id
 
 

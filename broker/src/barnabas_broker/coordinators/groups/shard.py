@@ -123,7 +123,7 @@ class GroupShard:
         self.run(group, lambda step: join.join(group, request, token, step))
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
-        """A SyncGroup."""
+        """Runs a SyncGroup as a step of its group."""
         group = self.tables.groups.get(request.group_id)
         if group is None:
             answer(SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -140,7 +140,7 @@ class GroupShard:
         return membership.heartbeat(group, member_id, instance_id, generation, self.now())
 
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
-        """A LeaveGroup."""
+        """Runs a LeaveGroup as a step of its group."""
         group = self.tables.groups.get(group_id)
         if group is None:
             return [LeaveResult(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in identities]

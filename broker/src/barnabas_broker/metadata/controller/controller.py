@@ -98,7 +98,7 @@ class Controller:
             self._woken.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Does the controller's work while this broker holds its lease, until it is cancelled."""
         self._past_incarnations.start()
         self._image.subscribe(self._image_changed)
         while True:

@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     numbers: Sequence[int]
 
     def partitions(self) -> list[TopicPartition]:
-        """By name and number."""
+        """The partitions by topic and number."""
         return [TopicPartition(self.topic, number) for number in self.numbers]
 
 
@@ -67,7 +67,7 @@ class PartitionChanges:
 
     @property
     def rounds(self) -> int:
-        """Of writing: `Transitions.rounds`."""
+        """How often was decided and written so far: `Transitions.rounds`."""
         return self._transitions.rounds
 
     def rules(self, topic: TopicDocument) -> Callable[[int], Rules]:

@@ -44,7 +44,7 @@ class Restorations:
         """Topics that may wait for this broker to say that it has compared."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Writes lost documents anew, until it is cancelled."""
         self._image.subscribe(self._image_changed)
         self._see(list(self._image.topics))
         while True:

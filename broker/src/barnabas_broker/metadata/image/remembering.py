@@ -189,7 +189,7 @@ class Remembered:
         self.changed = False
 
     def start(self) -> None:
-        """Follow a loaded image."""
+        """Takes a loaded image, and follows its changes from now on."""
         self._see(self._image.topics.values())
         self.changed = True
         self._image.subscribe(lambda change: self._hear(change.deleted, (*change.created, *change.changed)))

@@ -17,7 +17,7 @@ class DocumentWrites(NamedTuple):
     rest: tuple[Write, ...]
 
     def keys(self) -> Set[str]:
-        """Of all the documents."""
+        """The keys of all documents that are written."""
         return {write.key for write in (*self.new_parts, *self.rest)}
 
 

@@ -46,7 +46,10 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
-    """The cluster's id, made by whoever comes first. Raises StoreUnavailable."""
+    """The cluster's id, made by whoever comes first.
+
+    Raises StoreUnavailable, and MalformedDocument where it cannot be read.
+    """
     while True:
         found = await store.get(CLUSTER_KEY)
         if found is not None:
@@ -63,7 +66,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
 
 
 class TellLogEnds(Protocol):
-    """`log_ends.LogEnds.begin_incarnation`."""
+    """Reports the log ends of a new incarnation: `log_ends.LogEnds.begin_incarnation`."""
 
     async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None: ...
 

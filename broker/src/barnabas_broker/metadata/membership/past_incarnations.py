@@ -20,7 +20,7 @@ class PastIncarnations:
         """By broker, the revision at which it was fenced or shutting down; none of those that may join an ISR."""
 
     def start(self) -> None:
-        """Follow the image."""
+        """Follows the image from now on."""
         self._see(ImageChange(brokers=frozenset(self._image.brokers)))
         self._image.subscribe(self._see)
 

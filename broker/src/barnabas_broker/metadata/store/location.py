@@ -21,7 +21,7 @@ class KubernetesCluster(NamedTuple):
 
 
 def location(metadata_store: str) -> SqliteFile | KubernetesCluster:
-    """What the setting names."""
+    """The store that the setting `metadata.store` names."""
     if metadata_store.startswith(_KUBERNETES):
         namespace, _, cluster = metadata_store.removeprefix(_KUBERNETES).partition("/")
         return KubernetesCluster(namespace, cluster)

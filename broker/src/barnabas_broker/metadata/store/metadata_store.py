@@ -88,7 +88,7 @@ class MetadataStore(Protocol):
     """Every method may raise StoreUnavailable."""
 
     async def get(self, key: str) -> Document | None:
-        """The document, or None."""
+        """The document under a key; None where there is none. Raises StoreUnavailable."""
         ...
 
     async def listing(self, prefix: str) -> Listing:

@@ -12,7 +12,7 @@ from barnabas_broker.storage.files import DiskUsage
 
 
 def broker_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
-    """Traffic, replicas, log dirs."""
+    """The families of traffic, replicas and log dirs."""
     return [
         *_traffic(hosted.totals),
         _untrue_batches(environment),

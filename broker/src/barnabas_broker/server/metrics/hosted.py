@@ -23,7 +23,7 @@ class TopicTotals:
 
 @dataclass(slots=True)
 class Totals:
-    """Of all partitions here."""
+    """Sums over all partitions of this broker."""
 
     partitions: int = 0
     led: int = 0
@@ -38,7 +38,7 @@ class Totals:
     topics: defaultdict[str, TopicTotals] = field(default_factory=lambda: defaultdict(TopicTotals))
 
     def add(self, partition: Partition) -> None:
-        """Count one."""
+        """Adds one partition to the sums."""
         self.partitions += 1
         self.offline += partition.failure is not None
         self.replication_bytes_in += partition.replication_bytes_in
@@ -82,7 +82,7 @@ def is_under_replicated(partition: Partition) -> bool:
 
 
 def is_under_min_isr(partition: Partition) -> bool:
-    """Whether acks=all is refused."""
+    """Whether the ISR is too small, so that acks=all is refused."""
     return partition.isr_size < partition.isr_size_min
 
 

@@ -8,7 +8,7 @@ from barnabas_broker.server.metrics.hosted import Hosted, Totals
 
 
 def replication_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
-    """Fetchers, traffic, in-sync replicas."""
+    """The families of fetchers, of replication traffic and of in-sync replicas."""
     return [*_fetchers(environment), *_traffic(environment, hosted.totals), *_in_sync(environment, hosted.totals)]
 
 

@@ -19,7 +19,7 @@ class FailedPartition(NamedTuple):
 
 
 class Backoff:
-    """Pure state."""
+    """How long a log that failed to be cleaned is left alone. Pure state."""
 
     def __init__(self) -> None:
         self.failed: dict[TopicPartition, FailedPartition] = {}

@@ -27,7 +27,7 @@ class ReadBatch(NamedTuple):
 
     @property
     def data(self) -> memoryview:
-        """All of its bytes."""
+        """The bytes of the batch, header and all."""
         return memoryview(self.chunk)[self.start : self.start + self.header.size_bytes]
 
 

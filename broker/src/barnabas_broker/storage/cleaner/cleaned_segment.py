@@ -31,7 +31,7 @@ class CleanedSegment:
         self._waiting = bytearray()
 
     def append(self, batch: bytes | bytearray | memoryview) -> None:
-        """A whole batch."""
+        """Appends a whole batch."""
         header = parse_header(batch, 0)
         self._indexes.observe(self.size_bytes, len(batch), header.last_offset, header.max_timestamp_ms)
         self.size_bytes += len(batch)

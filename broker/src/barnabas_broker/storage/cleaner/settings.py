@@ -6,7 +6,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 
 class CleanerSettings(NamedTuple):
-    """`log.cleaner.*`"""
+    """The settings `log.cleaner.*` that are in force."""
 
     is_enabled: bool = True
     backoff_ms: int = 15_000

@@ -118,7 +118,7 @@ class BatchInspector:
             return _accepted(await self._ask(inspection(batch, config, self._clock.now_ms())))
 
     async def stop(self) -> None:
-        """End the helper process."""
+        """Ends the helper process."""
         await self._helper.stop()
 
     @asynccontextmanager

@@ -109,7 +109,7 @@ def one_replica(wanted: Topic, _before: Topic | None, _around: AdmissionContext)
 
 
 def no_spare_replica(wanted: Topic, _before: Topic | None, _around: AdmissionContext) -> str | None:
-    """Nobody may be away."""
+    """Warns of `min.insync.replicas` that no broker may be away for."""
     fewest, replicas = declared_texts(wanted.spec.config).get("min.insync.replicas"), wanted.spec.replicas
     if fewest is None or replicas is None or replicas == 1 or int(fewest) < replicas:
         return None

@@ -43,14 +43,14 @@ class BrokerView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartBrokers:
-    """All at once."""
+    """Starts these brokers, all at once."""
 
     broker_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """With new settings."""
+    """Restarts a broker, so that it takes its new settings."""
 
     broker_id: int
 

@@ -4,7 +4,7 @@ from barnabas_operator.resources.lag_exporter import LagExporter
 
 
 def name_options(declared: LagExporter) -> list[str]:
-    """Options of `barnabas lag-exporter`."""
+    """The options of `barnabas lag-exporter` that name groups and topics."""
     return [
         f"--topic.filter={declared.topic_regex}",
         f"--topic.exclude={declared.topic_exclude_regex}",

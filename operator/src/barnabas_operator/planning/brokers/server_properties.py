@@ -45,12 +45,12 @@ class BrokerPlace:
 
     @property
     def address(self) -> str:
-        """For clients."""
+        """The `host:port` at which clients reach the broker."""
         return f"{HOST}:{self.port}"
 
     @property
     def metrics_url(self) -> str:
-        """For Prometheus and people."""
+        """The address of the broker's metrics, for Prometheus and people."""
         return f"http://{HOST}:{self.http_port}/metrics"
 
 

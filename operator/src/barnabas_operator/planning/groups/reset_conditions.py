@@ -79,7 +79,7 @@ def done_message(done: ResetStatus) -> str:
 
 
 def reset_planned(group: ConsumerGroup, told: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """A dry run."""
+    """The status of a dry run: what the reset would do."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; without it, as of {now}: {plan}"

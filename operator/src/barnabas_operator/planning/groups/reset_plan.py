@@ -49,7 +49,7 @@ class Move(NamedTuple):
 
 
 class ResetPlan(NamedTuple):
-    """By topic and partition."""
+    """What a reset moves, by topic and partition."""
 
     moves: tuple[Move, ...]
 

@@ -65,7 +65,7 @@ class Decision(NamedTuple):
 
     @property
     def is_change(self) -> bool:
-        """Whether others are declared."""
+        """Whether another number of replicas is wanted than is declared."""
         return self.why != ""
 
 

@@ -35,7 +35,7 @@ class BeforeReset(Struct, frozen=True):
 
 
 class TargetScale(NamedTuple):
-    """As it was read."""
+    """The scale of a target, as it was read from Kubernetes."""
 
     replicas: int
     """As they are declared: pods that end may still be there."""
@@ -68,7 +68,7 @@ def before_text(before: BeforeReset | None) -> str | None:
 
 
 def named(target: ScaleTarget) -> str:
-    """As messages have it."""
+    """The target as messages name it."""
     return f"{target.kind} {target.name}"
 
 

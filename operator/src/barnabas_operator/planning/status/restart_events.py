@@ -23,7 +23,7 @@ def why_restarted(pod: BrokerPod) -> str:
 
 
 def restart_event(cluster: Cluster, pod: BrokerPod, now: str) -> dict[str, Any]:
-    """`now` in RFC 3339."""
+    """The Event of a restart; `now` in RFC 3339."""
     message = f"broker {pod.broker_id} restarts: {why_restarted(pod)}"
     event = kube_event(cluster, "Normal", BROKER_RESTARTED, message, now)
     namespace = event["involvedObject"]["namespace"]

@@ -47,7 +47,7 @@ def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
 
 
 def partitions_in_sum(moves: Iterable[MoveReplicas]) -> int:
-    """Of all topics."""
+    """The number of partitions of all topics together."""
     return sum(len(move.assignments) for move in moves)
 
 

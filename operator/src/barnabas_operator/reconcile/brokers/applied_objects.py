@@ -52,7 +52,7 @@ class AppliedObjects:
         """Those that were applied once, were deleted by others, and could not be made again yet."""
 
     def forget(self) -> None:
-        """Apply all again."""
+        """Forgets what was applied, so that all of it is applied again."""
         self._said.clear()
 
     def forget_one(self, kind: str, name: str) -> None:

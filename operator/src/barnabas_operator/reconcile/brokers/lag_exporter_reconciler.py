@@ -19,7 +19,7 @@ KINDS: Final = ("Deployment", "PodMonitor")
 
 
 class LagExporterReconciler:
-    """Of one Cluster."""
+    """Keeps the lag exporter of one Cluster as it is declared."""
 
     def __init__(
         self, api: KubeApi, objects: AppliedObjects, surroundings: SupportingObjects, settings: OperatorSettings

@@ -35,6 +35,6 @@ class GroupClient:
             client.close()
 
     def end(self) -> None:
-        """Nobody asks any more."""
+        """Closes the connection for good: nobody asks any more."""
         self._has_ended = True
         self.drop()

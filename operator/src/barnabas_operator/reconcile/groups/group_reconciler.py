@@ -27,13 +27,13 @@ class GroupReconciler(KindReconciler):
 
     @property
     def idle_s(self) -> float:
-        """Of the worker."""
+        """For how long the worker has done nothing; infinite where it has ended, 0 where it was not needed yet."""
         if self._running is None:
             return 0.0
         return math.inf if self._running.done() else self._worker.idle_s
 
     def close(self) -> None:
-        """Ends the worker."""
+        """Ends the worker of the groups."""
         if self._running is not None:
             self._running.cancel()
         self._worker.close()
@@ -44,7 +44,7 @@ class GroupReconciler(KindReconciler):
         await asyncio.gather(*(self._release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """The worker tells them."""
+        """Starts the worker where it does not run, and tells it why no brokers can be asked; it writes the statuses."""
         self._start_for(bodies)
         self._worker.rest(bodies, why)
 

@@ -45,7 +45,7 @@ class Worked(NamedTuple):
 
 
 class GroupWork:
-    """Of one Cluster."""
+    """What is done about the groups of one Cluster."""
 
     def __init__(self, tools: GroupEnvironment) -> None:
         self._parts: Final = [part(tools) for part in PARTS]

@@ -114,7 +114,7 @@ class GroupWorker:
             pass
 
     def close(self) -> None:
-        """The worker ends."""
+        """Closes the connection for good."""
         self._client.end()
 
     @property

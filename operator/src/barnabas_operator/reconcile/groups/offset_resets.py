@@ -84,7 +84,7 @@ class OffsetResets(GroupPart):
         return reset_refused(group, told, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """By its deletion policy."""
+        """Deletes the group, or its offsets, as its deletion policy says."""
         if group.spec.deletion_policy not in ASKS_BROKERS:
             return None
         refusal, refused = await blocking(self._delete_now, group)

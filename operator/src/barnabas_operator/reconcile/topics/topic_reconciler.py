@@ -24,7 +24,7 @@ Racks = Mapping[int, str | None]
 
 
 class TopicReconciler(KindReconciler):
-    """Of Topics."""
+    """Reconciles the Topics of one Cluster."""
 
     def __init__(self, tools: ReconcilerEnvironment) -> None:
         self._clock = tools.environment.clock

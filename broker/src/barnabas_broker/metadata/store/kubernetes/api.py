@@ -24,7 +24,7 @@ AGENT: Final = "barnabas-broker"
 
 
 class ApiRequests:
-    """Those of one store."""
+    """The requests of one store to the API server."""
 
     def __init__(self, access: Access) -> None:
         self._client = ApiClient(access, AGENT)

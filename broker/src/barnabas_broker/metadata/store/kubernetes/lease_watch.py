@@ -59,7 +59,7 @@ class LeaseWatch:
         return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS
 
     async def close(self) -> None:
-        """Ends it."""
+        """Ends the watch, and waits for its task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

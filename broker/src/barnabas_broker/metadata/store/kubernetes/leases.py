@@ -37,7 +37,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaseObject(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease of Kubernetes."""
+    """A Lease (`coordination.k8s.io`) as the API server has it."""
 
     metadata: Metadata
     spec: LeaseSpec = LeaseSpec()

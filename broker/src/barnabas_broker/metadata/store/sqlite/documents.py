@@ -25,7 +25,7 @@ _BELOW: Final = "substr(key, 1, length(?1)) = ?1"
 
 
 def get(connection: sqlite3.Connection, key: str) -> Document | None:
-    """One document."""
+    """The document under a key; None where there is none."""
     row = connection.execute("SELECT key, value, version FROM documents WHERE key = ?", (key,)).fetchone()
     return None if row is None else Document(*row)
 
