@@ -57,6 +57,9 @@ class Fetching:
     def follow(self, partition: Partition) -> None:
         self.followed.add(partition.topic_partition)
 
+    def go_on(self, partition: Partition) -> None:
+        pass
+
     def unfollow(self, partition: Partition) -> None:
         self.followed.discard(partition.topic_partition)
 

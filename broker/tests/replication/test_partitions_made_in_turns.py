@@ -45,6 +45,9 @@ class Followed:
     def follow(self, partition: Partition) -> None:
         self.numbers.add(partition.topic_partition.partition)
 
+    def go_on(self, partition: Partition) -> None:
+        pass
+
     def unfollow(self, partition: Partition) -> None:
         self.numbers.discard(partition.topic_partition.partition)
 

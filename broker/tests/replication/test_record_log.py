@@ -43,6 +43,9 @@ class NoFollowers:
     def follow(self, partition: Partition) -> None:
         raise AssertionError(f"{partition.topic_partition} has no other leader")
 
+    def go_on(self, partition: Partition) -> None:
+        pass
+
     def unfollow(self, partition: Partition) -> None:
         """Was not fetched."""
 

@@ -104,7 +104,7 @@ class Replicas:
             if epoch != at.last_fetched_epoch or end_offset < at.offset:
                 follower.diverged(epoch, end_offset)
                 return
-        found = leader.read_for_follower(at.offset, 1 << 20, at_least_one_batch=True)
+        found = leader.log.read(at.offset, 1 << 20, leader.log.log_end_offset, at_least_one_batch=True)
         leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, monotonic_ms(self.clock))
         records = memoryview(bytearray(found.file.read_at(found.position, found.length))) if found else memoryview(b"")
         follower.append_as_follower(records, leader.high_watermark, leader.log_start_offset, self.clock.now_ms())

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from barnabas_broker.app.chores import Chore, in_thread
+from barnabas_broker.app.due_syncs import DueSyncs
 from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
@@ -36,6 +37,7 @@ class LogChores:
         self._replicas = replicas
         self._clock = clock
         self._truncations = Truncations(logs, replicas, spawn)
+        DueSyncs(logs, replicas, spawn)
 
     def table(self, config: BrokerConfig) -> list[Chore]:
         """What comes round how often."""

@@ -141,8 +141,18 @@ class _PendingProduce:
 
     def _expire(self) -> None:
         for (topic, index), partition in self._partitions.items():
-            self._answers[topic][1][index] = refused(partition.topic_partition.partition, _why_late(partition))
+            self._answers[topic][1][index] = refused(partition.topic_partition.partition, self._why_late(partition))
         self._finish()
+
+    def _why_late(self, partition: Partition) -> ApiError:
+        if self._acks != ACKS_ALL:
+            message = "appended, but not synced as flush.messages asks in the time that the request allows"
+            return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
+        if partition.isr_size < partition.isr_size_min:
+            in_sync = f"only {partition.isr_size} replicas are in sync; {partition.isr_size_min} are wanted"
+            return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"appended, but {in_sync}")
+        message = "the records were not replicated in the time that the request allows"
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
 
     def _finish(self) -> None:
         self._timer = None
@@ -156,13 +166,6 @@ class _PendingProduce:
                 self._read_on([])
         except CloseConnection as reason:
             self._channel.close(str(reason))
-
-
-def _why_late(partition: Partition) -> ApiError:
-    if partition.isr_size < partition.isr_size_min:
-        message = f"appended, but only {partition.isr_size} replicas are in sync; {partition.isr_size_min} are wanted"
-        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
-    return ApiError(ErrorCode.REQUEST_TIMED_OUT, "the records were not replicated in the time that the request allows")
 
 
 class _Appender:
@@ -241,19 +244,23 @@ class _Appender:
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: tuple[int, int]
     ) -> ProduceResult | None:
-        """Appended; with acks=all the result comes when the high watermark is past the batch."""
+        """Appended; with acks=all the result comes when the high watermark is past the batch.
+
+        With acks=1 at once, unless the topic's `flush.messages` want it synced first.
+        """
         offset, append_time_ms, _ = partition.append_as_leader(batch, header, self._now_ms)
         number = partition.topic_partition.partition
         result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None, ())
         end_offset = offset + header.last_offset_delta + 1
-        if self._acks != ACKS_ALL or end_offset <= partition.high_watermark:
+        is_for_all = self._acks == ACKS_ALL
+        if end_offset <= (partition.high_watermark if is_for_all else partition.log.ack_end_offset) or not self._acks:
             return result
         late = self._wait(place, partition)
 
         def done(error: ApiError | None) -> None:
             late.complete(place, result if error is None else refused(number, error))
 
-        partition.when_committed(end_offset, done)
+        partition.when_committed(end_offset, done, all_replicas=is_for_all)
         return None
 
     def _wait(self, place: tuple[int, int], partition: Partition) -> _PendingProduce:

@@ -29,6 +29,10 @@ class CommitQueue:
         self._waiting: deque[tuple[int, Done]] = deque()
         self._due: list[tuple[Done, ApiError | None]] = []
 
+    def another(self) -> "CommitQueue":
+        """An empty one of the same loop."""
+        return CommitQueue(self._timers)
+
     def __bool__(self) -> bool:
         return bool(self._waiting)
 

@@ -173,8 +173,11 @@ class FetchSession:
         return named, indexes
 
     def _position(self, key: Key, followed: Followed) -> FetchPosition | None:
-        """None when it is not followed any more: the disk of another one may have failed just now."""
-        if self._followed.get(key) is not followed:
+        """None when it is not followed any more: the disk of another one may have failed just now.
+
+        None also while its log has to be synced: a fetch tells the leader that all before is on this disk.
+        """
+        if self._followed.get(key) is not followed or followed.partition.log.unsynced_from is not None:
             return None
         try:
             return followed.partition.fetch_position()

@@ -42,6 +42,12 @@ class Fetchers:
         self._fetched_from[key] = fetcher
         fetcher.follow(partition)
 
+    def go_on(self, partition: Partition) -> None:
+        """Fetch on, if it is fetched: its log had to be synced first."""
+        fetcher = self._fetched_from.get((partition.topic_id, partition.topic_partition.partition))
+        if fetcher is not None:
+            fetcher.follow(partition)
+
     def unfollow(self, partition: Partition) -> None:
         """Fetch it no more. Harmless when it was not fetched."""
         fetcher = self._fetched_from.pop((partition.topic_id, partition.topic_partition.partition), None)

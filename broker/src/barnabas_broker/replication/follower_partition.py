@@ -80,8 +80,8 @@ class FollowerPartition:
         partition, wanted = self.partition, self.wanted
         partition.check_readable(wanted.current_leader_epoch)
         partition.check_follower(self._session.follower_id)
-        length_max = min(wanted.max_bytes, length_max)
-        return partition.read_for_follower(wanted.fetch_offset, length_max, at_least_one_batch=at_least_one_batch)
+        log, length_max = partition.log, min(wanted.max_bytes, length_max)
+        return log.read(wanted.fetch_offset, length_max, log.log_end_offset, at_least_one_batch=at_least_one_batch)
 
     def counts_for_throttle(self, leader_id: int) -> bool:
         """Whether what is sent of it counts for the leaders' throttle here."""

@@ -38,6 +38,7 @@ class Partition(Replica):
         "_environment",
         "_leadership",
         "_segment_bytes",
+        "_syncs",
         "_timestamp_after_max_ms",
         "_watchers",
         "accepted_acks",
@@ -69,6 +70,8 @@ class Partition(Replica):
         self.waiters = waiters
         """Who waits for committed records, or for leadership to change."""
         self.commits = commits
+        self._syncs: CommitQueue | None = None
+        """Who waits for this disk; few topics have `flush.messages`."""
         self.failure: StorageError | None = None
         self.failed_epoch = -1
         self.messages_in = 0
@@ -126,7 +129,7 @@ class Partition(Replica):
         self.failure = failure
         self.failed_epoch = self.leader_epoch
         self._set_accepted_acks()
-        self.commits.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+        self._fail_waiting(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
@@ -168,7 +171,12 @@ class Partition(Replica):
 
     def _resign(self) -> None:
         self._leadership = None
-        self.commits.fail(LOST_LEADERSHIP)
+        self._fail_waiting(LOST_LEADERSHIP)
+
+    def _fail_waiting(self, error: ApiError) -> None:
+        self.commits.fail(error)
+        if self._syncs is not None:
+            self._syncs.fail(error)
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
@@ -237,10 +245,23 @@ class Partition(Replica):
         for watcher in self._watchers.values():
             watcher.high_watermark_advanced()
 
-    def when_committed(self, end_offset: int, done: Done) -> None:
-        """`done(None)` once the high watermark is at `end_offset`, `done(error)` when this leadership ends before."""
-        self.commits.wait(end_offset, done)
-        self.commits.committed(self.high_watermark)
+    def when_committed(self, end_offset: int, done: Done, *, all_replicas: bool = True) -> None:
+        """`done(None)` once the high watermark is at `end_offset`, `done(error)` when this leadership ends before.
+
+        Not for all replicas: once this log may acknowledge up to there.
+        """
+        if all_replicas:
+            self.commits.wait(end_offset, done)
+            self.commits.committed(self.high_watermark)
+        else:
+            self._syncs = self._syncs or self.commits.another()
+            self._syncs.wait(end_offset, done)
+
+    def synced(self) -> None:
+        """More of the log is on the disk, as `flush.messages` asks."""
+        self._advance_high_watermark(monotonic_ms(self._environment.clock))
+        if self._syncs is not None:
+            self._syncs.committed(self.log.ack_end_offset)
 
     def _advance_high_watermark(self, now_ms: int) -> None:
         """On the leader; it never goes back. Nothing is committed without those that may be elected (KIP-966)."""
@@ -251,6 +272,8 @@ class Partition(Replica):
         if leadership.followers:
             lag_ms_max = self._environment.lag_ms_max()
             offset = leadership.high_watermark(offset, self.isr_size_min, now_ms, lag_ms_max)
+        if self.log.unsynced_from is not None:
+            offset = min(offset, self.log.unsynced_from)
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
@@ -300,11 +323,6 @@ class Partition(Replica):
         """ApiError for who is no replica of this partition, as far as this leader knows."""
         if follower_id not in self._state.replicas:
             raise no_replica(follower_id, self._state.replicas)
-
-    def read_for_follower(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Batches up to the log's end. ApiError OFFSET_OUT_OF_RANGE."""
-        log = self.log
-        return log.read(offset, length_max, log.log_end_offset, at_least_one_batch=at_least_one_batch)
 
     def fetched_by(
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int

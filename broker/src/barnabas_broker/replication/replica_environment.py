@@ -18,6 +18,10 @@ class Fetching(Protocol):
         """Fetch it from the leader that it has now, by its leader epoch of now."""
         ...
 
+    def go_on(self, partition: Partition) -> None:
+        """Fetch on, if it is fetched: its log had to be synced first."""
+        ...
+
     def unfollow(self, partition: Partition) -> None:
         """Fetch it no more. Harmless when it was not fetched."""
         ...

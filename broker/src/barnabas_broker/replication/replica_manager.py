@@ -344,6 +344,13 @@ class ReplicaManager:
             if found is not None and found.topic_id == document.topic_id:
                 self._fates.remove(found.topic_partition, document.topic_id)
 
+    def synced(self, topic_partition: TopicPartition) -> None:
+        """More of a log is on the disk, as its `flush.messages` asks: what waited for that goes on."""
+        partition = self.lookup.hosted(topic_partition)
+        if partition is not None and partition.failure is None:
+            partition.synced()
+            self._environment.fetching.go_on(partition)
+
     def check_isr(self) -> None:
         """Who lags for too long leaves the ISR of the partitions led here, who can joins. Some a turn of the loop."""
         self._isr_checks.begin()

@@ -30,14 +30,14 @@ def append_as_follower(
         log.known_producers.check_not_held_back()
     if has_gap(headers, log.log_end_offset):
         log.superseded_until = max(log.superseded_until, leader_high_watermark)
-    position = sum(header.length + LENGTH_OFFSET for header in headers)
+    position, end_offset = sum(header.length + LENGTH_OFFSET for header in headers), log.log_end_offset
     if headers and _has_room(log, headers, position, now_ms):
         _append_run(log, records[:position], headers)
     else:
         _append_rolling(log, records, headers, now_ms)
     log.increment_log_start_offset(start_offset)
     if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
-        log.flush()
+        log.await_sync(end_offset)
     return position
 
 

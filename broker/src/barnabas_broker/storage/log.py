@@ -75,7 +75,7 @@ class Log(LogFiles):
         if producer_id >= 0:
             producers.record(header, offset, timestamp_ms)
         if self.log_end_offset - self.recovery_point >= self._config.flush_messages:
-            self.flush()
+            self.await_sync(offset)
         return LogAppend(offset, append_time_ms, False)
 
     def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, timestamp_ms: int, now_ms: int) -> None:
@@ -232,6 +232,7 @@ class Log(LogFiles):
         self._latest_epoch = self.epochs.latest_epoch
         self._reader.forget_tails()
         self.recovery_point = min(offset, self.recovery_point)
+        self._synced()
         self.superseded_until = min(offset, self.superseded_until)
         if self.clean_until is not None and offset < self.clean_until:
             self.clean_until, lowered = offset, True

@@ -11,6 +11,7 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.producers import ProducerCount
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.storage.truncated_logs import TruncatedLog, complete_truncation
+from barnabas_broker.storage.unsynced_log import UnsyncedLog, sync_now
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -31,3 +32,5 @@ class LogEnvironment:
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[[TruncatedLog], object] = complete_truncation
     """Told of a log that takes no appends until its truncation is complete (`truncated_logs`)."""
+    sync_due: Callable[[UnsyncedLog], object] = sync_now
+    """Told of a log that has `flush.messages` which are not synced, with each append until they are."""

@@ -43,6 +43,7 @@ class LogFiles:
         "topic_id",
         "topic_partition",
         "truncations",
+        "unsynced_from",
     )
 
     def __init__(
@@ -70,6 +71,8 @@ class LogFiles:
         self.truncations = 0
         """How often the log was truncated; what was read before one may have changed."""
         self._flushed_ms = 0
+        self.unsynced_from: int | None = None
+        """Where `flush.messages` has to be synced, what begins here is acknowledged only once it is."""
 
     @property
     def config(self) -> LogConfig:
@@ -106,6 +109,26 @@ class LogFiles:
     @producers.setter
     def producers(self, producers: ProducerStates) -> None:
         self.known_producers.states = producers
+
+    @property
+    def ack_end_offset(self) -> int:
+        """All below may be acknowledged, as far as this disk is asked."""
+        return self.log_end_offset if self.unsynced_from is None else self.unsynced_from
+
+    def await_sync(self, offset: int) -> None:
+        """What was appended from `offset` on has made `flush.messages` that are not synced."""
+        if self.unsynced_from is None:
+            self.unsynced_from = offset
+        self._environment.sync_due(self)
+
+    def _synced(self) -> None:
+        """The recovery point or the end has moved."""
+        if self.unsynced_from is None:
+            return
+        if self.log_end_offset - self.recovery_point < self._config.flush_messages:
+            self.unsynced_from = None
+        else:
+            self.unsynced_from = min(max(self.unsynced_from, self.recovery_point), self.log_end_offset)
 
     @property
     def takes_appends(self) -> bool:
@@ -159,6 +182,7 @@ class LogFiles:
         """Called when the flush job has run: moves the recovery point, unless the log was truncated meanwhile."""
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.recovery_point)
+            self._synced()
 
     def flush(self, offset: int | None = None) -> None:
         """Blocks until all below `offset` is on the disk."""
@@ -182,6 +206,7 @@ class LogFiles:
     def closed(self) -> None:
         """The closing job has run."""
         self.recovery_point = self.log_end_offset
+        self._synced()
         self.release_files()
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs, marked_direc
 from barnabas_broker.storage.topic_ids import TopicIds
 from barnabas_broker.storage.trash import remove_all
 from barnabas_broker.storage.truncated_logs import TruncatedLog, TruncatedLogs
+from barnabas_broker.storage.unsynced_log import UnsyncedLog, sync_now
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
@@ -74,7 +75,14 @@ class LogManager:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
         truncated = WeakMethod(self._truncated)  # The locks of the log dirs end with this object's last user.
-        self._environment = replace(environment, truncated=lambda log: (tell := truncated()) and tell(log))
+        self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
+        """Told of a log that has to be synced by `flush.messages`."""
+        due = WeakMethod(self._sync_due)
+        self._environment = replace(
+            environment,
+            truncated=lambda log: (tell := truncated()) and tell(log),
+            sync_due=lambda log: (tell := due()) and tell(log),
+        )
         self._clock = clock
         self._settings = settings
         self._identity = identity
@@ -230,6 +238,9 @@ class LogManager:
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
                 self.truncated.on_added(log_dir)
+
+    def _sync_due(self, log: UnsyncedLog) -> None:
+        self.on_sync_due(log)
 
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None

@@ -1,0 +1,48 @@
+"""Syncs the logs whose topics have `flush.messages`, off the loop: what waits for that is acknowledged afterwards.
+
+What comes in while one sync is under way goes with the next, for all of it at once.
+"""
+
+from collections.abc import Callable, Coroutine
+
+from barnabas_broker.app.chores import in_thread
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.unsynced_log import UnsyncedLog
+
+
+class DueSyncs:
+    """`spawn` runs a coroutine beside everything else."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        spawn: Callable[[Coroutine[object, object, object]], object],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._spawn = spawn
+        self._under_way: set[UnsyncedLog] = set()
+        logs.on_sync_due = self._begin
+
+    def _begin(self, log: UnsyncedLog) -> None:
+        if log not in self._under_way:
+            self._under_way.add(log)
+            self._spawn(self._sync(log))
+
+    async def _sync(self, log: UnsyncedLog) -> None:
+        """Also where the log has moved to another log dir meanwhile: who waited for this one goes on."""
+        topic_partition = log.topic_partition
+        try:
+            while log.unsynced_from is not None and self._logs.get(topic_partition) is log:
+                job = log.flush_job()
+                if job is not None:
+                    await in_thread(job.run)
+                    log.flushed(job)
+        except StorageError as error:
+            self._replicas.failures.log_failed(topic_partition, error)
+        finally:
+            self._under_way.discard(log)
+        self._replicas.synced(topic_partition)

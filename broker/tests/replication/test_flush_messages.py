@@ -1,0 +1,194 @@
+"""`flush.messages` syncs off the loop: all goes on while the disk takes its time, and only answers wait for it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from threading import Semaphore, current_thread, main_thread
+
+import pytest
+from fetch_world import LATENCY_S, World, WorldBroker
+from one_replica import FLIGHTS, HERE, Broker, led
+
+from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.errors import SyncFailed
+from barnabas_broker.storage.files import PosixFile
+from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.unsynced_log import UnsyncedLog
+from barnabas_core.errors import ApiError, ErrorCode
+from harness.manual_clock import ManualClock
+
+PATIENCE_S = 20.0
+ROUND_S = 3 * LATENCY_S
+
+
+class Disk:
+    """Syncs wait until the test lets them go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.let_go = Semaphore(0)
+        self.begun = 0
+        self.error: SyncFailed | None = None
+        monkeypatch.setattr(PosixFile, "sync", lambda _: self._sync())
+
+    def _sync(self) -> None:
+        assert current_thread() is not main_thread(), "the loop stands still"
+        self.begun += 1
+        assert self.let_go.acquire(timeout=PATIENCE_S)
+        if self.error:
+            raise self.error
+
+    def work_on(self) -> None:
+        self.let_go.release(1000)
+
+
+class Syncing:
+    """A broker that leads one partition alone, with `flush.messages`, on a loop."""
+
+    def __init__(self, path: Path, flush_messages: int) -> None:
+        self.broker = Broker(path, led(HERE, 1, HERE, replicas=1))
+        self.tasks: list[asyncio.Task[object]] = []
+        chores = LogChores(self.broker.logs, self.broker.replicas, ManualClock(), self._spawn)
+        assert chores
+        self.partition.configure(replace(self.partition.log.config, flush_messages=flush_messages))
+        self.answers: list[ApiError | None] = []
+
+    def _spawn(self, work: Coroutine[object, object, object]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    @property
+    def partition(self) -> Partition:
+        return self.broker.partition
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                self.broker.timers.pass_time(0)
+                await asyncio.sleep(0.001)
+
+
+def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        one, disk = Syncing(tmp_path, flush_messages=2), Disk(monkeypatch)
+        partition = one.partition
+        one.broker.append(1)
+        assert partition.high_watermark == partition.log.ack_end_offset == 1
+        one.broker.append(1)
+        partition.when_committed(2, one.answers.append)
+        partition.when_committed(2, one.answers.append, all_replicas=False)
+        await one.until(lambda: disk.begun == 1)
+        one.broker.append(3)
+        assert (partition.high_watermark, partition.log.ack_end_offset) == (1, 1)
+        assert partition.read(1, 1000, at_least_one_batch=True) is None
+        assert one.answers == []
+        disk.work_on()
+        await one.until(lambda: len(one.answers) == 2 and partition.high_watermark == 5)
+        assert one.answers == [None, None]
+        assert partition.log.recovery_point >= 4
+        await asyncio.gather(*one.tasks)
+
+    asyncio.run(run())
+
+
+def test_what_comes_in_during_a_sync_goes_with_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+        one.broker.append(1)
+        await one.until(lambda: disk.begun == 1)
+        one.broker.append(100)
+        assert len(one.tasks) == 1
+        disk.work_on()
+        await one.until(lambda: one.partition.high_watermark == 101)
+        assert disk.begun < 20
+        await asyncio.gather(*one.tasks)
+
+    asyncio.run(run())
+
+
+def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+        disk.error = SyncFailed(OSError(5, "Input/output error"))
+        one.broker.append(1)
+        one.partition.when_committed(1, one.answers.append, all_replicas=False)
+        disk.work_on()
+        await one.until(lambda: len(one.answers) == 1)
+        assert one.answers[0] is not None
+        assert one.answers[0].code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert FLIGHTS in one.broker.replicas.failures.partitions
+        assert one.partition.high_watermark == 0
+        await asyncio.gather(*one.tasks)
+
+    asyncio.run(run())
+
+
+def test_who_waits_for_the_disk_of_a_leader_hears_that_it_leads_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+        one.broker.append(1)
+        one.partition.when_committed(1, one.answers.append, all_replicas=False)
+        one.partition.resign()
+        await one.until(lambda: one.answers == [LOST_LEADERSHIP])
+        disk.work_on()
+        await asyncio.gather(*one.tasks)
+        assert one.answers == [LOST_LEADERSHIP]
+
+    asyncio.run(run())
+
+
+def test_a_truncation_during_a_sync_leaves_nothing_that_waits_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+        one.broker.append(3)
+        await one.until(lambda: disk.begun == 1)
+        log = one.partition.log
+        truncate_to(log, 1)
+        assert log.ack_end_offset <= 1
+        disk.work_on()
+        await one.until(lambda: log.unsynced_from is None and log.takes_appends)
+        assert (log.log_end_offset, log.recovery_point) == (1, 1)
+        await asyncio.gather(*one.tasks)
+
+    asyncio.run(run())
+
+
+def awaiting(broker: WorldBroker) -> list[UnsyncedLog]:
+    """The logs of this broker that are to be synced, by the test."""
+    due: list[UnsyncedLog] = []
+    broker.environment = replace(broker.environment, sync_due=due.append)
+    return due
+
+
+def test_a_follower_does_not_fetch_on_before_its_log_is_synced(tmp_path: Path) -> None:
+    """Its fetch tells the leader that it has all before on its disk."""
+    world = World(tmp_path)
+    due = awaiting(world.brokers[2])
+    world.log_config = replace(world.log_config, flush_messages=1)
+    world.lead(0, 1)
+    world.timers.pass_time(1)
+    world.append(0)
+    world.timers.pass_time(20)
+    assert world.ends(2) == {0: 1}
+    assert world.brokers[1].partitions[0].high_watermark == 0
+    for link in list(world.links):
+        link.break_("made anew, which names all that is fetched")
+    world.timers.pass_time(5)
+    assert world.brokers[1].partitions[0].high_watermark == 0
+    assert len(due) == 1
+    due[0].flush()
+    world.brokers[2].fetchers.go_on(world.brokers[2].partitions[0])
+    world.timers.pass_time(ROUND_S)
+    assert world.brokers[1].partitions[0].high_watermark == 1
+    world.brokers[2].fetchers.close()
+    world.brokers[2].fetchers.go_on(world.brokers[2].partitions[0])
+    assert not world.links
