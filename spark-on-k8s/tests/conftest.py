@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from buckets import Bucket, new_bucket
 from jobs_world import JARS, World, broker_for_jobs
+from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.connector import ConnectorMissing
@@ -22,11 +24,11 @@ SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spar
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """local[2]. Without Java or the jars a skip that says so."""
+    """local[2], with the clients of Kafka and S3. Without Java or the jars a skip that says so."""
     try:
         with pytest.MonkeyPatch.context() as patched:  # Other tests start Kafka, with options of its own.
             patched.setenv("JDK_JAVA_OPTIONS", SHORT_LIVED)
-            started = session("local[2]", JARS, SMALL)
+            started = session("local[2]", JARS, SMALL, s3=True)
     except ConnectorMissing as reason:
         missing(reason)
     yield started
@@ -50,6 +52,24 @@ def world(broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest)
     """A topic's name that nobody else has, a folder for its archive, and a client."""
     name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:150]
     return World(broker.bootstrap, f"{name}-{os.getpid()}", tmp_path / "archive")
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An S3 server."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, spark: SparkSession) -> Bucket:
+    """One of its own."""
+    return new_bucket(s3_endpoint, spark)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs import archive, verify
+from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.ledger import Entry
 from barnabas_jobs.spark.records import of_files
@@ -42,8 +42,14 @@ class World:
         self.bootstrap = bootstrap
         self.topic = topic
         self.folder = folder
+        self.location = str(folder)
         self.client = StockClient(bootstrap)
         self._numbers = itertools.count()
+
+    def at(self, location: str) -> "World":
+        """With its archive there."""
+        self.folder, self.location = Path(location), location
+        return self
 
     def make(self, partitions: int = 3, topic: str | None = None, **config: str) -> None:
         """The topic, empty; its records are kept."""
@@ -106,25 +112,30 @@ class World:
 
     def rewrite_ledger(self, **changes: Any) -> None:
         """The first entry with other fields."""
-        path = self.damage("*.json")
+        path = self.damage("ledger/*.json")
         entry = msgspec.json.decode(path.read_bytes(), type=Entry)
         path.write_bytes(msgspec.json.encode(msgspec.structs.replace(entry, **changes)))
 
     def archive(self, spark: SparkSession, **options: Any) -> archive.Result:
         """The job."""
-        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": str(self.folder), **options}
+        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": self.location, **options}
         return archive.run(spark, msgspec.convert(chosen, archive.Options))
 
     def verify(self, spark: SparkSession, **options: Any) -> verify.Result:
         """The job."""
-        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": str(self.folder), **options}
+        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": self.location, **options}
         return verify.run(spark, msgspec.convert(chosen, verify.Options))
 
     def archived(self, spark: SparkSession, topic_id: str | None = None) -> list[Record]:
         """All that the ledger names, in order."""
-        folder = ArchiveFolder(str(self.folder))
+        folder = archive_at(spark, self.location)
         paths = folder.paths(folder.ledger().chosen(topic_id))
-        rows = of_files(spark, folder.data, paths).selectExpr("*", "unix_millis(timestamp) AS ms").collect()
+        rows = (
+            of_files(spark, folder.data, paths)
+            .selectExpr("*", "unix_millis(timestamp) AS ms")
+            .drop("timestamp")
+            .collect()
+        )
         return sorted((row_record(row) for row in rows), key=lambda record: record[:2])
 
     def read(self, topic: str | None = None) -> list[Record]:
@@ -149,7 +160,7 @@ class World:
 
     def damage(self, pattern: str) -> Path:
         """The first file of the archive of this pattern."""
-        return min(self.folder.rglob(pattern))
+        return min(self.folder.glob(pattern))
 
 
 def kinds(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]:

@@ -18,6 +18,7 @@ from jobs_world import FIRST_MS, JARS, WAIT_S, World
 
 from barnabas_jobs.app.connector import ConnectorMissing, jars
 from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.local_folder import LocalFolder
 from harness.deadline import wait_for
 from harness.require import missing
 
@@ -115,8 +116,8 @@ def test_flights_are_archived_deleted_restored_and_equal_byte_by_byte(world: Wor
     before = digest(world)
     assert before[0] == FLIGHTS
 
-    folder = ArchiveFolder(str(world.folder))
-    ledger = folder.path / "ledger"
+    folder = ArchiveFolder(LocalFolder(str(world.folder)))
+    ledger = world.folder / "ledger"
     with killed_when(
         command(world, "archive", commit_records=100_000),
         tmp_path / "archive.log",

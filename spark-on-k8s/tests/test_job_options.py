@@ -13,6 +13,7 @@ from barnabas_jobs.planning.errors import BadOption
 from barnabas_jobs.planning.options import parse
 
 GIVEN = ["bootstrap=localhost:9092", "topic=flights", "archive=/archive"]
+LOCATION = "a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\"
 
 
 def test_words_become_typed_options() -> None:
@@ -46,10 +47,15 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (GIVEN[:2], "--option archive=...: it is missing; allowed is a folder of this machine, no URL"),
+        (GIVEN[:2], "--option archive=...: it is missing; allowed is " + LOCATION),
         (
             [*GIVEN[:2], "archive=s3a://bucket"],
-            "--option archive=s3a://bucket: allowed is a folder of this machine, no URL",
+            "--option archive=s3a://bucket: allowed is " + LOCATION,
+        ),
+        ([*GIVEN[:2], "archive=/a/[b]"], "--option archive=/a/[b]: allowed is " + LOCATION),
+        (
+            [*GIVEN[:2], "archive=gs://bucket/a"],
+            "--option archive=gs://bucket/a: allowed is " + LOCATION,
         ),
         (["bootstrap=here"], "--option bootstrap=here: allowed is HOST:PORT[,HOST:PORT...]"),
         ([*GIVEN, "match=colour"], "--option match=colour: allowed is offset or order"),

@@ -3,20 +3,17 @@
 import os
 import random
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import attached_driver
 import pytest
 from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.local_folder import LocalFolder
+from drivers import driver
 from harness.deadline import wait_for
-from harness.server_process import bound_to_us
 
 KILLS = 20
 RECORDS_A_ROUND = 60
@@ -27,35 +24,6 @@ ROUNDS_MAX = 60
 RUN_SECONDS_MAX = 120.0
 # So many of the kills must have left something behind, or they were all between two commits.
 LEFTOVERS_MIN = 3
-
-
-@contextmanager
-def driver(spark: SparkSession, world: World, log: Path) -> Iterator[subprocess.Popen[str]]:
-    """One that has begun. Its end is the kernel's, at the latest with this test's."""
-    options = {
-        "bootstrap": world.bootstrap,
-        "topic": world.topic,
-        "archive": str(world.folder),
-        "commit_records": str(RECORDS_A_COMMIT),
-    }
-    words = [f"{name}={value}" for name, value in options.items()]
-    command = bound_to_us([sys.executable, attached_driver.__file__, "archive", *words])
-    with log.open("ab") as errors:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**os.environ, **attached_driver.environment(spark)},
-        )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline().strip()
-        assert line == "begun", f"{line}\n{log.read_text(encoding='utf-8')[-3000:]}"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def lived_s(process: subprocess.Popen[str], life_s: float) -> float | None:
@@ -73,7 +41,7 @@ def lived_s(process: subprocess.Popen[str], life_s: float) -> float | None:
 def leftovers(folder: ArchiveFolder) -> int:
     """Runs' folders that no ledger entry names."""
     named = sum(1 for entry in folder.ledger().entries if entry.files)
-    return len(list(folder.data.glob("*/*"))) - named
+    return len(list(Path(folder.data).glob("*/*"))) - named
 
 
 @pytest.mark.slow
@@ -85,16 +53,16 @@ def test_a_driver_killed_at_any_moment_loses_and_doubles_nothing(
     print(f"replay: JOBS_SEED={seed} .venv/bin/pytest {__file__}")
     chance = random.Random(seed)
     world.make()
-    folder = ArchiveFolder(str(world.folder))
+    folder = ArchiveFolder(LocalFolder(str(world.folder)))
     kills = with_leftovers = 0
     world.write(RECORDS_A_ROUND)
-    with driver(spark, world, tmp_path / "driver.log") as process:
+    with driver(spark, world, tmp_path / "driver.log", commit_records=RECORDS_A_COMMIT) as process:
         whole_s = lived_s(process, RUN_SECONDS_MAX)
     assert whole_s is not None
     commits_before = len(folder.ledger().entries)
     for _ in range(ROUNDS_MAX):
         world.write(RECORDS_A_ROUND)
-        with driver(spark, world, tmp_path / "driver.log") as process:
+        with driver(spark, world, tmp_path / "driver.log", commit_records=RECORDS_A_COMMIT) as process:
             took_s = lived_s(process, chance.uniform(0, LIFE_MAX * whole_s))
         if took_s is not None:
             whole_s = took_s

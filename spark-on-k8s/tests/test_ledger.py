@@ -1,16 +1,23 @@
 """The ledger of an archive: what counts, and what a writer that ends early leaves. No Spark runs here."""
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from barnabas_jobs.files import archive_folder
+from barnabas_jobs.files import local_folder
 from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, LostRange, checked
+from barnabas_jobs.planning.leftovers import Leftovers, leftovers
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, first_of, gone, pending
+from harness.mounts import fill, small_disk
+
+RUNS = ("00000000-0123456789ab", "00000000-000000000000", "00000001-0123456789ab")
 
 
 def entry(number: int, start: int, end: int, lost: list[LostRange] | None = None, topic_id: str = "one") -> Entry:
@@ -20,19 +27,25 @@ def entry(number: int, start: int, end: int, lost: list[LostRange] | None = None
         topic_id=topic_id,
         committed_at_ms=0,
         partitions=[ArchivedRange(partition=0, start=start, end=end, records=end - start)],
-        files=[DataFile(f"data/topic_id={topic_id}/run={number:08d}-a/part-0.parquet", 4)],
+        files=[DataFile(f"data/topic_id={topic_id}/run={number:08d}-0123456789ab/part-0.parquet", 4)],
         lost=lost or [],
         topic_partitions=1,
     )
 
 
 def test_what_the_log_has_beyond_the_archive_is_pending() -> None:
-    log = {0: Bounds(0, 10), 1: Bounds(5, 9), 2: Bounds(3, 3)}
-    assert pending({0: 4}, log) == [OffsetRange(0, 4, 10), OffsetRange(1, 5, 9)]
+    log = {0: Bounds(0, 10), 1: Bounds(5, 9), 2: Bounds(3, 3), 3: Bounds(7, 7)}
+    assert pending({0: 4, 2: 3}, log) == [OffsetRange(0, 4, 10), OffsetRange(1, 5, 9), OffsetRange(3, 7, 7)]
+    assert pending({0: 10, 1: 9, 2: 3}, log) == []
 
 
 def test_only_what_was_deleted_after_the_archived_offset_is_gone() -> None:
-    assert gone({0: 4, 1: 7}, {0: Bounds(6, 9), 1: Bounds(7, 9), 2: Bounds(5, 9)}) == [OffsetRange(0, 4, 6)]
+    assert gone({0: 4, 1: 7}, {0: Bounds(6, 9), 1: Bounds(7, 9)}) == [OffsetRange(0, 4, 6)]
+    assert gone({}, {0: Bounds(6, 9)}) == []
+
+
+def test_a_partition_that_was_added_began_at_offset_0() -> None:
+    assert gone({0: 4}, {0: Bounds(4, 9), 1: Bounds(5, 9)}) == [OffsetRange(1, 0, 5)]
 
 
 def test_a_log_that_is_shorter_than_its_archive_is_refused() -> None:
@@ -79,8 +92,10 @@ def test_what_was_lost_is_no_gap_and_another_topic_id_begins_anew() -> None:
 def test_an_entry_counts_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever file operation of a commit is the last one before the process dies."""
     for allowed in range(20):
-        folder = ArchiveFolder(str(tmp_path / str(allowed)))
+        folder = ArchiveFolder(LocalFolder(str(tmp_path / str(allowed))))
         with folder.written_by_us():
+            written(folder, entry(0, 0, 5))
+            written(folder, entry(1, 5, 9))
             folder.commit(entry(0, 0, 5))
             with monkeypatch.context() as patch:
                 died = dies_after(patch, allowed)
@@ -97,8 +112,9 @@ def test_an_entry_counts_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
 
 def test_the_same_number_is_never_committed_twice(tmp_path: Path) -> None:
     """As where a file system does not have locks: two writers that know nothing of each other."""
-    one, other = ArchiveFolder(str(tmp_path)), ArchiveFolder(str(tmp_path))
+    one, other = ArchiveFolder(LocalFolder(str(tmp_path))), ArchiveFolder(LocalFolder(str(tmp_path)))
     with one.written_by_us():
+        written(one, entry(0, 0, 5))
         one.commit(entry(0, 0, 5))
         with pytest.raises(JobFailed, match="another writer has committed ledger entry 0 meanwhile"):
             other.commit(entry(0, 0, 9))
@@ -107,11 +123,93 @@ def test_the_same_number_is_never_committed_twice(tmp_path: Path) -> None:
 
 
 def test_a_ledger_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    folder = ArchiveFolder(str(tmp_path))
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
     with folder.written_by_us():
+        written(folder, entry(0, 0, 5))
         folder.commit(msgspec.structs.replace(entry(0, 0, 5), format=2))
     with pytest.raises(JobFailed, match="has number 0, format 2; wanted are 0 and 1"):
         folder.ledger()
+
+
+def written(folder: ArchiveFolder, of: Entry) -> None:
+    """Its data files."""
+    for file in of.files:
+        path = Path(folder.store.url(file.path))
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"data")
+
+
+def test_a_commit_whose_answer_nfs_lost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link is made, and the kernel, which asks a second time, is told that it is there."""
+    real = os.link
+
+    def link(source: Path, target: Path) -> None:
+        real(source, target)
+        real(source, target)
+
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    with folder.written_by_us():
+        monkeypatch.setattr(os, "link", link)
+        written(folder, entry(0, 0, 5))
+        folder.commit(entry(0, 0, 5))
+    assert folder.ledger().entries == (entry(0, 0, 5),)
+
+
+def test_a_file_system_without_hard_links_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", link)
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    with (
+        pytest.raises(JobFailed, match="Operation not permitted; an archive needs a file system that has hard links"),
+        folder.written_by_us(),
+    ):
+        raise AssertionError("the writer may begin")
+    assert os.listdir(tmp_path / "ledger") == []
+
+
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    with folder.written_by_us():
+        folder.commit(msgspec.structs.replace(entry(0, 0, 5), files=[]))
+    assert len(folder.ledger().entries) == 1
+
+
+def test_a_full_disk_is_told_wherever_it_is_met(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 1) as disk:
+        folder = ArchiveFolder(LocalFolder(str(disk / "archive")))
+        with folder.written_by_us():
+            filling = fill(disk)
+            with pytest.raises(JobFailed, match="the disk is full: free some, and run the job again"):
+                folder.commit(msgspec.structs.replace(entry(0, 0, 5), files=[]))
+            assert folder.ledger().entries == ()
+            filling.unlink()
+            folder.commit(msgspec.structs.replace(entry(0, 0, 5), files=[]))
+
+
+def test_the_folders_that_hold_an_archive_are_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut may take all of it."""
+    synced: list[Path] = []
+    monkeypatch.setattr(local_folder, "_sync", synced.append)
+    with ArchiveFolder(LocalFolder(str(tmp_path / "new" / "archive"))).written_by_us():
+        assert {tmp_path, tmp_path / "new", tmp_path / "new" / "archive"} <= set(synced)
+
+
+def test_leftovers_with_a_number_that_nobody_has_are_fenced_first() -> None:
+    ledger = checked([entry(0, 0, 5)], "/archive")
+    of_entry, dead, alive = (f"data/topic_id=one/run={run}" for run in RUNS)
+    assert leftovers(ledger, [of_entry, "data/raw/2020", dead], "/archive") == Leftovers([dead], fence=False)
+    assert leftovers(ledger, [of_entry, dead, alive], "/archive") == Leftovers([dead, alive], fence=True)
+
+
+def test_leftovers_beyond_the_ledger_show_that_it_lost_entries() -> None:
+    with pytest.raises(JobFailed, match="the ledger ends before 0: the files of its last entries are missing"):
+        leftovers(checked([], "/archive"), ["data/topic_id=one/run=00000001-0123456789ab"], "/archive")
 
 
 class Died(BaseException):
@@ -126,7 +224,7 @@ class dies_after:  # noqa: N801  # It reads as a verb.
         self.happened = False
         for name in ("open", "fsync", "link"):
             patch.setattr(os, name, self._counted(getattr(os, name)))
-        patch.setattr(archive_folder, "write_synced", self._counted(archive_folder.write_synced))
+        patch.setattr(local_folder, "_write_synced", self._counted(local_folder._write_synced))
         patch.setattr(Path, "unlink", self._counted(Path.unlink))
 
     def _counted(self, real: object) -> object:

@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 from jobs_world import FIRST_MS, HOUR_MS, World
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
 
 
 def restored(spark: SparkSession, world: World, **options: Any) -> restore.Result:
-    chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": str(world.folder), **options}
+    chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, **options}
     return restore.run(spark, msgspec.convert(chosen, restore.Options))
 
 
@@ -106,10 +108,32 @@ def test_a_second_restore_into_the_same_topic_is_refused(spark: SparkSession, wo
     world.write(5, 1)
     result = world.archive(spark)
     with (
-        ArchiveFolder(str(world.folder)).restored_by_us("another", result.topic_id),
-        pytest.raises(JobFailed, match="another process restores into the same topic"),
+        ArchiveFolder(LocalFolder(str(world.folder))).restored_by_us(result.topic_id),
+        pytest.raises(
+            JobFailed, match=r"process \d+ on .* restores into the same topic; wait until that run has ended"
+        ),
     ):
         restored(spark, world, append=True)
+
+
+def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: SparkSession, world: World) -> None:
+    into = f"{world.topic}-into"
+    world.make(1)
+    world.make(1, topic=into)
+    for _ in range(2):
+        world.write(5, 1)
+        world.archive(spark)
+    restored(spark, world, into=into)
+    max(world.folder.glob("ledger/*.json")).unlink()
+    with pytest.raises(JobFailed, match="was begun with 10 records, and the archive has 5 of them now"):
+        restored(spark, world, into=into)
+
+
+def test_speculative_tasks_are_refused(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = spark.sparkContext.getConf().set("spark.speculation", "true")
+    monkeypatch.setattr(SparkContext, "getConf", lambda _: conf)
+    with pytest.raises(JobFailed, match=r"restore with spark\.speculation=false"):
+        restored(spark, world)
 
 
 def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[int, int]) -> Any:

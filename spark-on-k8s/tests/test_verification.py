@@ -5,6 +5,7 @@ from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.jobs import verify
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import OffsetRange
@@ -31,10 +32,10 @@ def test_records_that_are_twice_in_the_archive_are_found(spark: SparkSession, wo
     world.make(1)
     world.write(10, 1)
     world.archive(spark)
-    folder = ArchiveFolder(str(world.folder))
+    folder = ArchiveFolder(LocalFolder(str(world.folder)))
     (entry,) = folder.ledger().entries
     run = folder.new_run(entry.topic_id, 1)
-    write_parquet(of_topic(spark, world.bootstrap, world.topic, [OffsetRange(0, 3, 5)]), run)
+    write_parquet(of_topic(spark, world.bootstrap, world.topic, [OffsetRange(0, 3, 5)]), folder.store.url(run))
     world.rewrite_ledger(files=[*entry.files, *folder.settled(run)])
     found = world.verify(spark)
     assert not found.fine
@@ -57,8 +58,8 @@ def test_what_compaction_removed_since_is_told_and_no_fault(spark: SparkSession,
 
 def test_an_archive_that_is_not_there_is_told(spark: SparkSession, world: World) -> None:
     world.make(1)
-    with pytest.raises(JobFailed, match="no archive can be read there"):
+    with pytest.raises(JobFailed, match="there is no archive, or it is empty"):
         world.verify(spark)
     world.archive(spark)
-    with pytest.raises(JobFailed, match="the archive is empty"):
+    with pytest.raises(JobFailed, match="there is no archive, or it is empty"):
         world.verify(spark)

@@ -1,11 +1,11 @@
-"""Spark's Kafka connector: four jars, pinned by version and checksum, fetched once from Maven Central by Ivy."""
+"""Spark's Kafka connector and Hadoop's S3 client: jars pinned by version and checksum, fetched once by Ivy."""
 
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -61,6 +61,28 @@ JARS: Final = (
     ),
 )
 
+# Of the version that Hadoop has in pyspark. Half a gigabyte, so only who archives to S3 fetches them.
+S3_JARS: Final = (
+    Jar(
+        "org.apache.hadoop",
+        "hadoop-aws",
+        "3.5.0",
+        "66bd9eefb938b1a1657487324b63c13df2d8b17164a1dd24e0ef37b905bc5baa",
+    ),
+    Jar(
+        "software.amazon.awssdk",
+        "bundle",
+        "2.35.4",
+        "db4b55f24ad1b4e70f17eb1717a4de76a8dadc5a27d764be7c44ff67b2c1c677",
+    ),
+    Jar(
+        "software.amazon.s3.analyticsaccelerator",
+        "analyticsaccelerator-s3",
+        "1.3.1",
+        "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e",
+    ),
+)
+
 
 class ConnectorMissing(JobFailed):
     """The jars, or the Java that they need, are not there and cannot be had; the text says why."""
@@ -74,17 +96,17 @@ def default_folder() -> Path:
     return Path(cache) / "barnabas" / f"spark-jars-{JARS[0].version}"
 
 
-def jars(folder: Path) -> list[Path]:
+def jars(folder: Path, wanted: Sequence[Jar] = JARS) -> list[Path]:
     """All of them in this folder, each with its checksum; those that lack are fetched. Raises ConnectorMissing."""
-    if not all((folder / jar.file).is_file() for jar in JARS):
-        _fetch(folder)
-    for jar in JARS:
+    if lacking := [jar for jar in wanted if not (folder / jar.file).is_file()]:
+        _fetch(folder, lacking)
+    for jar in wanted:
         found = _sha256(folder / jar.file)
         if found != jar.sha256:
             raise ConnectorMissing(
                 f"{folder / jar.file} has the SHA-256 {found}; allowed is {jar.sha256}. Remove the file."
             )
-    return [folder / jar.file for jar in JARS]
+    return [folder / jar.file for jar in wanted]
 
 
 def java() -> str:
@@ -98,22 +120,22 @@ def java() -> str:
     return found
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, wanted: Sequence[Jar]) -> None:
     """Into a folder beside it first, so that a run that ends early leaves nothing half done."""
     with _beside(folder) as partial:
         module = partial / "ivy.xml"
-        module.write_text(_module(), encoding="utf-8")
+        module.write_text(_module(wanted), encoding="utf-8")
         spark_jars = Path(pyspark.__file__).parent / "jars" / "*"
         command = [java(), "-cp", str(spark_jars), "org.apache.ivy.Main", "-ivy", str(module), "-warn"]
         target = ["-cache", str(partial / "cache"), "-retrieve", f"{partial}/[artifact]-[revision].[ext]"]
         done = subprocess.run(
             [*command, *target], capture_output=True, text=True, check=False, timeout=FETCH_SECONDS_MAX
         )
-        lacking = [jar.file for jar in JARS if not (partial / jar.file).is_file()]
+        lacking = [jar.file for jar in wanted if not (partial / jar.file).is_file()]
         if done.returncode != 0 or lacking:
             told = (done.stdout + done.stderr).strip()[-1000:]
             raise ConnectorMissing(f"Ivy could not fetch {', '.join(lacking) or 'the jars'} from Maven Central: {told}")
-        for jar in JARS:
+        for jar in wanted:
             (partial / jar.file).replace(folder / jar.file)
 
 
@@ -127,15 +149,16 @@ def _beside(folder: Path) -> Iterator[Path]:
         raise ConnectorMissing(f"--jars {folder}: it cannot be written: {error.strerror}") from error
 
 
-def _module() -> str:
-    wanted = "".join(
+def _module(wanted: Sequence[Jar]) -> str:
+    dependencies = "".join(
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)} "
         'transitive="false" conf="default->master"/>'
-        for jar in JARS
+        for jar in wanted
     )
     return (
         '<ivy-module version="2.0"><info organisation="dev.barnabas" module="jobs"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{wanted}</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from barnabas_jobs.app.catalog import JOBS, listing
-from barnabas_jobs.app.connector import default_folder, jars
+from barnabas_jobs.app.connector import JARS, S3_JARS, default_folder, jars
 from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.executor import run_executor
 from barnabas_jobs.app.run import Request, Terminated, run_job
@@ -73,7 +73,7 @@ def _list(_: argparse.Namespace, __: DriverPod | None) -> Ending:
 
 
 def _fetch_jars(given: argparse.Namespace, _: DriverPod | None) -> Ending:
-    for jar in jars(given.jars):
+    for jar in jars(given.jars, (*JARS, *S3_JARS) if given.s3 else JARS):
         print(jar)
     return DONE
 
@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     listed = commands.add_parser("list", help="the jobs and their options")
     listed.set_defaults(command=_list)
     fetch = commands.add_parser("fetch-jars", help="fetch Spark's Kafka connector now; `run` does so when it lacks")
+    fetch.add_argument("--s3", action="store_true", help="what archives in S3 need, too (700 MB)")
     fetch.set_defaults(command=_fetch_jars)
     executor = commands.add_parser("executor", help="what Spark's executor pods run; only Spark starts it")
     executor.set_defaults(command=_executor)

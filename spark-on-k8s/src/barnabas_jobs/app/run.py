@@ -20,7 +20,7 @@ from barnabas_jobs.app.terminal import page
 from barnabas_jobs.app.watching import watched
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.options import parse
+from barnabas_jobs.planning.options import in_bucket, parse
 from barnabas_jobs.spark.status import SparkStatus
 
 EXIT_FINDINGS: Final = 3
@@ -46,7 +46,7 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
     """Looks at the options before Spark starts, which takes seconds. Raises JobFailed, BadOption, Terminated."""
     job = JOBS[request.job].load()
     options = parse(job.Options, request.words)
-    with sigterm_raises(), _spark(request) as spark:
+    with sigterm_raises(), _spark(request, s3=_needs_s3(options)) as spark:
         listeners = [page(), *([pod] if pod else [])]
         with watched(SparkStatus(spark).seen, listeners):
             result = job.run(spark, options)
@@ -68,10 +68,14 @@ def sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _needs_s3(options: msgspec.Struct) -> bool:
+    return any(map(in_bucket, msgspec.structs.astuple(options)))
+
+
 @contextmanager
-def _spark(request: Request) -> Iterator[SparkSession]:
+def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
     try:
-        spark = session(request.master, request.jars, request.conf)
+        spark = session(request.master, request.jars, request.conf, s3=s3)
     except (PySparkException, OSError) as error:
         raise JobFailed(f"Spark did not start: {error}") from error
     try:

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.app.connector import jars, java
+from barnabas_jobs.app.connector import S3_JARS, jars, java
 
 QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
@@ -22,12 +22,19 @@ DEFAULTS: Final = {
 }
 
 
-def session(master: str, jars_folder: Path, conf: Mapping[str, str]) -> SparkSession:
-    """Started, or the one that runs. Its Python workers are this Python. Raises ConnectorMissing."""
+def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool = False) -> SparkSession:
+    """Started, or the one that runs. Its Python workers are this Python. Raises ConnectorMissing.
+
+    `s3`: with Hadoop's client for S3. A local master reads its jars where they are: a copy of 700 MB takes its time.
+    """
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("barnabas-jobs")
     own = {**DEFAULTS, "spark.jars": ",".join(map(str, jars(jars_folder)))}
+    if s3 and master.startswith("local"):
+        own["spark.driver.extraClassPath"] = ":".join(map(str, jars(jars_folder, S3_JARS)))
+    elif s3:
+        own["spark.jars"] += "," + ",".join(map(str, jars(jars_folder, S3_JARS)))
     for name, value in {**own, **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

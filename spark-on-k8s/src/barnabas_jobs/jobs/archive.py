@@ -5,24 +5,27 @@ them, asks whether the topic is still the same, and adds one ledger entry. A run
 entry names: they do not count, and the next run removes them and reads the same ranges again.
 """
 
+import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from signal import SIGINT, SIGTERM, signal
+from typing import Annotated
 
 import msgspec
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs import verify
-from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.jobs.archive_commit import Run, check_same_topic, commit, fence, write
+from barnabas_jobs.jobs.archive_stream import Stream
+from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, Generation, Ledger, LostRange, check_topic
-from barnabas_jobs.planning.options import Bootstrap, Count, Folder, TopicName
-from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, first_of, gone, pending
-from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.phases import phase
-from barnabas_jobs.spark.records import counts, of_files, of_topic, write_parquet
+from barnabas_jobs.planning.ledger import Entry, Generation, Ledger, LostRange, check_topic
+from barnabas_jobs.planning.options import Bootstrap, Count, Location, TopicName
+from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
+from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
+from barnabas_jobs.spark.records import of_topic
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,12 +33,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     bootstrap: Bootstrap
     topic: TopicName
-    archive: Folder
+    archive: Location
     commit_records: Count = 5_000_000
     fail_on_data_loss: bool = True
     delete_archived: Annotated[bool, msgspec.Meta(description="true or false; true deletes records once verified")] = (
         False
     )
+    schema: str | None = None
+    on_mismatch: Mismatch = "fail"
+    continuous: bool = False
+    trigger_seconds: Count = 60
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +55,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     archived_records: int
     swept_runs: int
+    mismatched: int
     lost: list[LostRange]
     deleted_before: dict[int, int]
 
@@ -57,32 +65,63 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-class Run(NamedTuple):
-    """What all commits of a run share."""
+def run(
+    spark: SparkSession,
+    options: Options,
+    clock: Callable[[], float] = time.time,
+    stopping: threading.Event | None = None,
+) -> Result:
+    """Archives up to where the topic ends when the run begins; with `continuous` on, until `stopping` or a SIGTERM.
 
-    spark: SparkSession
-    options: Options
-    cluster: Cluster
-    folder: ArchiveFolder
-    topic: Topic
-    clock: Callable[[], float]
-
-
-def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Archives up to where the topic ends when the run begins. Raises JobFailed; what was committed by then stays."""
+    Raises JobFailed; what was committed by then stays.
+    """
+    if options.continuous and options.delete_archived:
+        raise JobFailed("delete_archived=true and continuous=true: allowed is one of them; delete by runs of their own")
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.topic)
-    folder = ArchiveFolder(options.archive)
-    with folder.written_by_us():
-        ledger = folder.ledger()
+    columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
+    job = Run(spark, cluster, archive_at(spark, options.archive), topic, columns, clock)
+    with job.folder.written_by_us():
+        ledger = job.folder.ledger()
         check_topic(ledger, options.topic, options.archive)
-        swept = folder.sweep(ledger)
-        job = Run(spark, options, cluster, folder, topic, clock)
-        entries = _commits(job, ledger)
-        return _result(job, entries, swept)
+        swept = _sweep(job, ledger)
+        entries = _commits(job, options, job.folder.ledger())
+        if options.continuous:
+            with _ended_by_signals(stopping or threading.Event()) as event:
+                entries += _stream(job, options, event)
+        return _result(job, options, entries, swept)
 
 
-def _result(job: Run, entries: list[Entry], swept: int) -> Result:
+def _stream(job: Run, options: Options, stopping: threading.Event) -> list[Entry]:
+    ledger = job.folder.ledger()
+    ends = ledger.generation(job.topic.name, job.topic.topic_id).ends()
+    return Stream(job, len(ledger.entries), ends, stopping).run(options.trigger_seconds, options.commit_records)
+
+
+@contextmanager
+def _ended_by_signals(stopping: threading.Event) -> Iterator[threading.Event]:
+    """SIGTERM and SIGINT set it, where this thread may hear of them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = {number: signal(number, lambda *_: stopping.set()) for number in (SIGTERM, SIGINT)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal(number, handler)
+
+
+def _sweep(job: Run, ledger: Ledger) -> int:
+    """Removes what runs that ended early have left, once none of them can commit it any more; how many that was."""
+    left = job.folder.leftovers(ledger)
+    if left.fence:
+        fence(job, len(ledger.entries))
+    job.folder.sweep(left.runs)
+    return len(left.runs)
+
+
+def _result(job: Run, options: Options, entries: list[Entry], swept: int) -> Result:
     generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
     return Result(
         topic=job.topic.name,
@@ -92,94 +131,39 @@ def _result(job: Run, entries: list[Entry], swept: int) -> Result:
         bytes=sum(file.bytes for entry in entries for file in entry.files),
         archived_records=generation.records,
         swept_runs=swept,
+        mismatched=sum(entry.mismatched for entry in entries),
         lost=[each for entry in entries for each in entry.lost],
-        deleted_before=_delete_archived(job, generation) if job.options.delete_archived else {},
+        deleted_before=_delete_archived(job, generation) if options.delete_archived else {},
     )
 
 
-def _commits(job: Run, ledger: Ledger) -> list[Entry]:
+def _commits(job: Run, options: Options, ledger: Ledger) -> list[Entry]:
     ends = ledger.generation(job.topic.name, job.topic.topic_id).ends()
     log = job.cluster.bounds(job.topic)
     check_log_holds(job.topic.name, ends, log)
-    lost = _lost(job, ends, log)
+    lost = _lost(job.topic.name, options, ends, log)
     offsets = sum(each.offsets for each in pending(ends, log))
     number, entries = len(ledger.entries), list[Entry]()
-    while ranges := first_of(pending(ends, log), job.options.commit_records):
-        entries.append(_commit(job, number + len(entries), ranges, lost, offsets))
+    while (ranges := first_of(pending(ends, log), options.commit_records)) or lost:
+        wanted = [each for each in ranges if each.offsets > 0]
+        following = number + len(entries)
+        records = of_topic(job.spark, options.bootstrap, options.topic, wanted)
+        entries.append(commit(job, following, write(job, following, records, offsets), ranges, lost))
         ends.update({each.partition: each.end for each in ranges})
         lost = []
     return entries
 
 
-def _lost(job: Run, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
+def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
     """What the topic deleted before it was archived. Raises JobFailed unless that was allowed."""
     ranges = gone(ends, log)
-    if ranges and job.options.fail_on_data_loss:
+    if ranges and options.fail_on_data_loss:
         raise JobFailed(
-            f"{job.topic.name}: {', '.join(map(str, ranges))} was deleted from the topic before it was archived; "
+            f"{topic}: {', '.join(map(str, ranges))} was deleted from the topic before it was archived; "
             "with fail_on_data_loss=false the archive goes on after it, and its ledger says so"
         )
     ends.update({each.partition: each.end for each in ranges})
     return [LostRange(*each) for each in ranges]
-
-
-def _commit(job: Run, number: int, ranges: list[OffsetRange], lost: list[LostRange], offsets: int) -> Entry:
-    """`offsets` are those of the whole run."""
-    run_folder = job.folder.new_run(job.topic.topic_id, number)
-    with spark_failures(f"archiving {', '.join(map(str, ranges))} of {job.topic.name}"):
-        with phase(job.spark, "archiving", offsets):
-            write_parquet(of_topic(job.spark, job.options.bootstrap, job.topic.name, ranges), run_folder)
-        files = _settled(job, run_folder)
-        partitions = _counted(job, ranges, files)
-    _check_same_topic(job)
-    entry = Entry(
-        number=number,
-        topic=job.topic.name,
-        topic_id=job.topic.topic_id,
-        committed_at_ms=int(job.clock() * 1000),
-        partitions=partitions,
-        files=files,
-        lost=lost,
-        topic_partitions=len(job.topic.partitions),
-        topic_config=job.cluster.own_config(job.topic.name),
-    )
-    job.folder.commit(entry)
-    return entry
-
-
-def _settled(job: Run, run_folder: Path) -> list[DataFile]:
-    try:
-        return job.folder.settled(run_folder)
-    except OSError as error:
-        raise JobFailed(f"archive={job.folder.path}: the data files of this run are not safe: {error}") from error
-
-
-def _counted(job: Run, ranges: list[OffsetRange], files: list[DataFile]) -> list[ArchivedRange]:
-    """What the files hold. Raises JobFailed where that is not within the ranges, or more than they can hold."""
-    paths = [str(job.folder.path / file.path) for file in files]
-    found = counts(of_files(job.spark, job.folder.data, paths))
-    for each in ranges:
-        records, first, last = found.get(each.partition, (0, each.start, each.start))
-        if records > each.offsets or first < each.start or last >= each.end:
-            raise JobFailed(
-                f"{each}: the files hold {records} records, offsets {first} to {last}: that is not what was asked for"
-            )
-    return [
-        ArchivedRange(
-            partition=each.partition, start=each.start, end=each.end, records=found.get(each.partition, (0,))[0]
-        )
-        for each in ranges
-    ]
-
-
-def _check_same_topic(job: Run) -> None:
-    """Raises JobFailed where the topic was deleted and made again while it was read."""
-    now = job.cluster.topic(job.topic.name).topic_id
-    if now != job.topic.topic_id:
-        raise JobFailed(
-            f"topic={job.topic.name} was deleted and made again while it was read (its id was {job.topic.topic_id}, "
-            f"and is {now}): nothing of this commit counts; run the job again"
-        )
 
 
 def _delete_archived(job: Run, generation: Generation) -> dict[int, int]:
@@ -192,6 +176,6 @@ def _delete_archived(job: Run, generation: Generation) -> dict[int, int]:
             f"delete_archived: {job.topic.name} and its archive differ, so nothing was deleted: {compared.summary}"
         )
     before = {each.partition: each.end for each in generation.spans()}
-    _check_same_topic(job)
+    check_same_topic(job)
     job.cluster.delete_records(job.topic.name, before)
     return before

@@ -7,20 +7,28 @@ of them. A run that goes on with it finds how far it had come by where the targe
 import time
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder, replace_synced
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation, Ledger
-from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
-from barnabas_jobs.planning.restore_plan import Plan, Selected, Selection, check_same, check_target, check_written
+from barnabas_jobs.planning.options import Bootstrap, Location, TopicName
+from barnabas_jobs.planning.restore_plan import (
+    Plan,
+    Selected,
+    Selection,
+    check_same,
+    check_selected,
+    check_target,
+    check_written,
+)
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, size
@@ -43,7 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     bootstrap: Bootstrap
     topic: TopicName
-    archive: Folder
+    archive: Location
     into: TopicName | None = None
     topic_id: str | None = None
     from_time: Time | None = None
@@ -75,7 +83,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts."""
-    folder = ArchiveFolder(options.archive)
+    _check_one_task_each(spark)
+    folder = archive_at(spark, options.archive)
     ledger = folder.ledger()
     generation = ledger.chosen(options.topic_id)
     if generation.topic != options.topic:
@@ -90,19 +99,25 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
             return Result(into=name, dry_run=True, selected=selected, bases={}, written={}, already_there={})
         cluster.create_topic(name, generation.topic_partitions, generation.topic_config)
     target = cluster.topic(name)
-    with folder.restored_by_us(options.name, target.topic_id) as path:
-        return _restore(spark, options, folder, ledger, _Target(cluster, target, path, selection, clock))
+    with folder.restored_by_us(target.topic_id):
+        return _restore(spark, options, folder, ledger, _Target(cluster, target, selection, clock))
+
+
+def _check_one_task_each(spark: SparkSession) -> None:
+    """Two tasks of one partition would write its records twice. Raises JobFailed."""
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise JobFailed(
+            "spark.speculation=true begins a second task beside one that is slow, and both would write the same "
+            "records; restore with spark.speculation=false"
+        )
 
 
 class _Target:
-    """Where a restore writes, and where its plan is."""
+    """Where a restore writes."""
 
-    def __init__(
-        self, cluster: Cluster, topic: Topic, plan: Path, selection: Selection, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, cluster: Cluster, topic: Topic, selection: Selection, clock: Callable[[], float]) -> None:
         self.cluster = cluster
         self.topic = topic
-        self.plan = plan
         self.selection = selection
         self.clock = clock
 
@@ -112,23 +127,26 @@ class _Target:
 
     def await_quiet(self) -> None:
         """Executors of a driver that died may write for a moment yet. Raises JobFailed where it does not end."""
-        ends, began, since = self.ends(), self.clock(), self.clock()
-        while self.clock() - since < QUIET_S:
-            if self.clock() - began > QUIET_SECONDS_MAX:
+        ends, began, since = self.ends(), time.monotonic(), time.monotonic()
+        while time.monotonic() - since < QUIET_S:
+            if time.monotonic() - began > QUIET_SECONDS_MAX:
                 raise JobFailed(f"somebody writes to {self.topic.name}: restore into a topic to which nobody writes")
             time.sleep(POLL_S)
             now = self.ends()
             if now != ends:
-                ends, since = now, self.clock()
+                ends, since = now, time.monotonic()
 
-    def begun(self) -> Plan | None:
-        """The plan of a run before."""
-        if not self.plan.exists():
-            return None
-        try:
-            return msgspec.json.decode(self.plan.read_bytes(), type=Plan)
-        except (OSError, msgspec.DecodeError) as error:
-            raise JobFailed(f"the restore's plan {self.plan} cannot be read: {error}") from error
+
+def _begun(folder: ArchiveFolder, name: str, into_id: str) -> Plan | None:
+    """The plan of a run before."""
+    kept = folder.restore_plan(name, into_id)
+    try:
+        return None if kept is None else msgspec.json.decode(kept, type=Plan)
+    except msgspec.DecodeError as error:
+        raise JobFailed(
+            f"archive={folder}: the plan of the restore name={name} cannot be read: {error}; empty the target and "
+            "restore under another name"
+        ) from error
 
 
 def _restore(
@@ -138,7 +156,7 @@ def _restore(
     ledger: Ledger,
     target: _Target,
 ) -> Result:
-    plan = target.begun()
+    plan = _begun(folder, options.name, target.topic.topic_id)
     if plan is not None:
         check_same(plan, target.selection, options.name)
         target.await_quiet()
@@ -146,9 +164,11 @@ def _restore(
     generation = ledger.chosen(target.selection.topic_id)
     selected = _selected(spark, folder, generation, target.selection)
     _check(target.cluster, target.topic.name, generation, selected, options, target.clock)
-    if plan is None:
+    if plan is not None:
+        check_selected(plan, selected)
+    else:
         plan = _plan(options, target, len(ledger.entries), selected)
-        replace_synced(target.plan, msgspec.json.encode(plan))
+        folder.keep_restore_plan(options.name, plan.into_id, msgspec.json.encode(plan))
     records = _records(spark, folder, generation, target.selection)
     counts = _write(records, TopicWriter(options.bootstrap, plan.into, plan.bases, plan.records))
     check_written(plan, target.ends())
@@ -251,6 +271,6 @@ def _selected(
         F.max("timestamp_ms").alias("newest_ms"),
         F.count(F.when(F.col("timestamp_ms") <= 0, 1)).alias("unsettable"),
     )
-    with spark_failures(f"reading the archive {folder.path}"):
+    with spark_failures(f"reading the archive {folder}"):
         rows = _records(spark, folder, generation, selection).groupBy("partition").agg(*columns).collect()
     return sorted((Selected(**row.asDict()) for row in rows), key=lambda each: each.partition)

@@ -8,10 +8,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation
-from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
+from barnabas_jobs.planning.options import Bootstrap, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
@@ -36,7 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     bootstrap: Bootstrap
     topic: TopicName
-    archive: Folder
+    archive: Location
     topic_id: str | None = None
     against: TopicName | None = None
     match: Match = "offset"
@@ -100,7 +101,7 @@ class Live(NamedTuple):
 
 def run(spark: SparkSession, options: Options) -> Result:
     """Compares what both sides have. Raises JobFailed where one side cannot be read."""
-    folder = ArchiveFolder(options.archive)
+    folder = archive_at(spark, options.archive)
     ledger = folder.ledger()
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.against or options.topic)

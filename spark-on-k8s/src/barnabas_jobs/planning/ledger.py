@@ -35,8 +35,17 @@ class DataFile(msgspec.Struct, frozen=True):
     bytes: int
 
 
+def run_of(file: DataFile) -> str:
+    """The folder of the run that wrote it: `data/topic_id=/run=`."""
+    return "/".join(file.path.split("/")[:3])
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit. `number` counts from 0 without a gap; `topic_id` tells a topic from a later one of its name."""
+    """One commit. `number` counts from 0 without a gap; `topic_id` tells a topic from a later one of its name.
+
+    `schema` is that of its files' column `json`, and `mismatched` counts values that do not fit it.
+    One without ranges brings nothing: its run took the number away from one that had ended early.
+    """
 
     number: int
     topic: str
@@ -45,6 +54,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[ArchivedRange]
     files: list[DataFile]
     lost: list[LostRange] = []
+    schema: str | None = None
+    mismatched: int = 0
     topic_partitions: int
     topic_config: dict[str, str] = {}
     format: int = FORMAT
@@ -54,6 +65,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """What it goes over, lost or archived, in the order of offsets of each partition."""
         lost = [OffsetRange(each.partition, each.start, each.end) for each in self.lost]
         return lost + [OffsetRange(each.partition, each.start, each.end) for each in self.partitions]
+
+    @property
+    def run(self) -> str | None:
+        """The folder of its data files; None where it has none."""
+        return run_of(self.files[0]) if self.files else None
 
     @property
     def records(self) -> int:
@@ -72,6 +88,11 @@ class Generation(NamedTuple):
     def files(self) -> list[DataFile]:
         """Its data files, in the order of commits."""
         return [file for entry in self.entries for file in entry.files]
+
+    @property
+    def runs(self) -> list[str]:
+        """The folders of its data files."""
+        return list(dict.fromkeys(run_of(file) for file in self.files))
 
     @property
     def records(self) -> int:
@@ -125,14 +146,15 @@ class Ledger(NamedTuple):
         return Generation(topic, topic_id, tuple(entry for entry in self.entries if entry.topic_id == topic_id))
 
     def topic_ids(self) -> list[str]:
-        """Each topic id, in the order of first commits."""
-        return list(dict.fromkeys(entry.topic_id for entry in self.entries))
+        """Each topic id of which something is archived, in the order of first commits."""
+        return list(dict.fromkeys(entry.topic_id for entry in self.entries if entry.ranges))
 
     def chosen(self, topic_id: str | None) -> Generation:
         """The generation of this id; without one the last that was archived. Raises JobFailed where it is not there."""
-        if not self.entries:
-            raise JobFailed("the archive is empty: no ledger entry was ever committed; run `archive` first")
-        wanted = topic_id or self.entries[-1].topic_id
+        bringing = [entry for entry in self.entries if entry.ranges]
+        if not bringing:
+            raise JobFailed("there is no archive, or it is empty: no records were ever committed; run `archive` first")
+        wanted = topic_id or bringing[-1].topic_id
         if wanted not in self.topic_ids():
             raise JobFailed(f"topic_id={wanted}: the archive has none such; allowed is {', '.join(self.topic_ids())}")
         return self.generation(self.entries[0].topic, wanted)

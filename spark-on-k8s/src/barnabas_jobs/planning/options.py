@@ -22,9 +22,22 @@ TopicName = Annotated[
 Folder = Annotated[
     str, msgspec.Meta(pattern=r"^(?![a-zA-Z][a-zA-Z0-9+.-]*://).+", description="a folder of this machine, no URL")
 ]
+Location = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(s3a://[^/*?\[\]{}\\]+/|(?![a-zA-Z][a-zA-Z0-9+.-]*://)[^*?\[\]{}\\])[^*?\[\]{}\\]*\Z",
+        description="a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\",
+    ),
+]
+"""Spark takes these characters for patterns."""
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="milliseconds; -1 is for ever")]
 Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 is no bound")]
+
+
+def in_bucket(location: object) -> bool:
+    """Whether it is in S3."""
+    return isinstance(location, str) and location.startswith("s3a://")
 
 
 def parse(kind: type[Options], words: Sequence[str]) -> Options:

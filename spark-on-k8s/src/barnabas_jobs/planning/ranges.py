@@ -30,18 +30,28 @@ class Bounds(NamedTuple):
 
 
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
-    """What the log holds beyond the archive, by partition; partitions without any are left out."""
+    """What the log holds beyond the archive, by partition.
+
+    A partition without any is left out, unless the archive does not know it yet: where it began is worth to be kept.
+    """
     starts = {partition: max(archived_ends.get(partition, 0), bounds.earliest) for partition, bounds in log.items()}
     ranges = [OffsetRange(partition, starts[partition], bounds.latest) for partition, bounds in sorted(log.items())]
-    return [each for each in ranges if each.offsets > 0]
+    if not any(each.offsets > 0 for each in ranges):
+        return []
+    return [each for each in ranges if each.offsets > 0 or each.partition not in archived_ends]
 
 
 def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
-    """What was deleted before it was archived. A partition that was never archived begins where its log does."""
+    """What was deleted before it was archived. A topic that was never archived begins where its logs do.
+
+    A commit knows all partitions that the topic has: one that the archive does not know was added since, from offset 0.
+    """
+    if not archived_ends:
+        return []
     return [
-        OffsetRange(partition, archived_ends[partition], bounds.earliest)
+        OffsetRange(partition, archived_ends.get(partition, 0), bounds.earliest)
         for partition, bounds in sorted(log.items())
-        if partition in archived_ends and bounds.earliest > archived_ends[partition]
+        if bounds.earliest > archived_ends.get(partition, 0)
     ]
 
 
@@ -62,7 +72,7 @@ def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
     total = sum(each.offsets for each in ranges)
     if total <= offsets_max:
         return ranges
-    shares = [max(1, each.offsets * offsets_max // total) for each in ranges]
+    shares = [min(each.offsets, max(1, each.offsets * offsets_max // total)) for each in ranges]
     return [
         OffsetRange(each.partition, each.start, each.start + share) for each, share in zip(ranges, shares, strict=True)
     ]

@@ -93,6 +93,16 @@ def check_same(plan: Plan, selection: Selection, name: str) -> None:
         )
 
 
+def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
+    """Raises JobFailed where the archive does not hold the records any more that the plan is of."""
+    found = {each.partition: each.records for each in selected}
+    if found != plan.records:
+        raise JobFailed(
+            f"the restore into {plan.into} was begun with {sum(plan.records.values())} records, and the archive has "
+            f"{sum(found.values())} of them now: its ledger has changed since; put it back from a backup"
+        )
+
+
 def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
     """Raises JobFailed where the target does not end where it must."""
     for partition, records in plan.records.items():

@@ -14,6 +14,13 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("No space left on device", "the disk is full (No space left on device); free some, and run the job again"),
     ("Some data may have been lost", "records were deleted from the topic while the job read it; run it again"),
     ("OffsetOutOfRangeException", "records were deleted from the topic while the job read it; run it again"),
+    (
+        "overflows when converting to Spark's",
+        "a record's timestamp is beyond the year 294246: its producer writes other units than milliseconds",
+    ),
+    ("UnknownTopicOrPartitionException", "the topic, or a partition of it, was deleted while the job read it"),
+    ("timestamp before the year 1900", "Spark's connector would change it, so it cannot be archived"),
+    ("does not fit the schema", "a value does not fit; on_mismatch=keep archives such ones without columns"),
     ("FAILED_READ_FILE", "a data file cannot be read; put it back from a backup"),
     ("is not a Parquet file", "a data file cannot be read; put it back from a backup"),
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),

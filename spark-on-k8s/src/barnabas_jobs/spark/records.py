@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
@@ -17,6 +16,17 @@ SCHEMA: Final = (
 )
 COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 DAY_MS: Final = 86_400_000
+EARLIEST_MS: Final = -2_208_988_800_000  # 1900-01-01T00:00:00Z.
+TOO_OLD: Final = "timestamp before the year 1900"
+
+
+class Counted(NamedTuple):
+    """Records of a partition, their first and last offset, and how many have a value that does not fit its schema."""
+
+    records: int
+    first: int
+    last: int
+    mismatched: int
 
 
 def of_topic(spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -24,22 +34,43 @@ def of_topic(spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[O
     if not ranges:
         return spark.createDataFrame([], SCHEMA)
     chosen = {
+        "assign": json.dumps({topic: [each.partition for each in ranges]}),
+        "startingOffsets": _offsets(topic, {each.partition: each.start for each in ranges}),
+        "endingOffsets": _offsets(topic, {each.partition: each.end for each in ranges}),
+    }
+    return spark.read.format("kafka").options(**_source(bootstrap), **chosen).load().select(*COLUMNS)
+
+
+def stream_of_topic(
+    spark: SparkSession, bootstrap: str, topic: str, starts: Mapping[int, int], records_max: int
+) -> DataFrame:
+    """The committed records from these offsets on, about `records_max` a batch; of partitions that are added, all."""
+    chosen = {
+        "subscribe": topic,
+        "startingOffsets": _offsets(topic, starts),
+        "maxOffsetsPerTrigger": str(records_max),
+    }
+    return spark.readStream.format("kafka").options(**_source(bootstrap), **chosen).load().select(*COLUMNS)
+
+
+def _source(bootstrap: str) -> dict[str, str]:
+    return {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.isolation.level": "read_committed",
-        "assign": json.dumps({topic: [each.partition for each in ranges]}),
-        "startingOffsets": json.dumps({topic: {str(each.partition): each.start for each in ranges}}),
-        "endingOffsets": json.dumps({topic: {str(each.partition): each.end for each in ranges}}),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
     }
-    return spark.read.format("kafka").options(**chosen).load().select(*COLUMNS)
 
 
-def of_files(spark: SparkSession, data: Path, paths: Sequence[str]) -> DataFrame:
+def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+
+
+def of_files(spark: SparkSession, data: str, paths: Sequence[str]) -> DataFrame:
     """The records of Parquet files under the folder `data` of an archive."""
     if not paths:
         return spark.createDataFrame([], SCHEMA)
-    return spark.read.schema(SCHEMA).option("basePath", str(data)).parquet(*paths).select(*COLUMNS)
+    return spark.read.schema(SCHEMA).option("basePath", data).parquet(*paths).select(*COLUMNS)
 
 
 def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -51,19 +82,40 @@ def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     return records.where(wanted)
 
 
-def write_parquet(records: DataFrame, folder: Path) -> None:
+def with_true_timestamps(records: DataFrame) -> DataFrame:
+    """Spark fails at a record from before 1900, whose timestamp its connector may have changed.
+
+    It takes timestamps through `java.sql`, whose calendar is the Julian one before 1582, and whose time zones
+    have other offsets before 1900.
+    """
+    place = (F.lit("partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
+    told = F.raise_error(F.concat(*place, F.lit(f" has a {TOO_OLD}")))
+    return records.withColumn(
+        "timestamp", F.when(F.unix_millis("timestamp") >= EARLIEST_MS, F.col("timestamp")).otherwise(told)
+    )
+
+
+def write_parquet(records: DataFrame, folder: str) -> None:
     """One folder a day (UTC) and partition, each file in the order of offsets, timestamps of Parquet's own kind."""
     day = F.date_add(F.lit("1970-01-01").cast("date"), F.floor(F.unix_millis("timestamp") / DAY_MS).cast("int"))
     ordered = records.withColumn("date", day).sortWithinPartitions("date", "partition", "offset")
     with settings(records.sparkSession, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
-        ordered.write.partitionBy("date", "partition").option("compression", "zstd").parquet(str(folder))
+        ordered.write.partitionBy("date", "partition").option("compression", "zstd").parquet(folder)
 
 
-def counts(records: DataFrame) -> dict[int, tuple[int, int, int]]:
-    """By partition: how many records, the first and the last offset."""
-    columns = (F.count("*").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last"))
-    rows = records.groupBy("partition").agg(*columns).collect()
-    return {row["partition"]: (row["records"], row["first"], row["last"]) for row in rows}
+def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:
+    """Of the records of files, by partition. Only their offsets are read."""
+    if not paths:
+        return {}
+    files = spark.read.schema(f"{SCHEMA}, json_fits boolean").option("basePath", data).parquet(*paths)
+    columns = (
+        F.count("*").alias("records"),
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.count_if(~F.col("json_fits")).alias("mismatched"),
+    )
+    rows = files.groupBy("partition").agg(*columns).collect()
+    return {row["partition"]: Counted(row["records"], row["first"], row["last"], row["mismatched"]) for row in rows}
 
 
 def fingerprint(*more: str) -> Column:

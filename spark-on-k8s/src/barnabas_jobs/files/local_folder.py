@@ -1,0 +1,170 @@
+"""An archive's files in a folder of this machine, or of a mounted volume: synced, added once, locked where possible."""
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from barnabas_jobs.planning.errors import JobFailed
+
+PARTIAL: Final = ".partial"
+NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
+
+
+class LocalFolder:
+    """Paths are relative to it, with `/`. What cannot be done raises JobFailed with the kernel's reason."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path).absolute()
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def url(self, name: str) -> str:
+        """What Spark calls it."""
+        return str(self.path / name)
+
+    def make(self, *folders: str) -> None:
+        """They are there when this returns, also after a power cut."""
+        with self._told("cannot be written"):
+            missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
+            for folder in folders:
+                (self.path / folder).mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                _sync(made.parent)
+            _sync(self.path)
+            self._check_links()
+
+    def _check_links(self) -> None:
+        """Before work is done that could not be committed. Raises OSError."""
+        one = self.path / f".{uuid.uuid4().hex[:12]}{PARTIAL}"
+        other = one.with_suffix(".link")
+        try:
+            one.touch()
+            os.link(one, other)
+        finally:
+            one.unlink(missing_ok=True)
+            other.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self, name: str, taken: str) -> Iterator[None]:
+        """Nobody else has the lock meanwhile: the kernel frees it when this process ends, however that ends.
+
+        Raises JobFailed, with what is `taken`, where another process has it. A file system without locks gives none.
+        """
+        with self._told("cannot be written"):
+            lock = (self.path / name).open("a+")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                owner = lock.read().strip() or "another process"
+                raise JobFailed(f"archive={self}: {owner} {taken}; wait until that run has ended") from None
+            except OSError:
+                pass  # Entries are added once all the same: of two writers one fails at its next commit.
+            with self._told("cannot be written"):
+                lock.truncate(0)
+                lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+                lock.flush()
+            yield
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, sorted; nothing where it is not there."""
+        with self._told(f"{folder} cannot be read"):
+            try:
+                return sorted(os.listdir(self.path / folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def read(self, name: str) -> bytes | None:
+        """The content; None where it is not there."""
+        with self._told(f"{name} cannot be read"):
+            try:
+                return (self.path / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def add(self, name: str, content: bytes) -> bool:
+        """It is there as a whole, also after a power cut; False where there is another one of this name already.
+
+        NFS may do what is asked, lose the answer, and be asked again: that it is there already may be by ourselves.
+        """
+        final = self.path / name
+        partial = final.with_suffix(f".{uuid.uuid4().hex[:12]}{PARTIAL}")
+        with self._told(f"{name} cannot be written"):
+            try:
+                _write_synced(partial, content)
+                os.link(partial, final)
+            except FileExistsError:
+                return final.samefile(partial)
+            finally:
+                partial.unlink(missing_ok=True)
+            _sync(final.parent)
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """It has this content, or what it had, whatever happens meanwhile."""
+        final = self.path / name
+        partial = final.with_suffix(PARTIAL)
+        with self._told(f"{name} cannot be written"):
+            _write_synced(partial, content)
+            partial.replace(final)
+            _sync(final.parent)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files in it and below, with their bytes."""
+        with self._told(f"{folder} cannot be read"):
+            files = (path for path in sorted((self.path / folder).rglob("*")) if path.is_file())
+            return {str(path.relative_to(self.path)): path.stat().st_size for path in files}
+
+    def settle(self, files: Iterable[str]) -> None:
+        """They and their folders stay, also after a power cut."""
+        paths = [self.path / name for name in files]
+        folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(self.path)}
+        with self._told("the data files of this run are not safe"):
+            for path in (*paths, *folders):
+                _sync(path)
+
+    def remove(self, folder: str) -> None:
+        """With all that is in it; what cannot be removed stays."""
+        shutil.rmtree(self.path / folder, ignore_errors=True)
+
+    def sweep(self, folder: str) -> None:
+        """Removes what `add` and `replace` have left half done in it."""
+        with self._told(f"{folder} cannot be written"):
+            for partial in (self.path / folder).glob(f"*{PARTIAL}"):
+                partial.unlink(missing_ok=True)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            hint = ""
+            if error.errno == errno.ENOSPC:
+                hint = "; the disk is full: free some, and run the job again"
+            elif error.filename2 is not None and error.errno in NO_LINKS:
+                hint = "; an archive needs a file system that has hard links"
+            raise JobFailed(f"archive={self}: {what}: {error.strerror}{hint}") from error
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,122 @@
+"""One commit of an archive: records to files of a new folder, settled and counted, and then one ledger entry."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, LostRange
+from barnabas_jobs.planning.ranges import OffsetRange
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.json_columns import JsonColumns
+from barnabas_jobs.spark.phases import phase
+from barnabas_jobs.spark.records import Counted, counts, with_true_timestamps, write_parquet
+
+
+class Run(NamedTuple):
+    """What all commits of a run share. `columns`: what becomes of values that are JSON."""
+
+    spark: SparkSession
+    cluster: Cluster
+    folder: ArchiveFolder
+    topic: Topic
+    columns: JsonColumns | None
+    clock: Callable[[], float]
+
+
+class Written(NamedTuple):
+    """Files that no entry names yet, and what they hold of each partition."""
+
+    files: list[DataFile]
+    found: Mapping[int, Counted]
+
+
+def write(job: Run, number: int, records: DataFrame, offsets: int | None = None) -> Written:
+    """Records to a new folder, read again; `offsets` are those of the whole run.
+
+    Raises JobFailed; nothing of it stays then.
+    """
+    run_folder = job.folder.new_run(job.topic.topic_id, number)
+    try:
+        with spark_failures(f"archiving {job.topic.name}"):
+            true = with_true_timestamps(records)
+            with phase(job.spark, "archiving", offsets):
+                write_parquet(job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder))
+            files = job.folder.settled(run_folder)
+            paths = [job.folder.store.url(file.path) for file in files]
+            return Written(files, counts(job.spark, job.folder.data, paths))
+    except JobFailed:
+        job.folder.store.remove(run_folder)
+        raise
+
+
+def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], lost: list[LostRange]) -> Entry:
+    """The files count when this returns. Raises JobFailed where they are not of these ranges, or the topic changed."""
+    partitions = [_archived(each, written.found.get(each.partition)) for each in ranges]
+    check_same_topic(job)
+    made = entry(
+        job,
+        number,
+        partitions=partitions,
+        files=written.files,
+        lost=lost,
+        schema=job.columns.ddl if job.columns else None,
+        mismatched=sum(each.mismatched for each in written.found.values()),
+    )
+    job.folder.commit(made)
+    return made
+
+
+def fence(job: Run, number: int) -> None:
+    """Takes the number, so that nobody else can commit it."""
+    job.folder.commit(entry(job, number, partitions=[], files=[]))
+
+
+def entry(
+    job: Run,
+    number: int,
+    *,
+    partitions: list[ArchivedRange],
+    files: list[DataFile],
+    lost: list[LostRange] | None = None,
+    schema: str | None = None,
+    mismatched: int = 0,
+) -> Entry:
+    """With what the topic is now."""
+    return Entry(
+        number=number,
+        topic=job.topic.name,
+        topic_id=job.topic.topic_id,
+        committed_at_ms=int(job.clock() * 1000),
+        partitions=partitions,
+        files=files,
+        lost=lost or [],
+        schema=schema,
+        mismatched=mismatched,
+        topic_partitions=len(job.topic.partitions),
+        topic_config=job.cluster.own_config(job.topic.name),
+    )
+
+
+def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
+    """Raises JobFailed where the files hold what is not within the range, or more than it can hold."""
+    if found and (found.records > wanted.offsets or found.first < wanted.start or found.last >= wanted.end):
+        raise JobFailed(
+            f"{wanted}: the files hold {found.records} records, offsets {found.first} to {found.last}: that is not "
+            "what was asked for"
+        )
+    records = found.records if found else 0
+    return ArchivedRange(partition=wanted.partition, start=wanted.start, end=wanted.end, records=records)
+
+
+def check_same_topic(job: Run) -> None:
+    """Raises JobFailed where the topic was deleted and made again while it was read."""
+    now = job.cluster.topic(job.topic.name).topic_id
+    if now != job.topic.topic_id:
+        raise JobFailed(
+            f"topic={job.topic.name} was deleted and made again while it was read (its id was {job.topic.topic_id}, "
+            f"and is {now}): nothing of this commit counts; run the job again"
+        )

@@ -1,0 +1,81 @@
+"""The continuous form of `archive`: a Structured Streaming query whose batches are commits of the same ledger.
+
+The ledger alone says where to go on: the query begins where it ends, with a checkpoint that does not outlive it. So a
+batch that was not committed is read again by the next run, and one that was is not.
+"""
+
+import threading
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from barnabas_jobs.jobs.archive_commit import Run, commit, write
+from barnabas_jobs.planning.ledger import Entry
+from barnabas_jobs.planning.ranges import OffsetRange
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.records import stream_of_topic
+
+POLL_S: Final = 0.2
+
+
+class Stream:
+    """One query. `ends`: by partition, where the ledger ends; `number`: that of the next entry."""
+
+    def __init__(self, job: Run, number: int, ends: dict[int, int], stopping: threading.Event) -> None:
+        self.entries: list[Entry] = []
+        self._job = job
+        self._number = number
+        self._ends = dict(ends)
+        self._stopping = stopping
+        self._busy = threading.Lock()
+        self._failed: Exception | None = None
+
+    def run(self, trigger_seconds: int, records_max: int) -> list[Entry]:
+        """Until it is to stop: what it committed. The batch that is under way then is the last. Raises JobFailed."""
+        with spark_failures(f"archiving {self._job.topic.name}"):
+            query = self._begin(trigger_seconds, records_max)
+            while query.isActive and not self._stopping.wait(POLL_S):
+                pass
+            if query.isActive:
+                with self._busy:  # A batch that is under way commits; no other begins.
+                    query.stop()
+            if self._failed is not None:
+                raise self._failed
+            query.awaitTermination()
+        return self.entries
+
+    def _begin(self, trigger_seconds: int, records_max: int) -> StreamingQuery:
+        topic = self._job.topic.name
+        records = stream_of_topic(self._job.spark, self._job.cluster.bootstrap, topic, self._starts(), records_max)
+        writer = records.writeStream.foreachBatch(self._batch).trigger(processingTime=f"{trigger_seconds} seconds")
+        return writer.start()
+
+    def _starts(self) -> dict[int, int]:
+        """A partition that the ledger does not know begins where its log does."""
+        log = self._job.cluster.bounds(self._job.topic)
+        self._ends = {partition: self._ends.get(partition, bounds.earliest) for partition, bounds in log.items()}
+        return self._ends
+
+    def _batch(self, records: DataFrame, _: int) -> None:
+        if self._failed is not None or self._stopping.is_set() or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._commit(records)
+        except Exception as error:
+            self._failed = error
+            raise
+        finally:
+            self._busy.release()
+
+    def _commit(self, records: DataFrame) -> None:
+        """What a batch brings ends with its last records; offsets without records after them are the next one's."""
+        written = write(self._job, self._number, records)
+        ranges = [
+            OffsetRange(partition, self._ends.get(partition, 0), found.last + 1)
+            for partition, found in sorted(written.found.items())
+        ]
+        if ranges:
+            self.entries.append(commit(self._job, self._number, written, ranges, []))
+            self._number += 1
+            self._ends.update({each.partition: each.end for each in ranges})

@@ -1,0 +1,13 @@
+"""Which store an archive is in, by its name."""
+
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.planning.options import in_bucket
+from barnabas_jobs.spark.object_store import ObjectStore
+
+
+def archive_at(spark: SparkSession, location: str) -> ArchiveFolder:
+    """An archive in a folder of this machine, or in a bucket. Raises JobFailed where that cannot be reached."""
+    return ArchiveFolder(ObjectStore(spark, location) if in_bucket(location) else LocalFolder(location))

@@ -1,0 +1,117 @@
+"""An archive's files in an S3 bucket, by Hadoop's own client. A bucket has no locks and no links: what is added once is
+added by a conditional put (`If-None-Match: *`), which the bucket itself decides, whole or not at all.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.spark.failures import spark_failures
+
+CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
+
+
+class ObjectStore:
+    """Paths are relative to `s3a://BUCKET/FOLDER`. What cannot be done raises JobFailed."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self.location = location.rstrip("/")
+        jvm: Any = spark._jvm
+        self._hadoop = jvm.org.apache.hadoop
+        with self._told("open"):
+            root: Any = self._hadoop.fs.Path(self.location)
+            self._files = root.getFileSystem(spark._jsc.hadoopConfiguration())
+            self._prefix = f"{root}/"
+
+    def __str__(self) -> str:
+        return self.location
+
+    def url(self, name: str) -> str:
+        """What Spark calls it."""
+        return f"{self.location}/{name}"
+
+    def make(self, *_: str) -> None:
+        """A bucket has no folders; that it is there is seen here."""
+        with self._told("reach"):
+            self._files.exists(self._path(""))
+
+    @contextmanager
+    def locked(self, *_: str) -> Iterator[None]:
+        """A bucket has no locks: of two writers the earlier fails at its next commit."""
+        yield
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, sorted; nothing where it is not there."""
+        with self._told(f"list {folder}"):
+            path = self._path(folder)
+            return sorted(each.getPath().getName() for each in self._files.listStatus(path)) if self._is(path) else []
+
+    def read(self, name: str) -> bytes | None:
+        """The content; None where it is not there."""
+        with self._told(f"read {name}"):
+            path = self._path(name)
+            if not self._is(path):
+                return None
+            stream = self._files.open(path)
+            try:
+                return bytes(self._hadoop.io.IOUtils.readFullyToByteArray(stream))
+            finally:
+                stream.close()
+
+    def add(self, name: str, content: bytes) -> bool:
+        """There as a whole when this returns; False where there is another one of this name already.
+
+        The client may ask again when it has lost the bucket's answer: that it is there already may be by ourselves.
+        """
+        try:
+            self._write(self._files.createFile(self._path(name)).opt(CONDITIONAL, "true").build(), content)
+        except Py4JJavaError:
+            found = self.read(name)
+            if found is None:
+                with self._told(f"write {name}"):
+                    raise
+            return found == content
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """It has this content, or what it had, whatever happens meanwhile."""
+        with self._told(f"write {name}"):
+            self._write(self._files.create(self._path(name), True), content)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files in it and below, with their bytes."""
+        with self._told(f"list {folder}"):
+            path = self._path(folder)
+            found = dict[str, int]()
+            files = self._files.listFiles(path, True) if self._is(path) else None
+            while files is not None and files.hasNext():
+                file = files.next()
+                found[file.getPath().toString().removeprefix(self._prefix)] = file.getLen()
+            return dict(sorted(found.items()))
+
+    def settle(self, _: Iterable[str]) -> None:
+        """What a bucket has taken stays."""
+
+    def remove(self, folder: str) -> None:
+        """With all that is in it."""
+        with self._told(f"remove {folder}"):
+            self._files.delete(self._path(folder), True)
+
+    def sweep(self, _: str) -> None:
+        """A bucket has nothing half done."""
+
+    def _path(self, name: str) -> Any:
+        return self._hadoop.fs.Path(self.url(name) if name else self.location)
+
+    def _is(self, path: Any) -> bool:
+        return bool(self._files.exists(path))
+
+    def _write(self, stream: Any, content: bytes) -> None:
+        stream.write(content)
+        stream.close()
+
+    def _told(self, doing: str) -> Any:
+        return spark_failures(f"archive={self.location}: cannot {doing}")

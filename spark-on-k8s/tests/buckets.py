@@ -1,0 +1,50 @@
+"""Buckets of an S3 server, and how Spark finds them."""
+
+import uuid
+from typing import Any, NamedTuple
+
+import boto3
+from pyspark.sql import SparkSession
+
+
+class Bucket(NamedTuple):
+    """A bucket, and a client of Amazon's for it."""
+
+    name: str
+    client: Any
+
+    @property
+    def location(self) -> str:
+        """An archive in it."""
+        return f"s3a://{self.name}/archives/one"
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Of all objects in that archive, relative to it."""
+        root = "archives/one/"
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=root + prefix)
+        return [each["Key"].removeprefix(root) for page in pages for each in page.get("Contents", ())]
+
+
+def new_bucket(endpoint: str, spark: SparkSession) -> Bucket:
+    """Empty; the session knows where it is."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    client.create_bucket(Bucket=name)
+    configure(spark, endpoint, name)
+    return Bucket(name, client)
+
+
+def configure(spark: SparkSession, endpoint: str, bucket: str) -> None:
+    """What users give as `--conf spark.hadoop.fs.s3a...`, for this bucket alone."""
+    hadoop: Any = spark._jsc.hadoopConfiguration()
+    own = {
+        "endpoint": endpoint,
+        "endpoint.region": "us-east-1",
+        "path.style.access": "true",
+        "access.key": "a",
+        "secret.key": "b",
+    }
+    for key, value in own.items():
+        hadoop.set(f"fs.s3a.bucket.{bucket}.{key}", value)

@@ -1,0 +1,202 @@
+"""What else can go wrong while a topic is archived: what is deleted meanwhile, odd timestamps, odd places."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+from jobs_world import WAIT_S, World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.jobs import archive
+from barnabas_jobs.planning.errors import JobFailed
+
+
+def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """It happens after the ranges were chosen, and before Spark reads the first record."""
+    real: Any = archive.of_topic  # type: ignore[attr-defined]
+
+    def of_topic(*arguments: Any) -> Any:
+        records = real(*arguments)
+        patch.setattr(archive, "of_topic", real)
+        happens()
+        return records
+
+    patch.setattr(archive, "of_topic", of_topic)
+
+
+def test_records_that_are_deleted_while_they_are_read_fail_the_run_and_the_next_says_which(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.make(1)
+    world.write(20, 1)
+    world.archive(spark)
+    world.write(20, 1)
+    meanwhile(monkeypatch, lambda: world.delete_before({0: 25}))
+    with pytest.raises(JobFailed, match="records were deleted from the topic while the job read it"):
+        world.archive(spark)
+    assert len(world.archived(spark)) == 20
+    with pytest.raises(JobFailed, match=r"partition 0 \[20, 25\) was deleted from the topic before it was archived"):
+        world.archive(spark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", [False, True], ids=["for-good", "and-made-again"])
+def test_a_topic_that_is_deleted_while_it_is_read_fails_the_run(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    def happens() -> None:
+        world.delete()
+        if again:
+            world.make(1)
+            world.write(20, 1)
+
+    world.make(1)
+    world.write(20, 1)
+    meanwhile(monkeypatch, happens)
+    told = (
+        "was deleted and made again while it was read"
+        if again
+        else "or a partition of it, was deleted while the job read it"
+    )
+    with pytest.raises(JobFailed, match=told):
+        world.archive(spark)
+    assert list(world.folder.glob("ledger/*.json")) == []
+
+
+def test_a_partition_that_was_empty_and_lost_its_first_records_is_an_error(spark: SparkSession, world: World) -> None:
+    world.make(2)
+    world.write(10, 1)
+    world.archive(spark)
+    world.client.write(world.topic, [b"lost", b"kept"], partition=1)
+    world.delete_before({1: 1})
+    with pytest.raises(JobFailed, match=r"partition 1 \[0, 1\) was deleted from the topic before it was archived"):
+        world.archive(spark)
+
+
+def test_a_partition_that_was_added_and_lost_its_first_records_is_an_error(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    world.write(10, 1)
+    world.archive(spark)
+    world.client.admin.create_partitions([NewPartitions(world.topic, 2)])[world.topic].result(WAIT_S)
+    world.client.write(world.topic, [b"lost", b"kept"], partition=1)
+    world.delete_before({1: 1})
+    with pytest.raises(JobFailed, match=r"partition 1 \[0, 1\) was deleted from the topic before it was archived"):
+        world.archive(spark)
+    assert world.archive(spark, fail_on_data_loss=False).records == 1
+    assert world.verify(spark).fine
+
+
+def test_what_is_lost_is_in_the_ledger_also_where_nothing_came_after_it(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    world.write(10, 1)
+    world.archive(spark)
+    world.write(5, 1)
+    world.delete_before({0: 15})
+    result = world.archive(spark, fail_on_data_loss=False)
+    assert [(each.start, each.end) for each in result.lost] == [(10, 15)]
+    assert world.archive(spark).commits == 0
+    assert world.verify(spark).fine
+
+
+def timed(world: World, moments_ms: list[int]) -> None:
+    """A record of each of these times; brokers take all of them."""
+    producer = Producer({**world.client.settings, "acks": "all"})
+    for moment_ms in moments_ms:
+        producer.produce(world.topic, b"%d" % moment_ms, partition=0, timestamp=moment_ms)
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_timestamps_before_1970_are_kept(spark: SparkSession, world: World) -> None:
+    moments_ms = [-1, -5, -86_400_000 * 365, -2_208_988_800_000, 253_402_300_799_999]
+    world.make(1, message_timestamp_after_max_ms=str(2**63 - 1))
+    timed(world, moments_ms)
+    world.archive(spark)
+    assert [record[2] for record in world.archived(spark)] == moments_ms
+    assert world.verify(spark).fine
+
+
+def test_a_timestamp_that_spark_would_change_is_told(spark: SparkSession, world: World) -> None:
+    """It moves those from before the Gregorian calendar by days, in some time zones those before 1900 by seconds."""
+    world.make(1)
+    timed(world, [-5, -20_000_000_000_000])
+    with pytest.raises(JobFailed, match="partition 0 offset 1 has a timestamp before the year 1900"):
+        world.archive(spark)
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_told(spark: SparkSession, world: World) -> None:
+    """Nanoseconds where milliseconds belong."""
+    world.make(1, message_timestamp_after_max_ms=str(2**63 - 1))
+    timed(world, [1_357_000_000_000, 1_357_000_000_000_000_000])
+    with pytest.raises(JobFailed, match="a record's timestamp is beyond the year 294246"):
+        world.archive(spark)
+
+
+def test_null_and_empty_keys_values_and_headers_of_a_log_append_time_topic_come_as_they_are(
+    spark: SparkSession, world: World
+) -> None:
+    world.make(3, message_timestamp_type="LogAppendTime")
+    world.write(60)
+    world.archive(spark)
+    assert world.archived(spark) == world.read()
+    assert world.verify(spark).fine
+
+
+@pytest.mark.parametrize("name", ["a b,c:d%20=e", "umläut", ".hidden"])
+def test_odd_names_of_folders_are_taken(spark: SparkSession, world: World, tmp_path: Path, name: str) -> None:
+    world.at(str(tmp_path / name))
+    world.make(1)
+    world.write(5, 1)
+    world.archive(spark)
+    assert world.archived(spark) == world.read()
+    assert world.verify(spark).fine
+
+
+def test_folders_that_are_not_of_runs_are_left_alone(spark: SparkSession, world: World) -> None:
+    """As where somebody names a folder that has `data` of their own."""
+    precious = world.folder / "data" / "raw" / "2020"
+    precious.mkdir(parents=True)
+    (precious / "only-copy.csv").write_text("a", encoding="utf-8")
+    world.make(1)
+    world.write(5, 1)
+    world.archive(spark)
+    assert (precious / "only-copy.csv").exists()
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3])
+def test_a_ledger_that_lost_its_last_entries_removes_no_data(spark: SparkSession, world: World, entries: int) -> None:
+    world.make(1)
+    for _ in range(3):
+        world.write(5, 1)
+        world.archive(spark)
+    ledger = sorted((world.folder / "ledger").glob("*.json"))
+    for path in ledger[-entries:]:
+        path.unlink()
+    with pytest.raises(JobFailed, match="nothing was removed"):
+        world.archive(spark)
+    assert len(list(world.folder.glob("data/*/*"))) == 3
+
+
+def test_a_second_writer_that_knows_of_no_lock_takes_the_number_of_the_first(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines with one volume whose locks each machine keeps for itself: both begin with the same ledger."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    world.make(1)
+    world.write(20, 1)
+    real: Any = archive.write  # type: ignore[attr-defined]
+
+    def write(*arguments: Any) -> Any:
+        monkeypatch.setattr(archive, "write", real)
+        written = real(*arguments)
+        assert world.archive(spark).records == 20
+        return written
+
+    monkeypatch.setattr(archive, "write", write)
+    with pytest.raises(JobFailed, match="another writer has committed ledger entry 0 meanwhile"):
+        world.archive(spark)
+    assert world.archived(spark) == world.read()
+    assert world.archive(spark).swept_runs <= 1
+    assert len(world.archived(spark)) == 20

@@ -1,0 +1,109 @@
+"""Values that are JSON become columns; what does not fit the schema is told or kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from jobs_world import FIRST_MS, WAIT_S, World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.spark.json_columns import read_schema
+
+SCHEMA = {
+    "type": "object",
+    "required": ["carrier", "delay"],
+    "properties": {
+        "carrier": {"type": "string"},
+        "delay": {"type": ["integer", "null"]},
+        "legs": {
+            "type": "array",
+            "items": {"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}},
+        },
+    },
+}
+FITS: list[bytes | None] = [
+    b'{"carrier": "AA", "delay": -3, "legs": [{"to": "JFK"}]}',
+    b'{"carrier": "UA", "delay": null, "other": 1}',
+    None,
+]
+DOES_NOT: list[bytes | None] = [
+    b'{"delay": 3}',
+    b'{"carrier": "AA", "delay": "late"}',
+    b'{"carrier": "AA", "delay": 1, "legs": [{"to": "JFK"}, {"from": "LGA"}]}',
+    b'{"carrier": "AA"',
+    b'["AA", 3]',
+    b"\xff\x00",
+    b"",
+    b"null",
+]
+
+
+def write(world: World, values: list[bytes | None]) -> None:
+    producer = Producer(world.client.settings)
+    for value in values:
+        producer.produce(world.topic, value, b"key", partition=0, timestamp=FIRST_MS)
+    assert producer.flush(WAIT_S) == 0
+
+
+def rows(spark: SparkSession, world: World) -> list[Any]:
+    files = spark.read.option("basePath", f"{world.location}/data").parquet(f"{world.location}/data/*/*")
+    return files.orderBy("offset").select("json", "json_fits", "value").collect()
+
+
+def schema_file(folder: Path, text: str) -> str:
+    path = folder / "schema"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_values_become_columns_and_what_does_not_fit_is_kept_and_counted(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make(1)
+    write(world, FITS + DOES_NOT)
+    schema = schema_file(tmp_path, json.dumps(SCHEMA))
+    result = world.archive(spark, schema=schema, on_mismatch="keep")
+    assert (result.records, result.mismatched) == (len(FITS + DOES_NOT), len(DOES_NOT))
+    found = rows(spark, world)
+    first, second, tombstone = found[:3]
+    assert (first.json.carrier, first.json.delay, first.json.legs[0].to) == ("AA", -3, "JFK")
+    assert (second.json.carrier, second.json.delay) == ("UA", None)
+    assert (tombstone.json, tombstone.json_fits) == (None, None)
+    assert [row.json_fits for row in found] == [True, True, None] + [False] * len(DOES_NOT)
+    assert {row.json for row in found[3:]} == {None}
+    assert world.archived(spark) == world.read()
+    assert world.verify(spark).fine
+
+
+def test_a_value_that_does_not_fit_fails_the_run_and_is_named(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make(1)
+    write(world, [*FITS, DOES_NOT[0]])
+    schema = schema_file(tmp_path, "carrier STRING NOT NULL, delay BIGINT")
+    with pytest.raises(JobFailed, match=r'partition 0 offset 3 does not fit the schema: {"delay": 3}'):
+        world.archive(spark, schema=schema)
+    assert list(world.folder.glob("ledger/*.json")) == []
+    assert list(world.folder.glob("data/*/*")) == []
+    assert world.archive(spark, schema=schema, on_mismatch="keep").mismatched == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "it is neither a JSON Schema nor Spark's DDL"),
+        ("a NONSENSE", "it is neither a JSON Schema nor Spark's DDL"),
+        ('{"type": "array", "items": {"type": "string"}}', "the root is array<string>; allowed is an object"),
+        (
+            '{"type": "object", "properties": {"a": {"oneOf": []}}}',
+            "'a' is {\"oneOf\": \\[\\]}; allowed is one type of",
+        ),
+        ('{"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}', "allowed is one type of string, "),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_told(spark: SparkSession, tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(JobFailed, match=told):
+        read_schema(schema_file(tmp_path, text))

@@ -1,0 +1,49 @@
+"""Topics of Apache Kafka with transactions: aborted records and markers leave gaps in offsets."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from jobs_world import WAIT_S, World
+from pyspark.sql import SparkSession
+
+from harness.apache_kafka import apache_kafka
+from harness.kafka_jars import JarsMissing, jars_folder
+from harness.require import missing
+
+
+def transaction(world: World, name: str, values: list[bytes], *, commits: bool | None) -> Producer:
+    """To partition 0; None leaves it open."""
+    producer = Producer({**world.client.settings, "transactional.id": name})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(world.topic, value, partition=0)
+    producer.flush(WAIT_S)
+    if commits is not None:
+        (producer.commit_transaction if commits else producer.abort_transaction)(WAIT_S)
+    return producer
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_only_committed_records_are_archived_whatever_the_ranges(spark: SparkSession, tmp_path: Path) -> None:
+    try:
+        jars_folder()
+    except JarsMissing as reason:
+        missing(reason)
+    with apache_kafka(tmp_path / "kafka", heap="512M") as server:
+        world = World(server.bootstrap, "transactions", tmp_path / "archive")
+        world.make(2)
+        transaction(world, "one", [b"a", b"b"], commits=True)
+        transaction(world, "two", [b"no"] * 20, commits=False)
+        transaction(world, "three", [b"c"], commits=True)
+        still_open = transaction(world, "four", [b"d"], commits=None)
+        world.client.write(world.topic, [b"e"])
+        assert world.archive(spark, commit_records=3).records == 3
+        assert world.archive(spark).commits == 0
+        still_open.commit_transaction(WAIT_S)
+        assert world.archive(spark).records == 2
+        assert [record[4] for record in world.archived(spark)] == [b"a", b"b", b"c", b"d", b"e"]
+        assert world.verify(spark).fine
+        assert world.archive(spark, delete_archived=True).deleted_before[0] == world.client.ends(world.topic)[1]

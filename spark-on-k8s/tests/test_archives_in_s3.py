@@ -1,0 +1,74 @@
+"""Archives in a bucket, by Hadoop's real client and an S3 server."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+from buckets import Bucket, configure
+from jobs_world import World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.jobs import restore
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.spark.object_store import ObjectStore
+
+WRITERS = 8
+
+
+def test_a_topic_is_archived_in_a_bucket_verified_deleted_and_restored(
+    spark: SparkSession, world: World, bucket: Bucket
+) -> None:
+    world.at(bucket.location).make()
+    world.write(30)
+    world.archive(spark)
+    world.write(30)
+    result = world.archive(spark)
+    assert (result.records, result.archived_records) == (30, 60)
+    before = world.read()
+    assert world.archived(spark) == before
+    assert world.verify(spark).fine
+    world.delete()
+    options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": bucket.location, "create": True}
+    assert restore.run(spark, msgspec.convert(options, restore.Options)).written == {0: 20, 1: 20, 2: 20}
+    assert world.read() == before
+
+
+def test_of_many_writers_of_one_name_one_wins(spark: SparkSession, bucket: Bucket) -> None:
+    contents = [b"%d" % number for number in range(WRITERS)]
+    stores = [ObjectStore(spark, bucket.location) for _ in contents]
+    with ThreadPoolExecutor(WRITERS) as pool:
+        won = list(pool.map(lambda store, content: store.add("ledger/00000000.json", content), stores, contents))
+    assert won.count(True) == 1
+    assert stores[0].read("ledger/00000000.json") == contents[won.index(True)]
+
+
+def test_what_is_there_already_by_ourselves_is_no_conflict(spark: SparkSession, bucket: Bucket) -> None:
+    """As where the bucket's first answer was lost, and the client asked again."""
+    store = ObjectStore(spark, bucket.location)
+    assert store.add("ledger/00000000.json", b"ours")
+    assert store.add("ledger/00000000.json", b"ours")
+    assert not store.add("ledger/00000000.json", b"theirs")
+
+
+def test_what_a_run_left_in_a_bucket_does_not_count_and_is_removed(
+    spark: SparkSession, world: World, bucket: Bucket
+) -> None:
+    world.at(bucket.location).make(1)
+    world.write(10, 1)
+    world.archive(spark)
+    (named,) = [key for key in bucket.keys("data/") if key.endswith(".parquet")]
+    left = named.replace("run=00000000", "run=00000001")
+    bucket.client.copy_object(
+        Bucket=bucket.name, Key=f"archives/one/{left}", CopySource=f"{bucket.name}/archives/one/{named}"
+    )
+    assert len(world.archived(spark)) == 10
+    assert world.archive(spark).swept_runs == 1
+    assert [key for key in bucket.keys("data/") if key.endswith(".parquet")] == [named]
+    assert len(world.archived(spark)) == 10
+
+
+def test_a_bucket_that_is_not_there_is_told(spark: SparkSession, world: World, s3_endpoint: str) -> None:
+    configure(spark, s3_endpoint, "nowhere")
+    world.at("s3a://nowhere/archive").make(1)
+    with pytest.raises(JobFailed, match=r"archive=s3a://nowhere/archive: cannot reach: .*nowhere"):
+        world.archive(spark)

@@ -1,0 +1,83 @@
+"""The continuous form of `archive`, as drivers that are told to end, or killed."""
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+from jobs_world import WAIT_S, World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.jobs.location import archive_at
+from drivers import driver
+from harness.deadline import wait_for
+
+END_SECONDS_MAX = 60.0
+ARCHIVED_SECONDS_MAX = 120.0
+CONTINUOUS = {"continuous": "true", "trigger_seconds": 1, "commit_records": 40}
+KILLS = 6
+LIFE_S = (0.0, 6.0)
+
+
+def await_archived(spark: SparkSession, world: World, records: int) -> None:
+    """So many, by the ledger."""
+    folder = archive_at(spark, world.location)
+    wait_for(
+        lambda: sum(entry.records for entry in folder.ledger().entries),
+        lambda found: found == records,
+        seconds_max=ARCHIVED_SECONDS_MAX,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Told to end by SIGTERM: its exit code, and what it said."""
+    process.terminate()
+    said = process.communicate(timeout=END_SECONDS_MAX)[0]
+    return process.returncode, said.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_is_written_is_archived_until_sigterm_and_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make(2)
+    world.write(30, 2)
+    with driver(spark, world, tmp_path / "driver.log", **CONTINUOUS) as process:
+        await_archived(spark, world, 30)
+        world.write(30, 2)
+        await_archived(spark, world, 60)
+        assert ended(process) == (0, "ended")
+    world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(WAIT_S)
+    world.write(30)
+    with driver(spark, world, tmp_path / "driver.log", **CONTINUOUS) as process:
+        await_archived(spark, world, 90)
+        world.write(90)
+        await_archived(spark, world, 180)
+        assert ended(process) == (0, "ended")
+    assert world.archive(spark).commits == 0
+    assert world.archived(spark) == world.read()
+    assert world.verify(spark).fine
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_continuous_archive_killed_at_any_moment_loses_and_doubles_nothing(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("JOBS_SEED", random.randrange(1 << 32)))
+    print(f"replay: JOBS_SEED={seed} .venv/bin/pytest {__file__}")
+    chance = random.Random(seed)
+    world.make()
+    committed = 0
+    for _ in range(KILLS):
+        world.write(60)
+        with driver(spark, world, tmp_path / "driver.log", **CONTINUOUS) as process:
+            world.write(60)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(*LIFE_S))
+        committed = len(archive_at(spark, world.location).ledger().entries)
+    assert committed > 1
+    assert world.archive(spark).archived_records == KILLS * 120
+    assert world.archived(spark) == world.read()
+    assert world.verify(spark).fine
