@@ -25,11 +25,14 @@ class Aim:
 
     times_peer_min: float | None = None
     times_peer_max: float | None = None
+    value_min: float | None = None
     value_max: float | None = None
 
     def met(self, value: float, peer: float | None) -> bool | None:
         """None where the aim compares with a peer that was not measured."""
         if self.value_max is not None and value >= self.value_max:
+            return False
+        if self.value_min is not None and value < self.value_min:
             return False
         if self.times_peer_min is None and self.times_peer_max is None:
             return True
@@ -42,6 +45,7 @@ class Aim:
         parts = (
             (self.times_peer_min, "at least {:g} x"),
             (self.times_peer_max, "at most {:g} x"),
+            (self.value_min, "at least {:g}"),
             (self.value_max, "under {:g}"),
         )
         return ", ".join(text.format(value) for value, text in parts if value is not None)

@@ -9,6 +9,7 @@ from bench.metrics import (
     CREATE_S,
     MANY_START_S,
     NO_LONGER,
+    NO_SLOWER,
     P50_US,
     P99_US,
     REQUESTS_PER_CPU_S,
@@ -22,6 +23,7 @@ from bench.metrics import (
 from bench.row import Group, Place, Row
 from bench.scenarios.cold import ColdConsumer
 from bench.scenarios.group_offsets import OffsetsLoaded
+from bench.scenarios.jobs import SparkJobs
 from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, SlowConnections, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
 
@@ -42,6 +44,17 @@ COLD: Final = Group(
     (P50_US, P99_US, Metric("read_mb_per_s", "read, MB/s", Better.HIGHER)),
 )
 OFFSETS: Final = Group("offsets", "Offsets of a group, loaded at the start", "kafka", (SERVED_S, RSS_MB))
+JOBS: Final = Group(
+    "jobs",
+    "Spark jobs on two cores with 1 GB, beside a plain read of Spark's connector to Parquet",
+    "kafka",
+    (
+        Metric("archive_mb_per_s", "archive, MB/s", Better.HIGHER, NO_SLOWER),
+        Metric("archive_to_plain", "archive over plain read", Better.HIGHER, Aim(value_min=0.9)),
+        Metric("plain_mb_per_s", "plain read, MB/s", Better.HIGHER),
+        Metric("restore_mb_per_s", "restore, MB/s", Better.HIGHER, NO_SLOWER),
+    ),
+)
 TOPICS: Final = Group("topics", "Many topics", "kafka", (CREATE_S, MANY_START_S, RSS_MB))
 PERCENTILES: Final = (P50_US, Metric("p99_us", "p99 us", Better.LOWER))
 RAW_PROTOTYPE: Final = Group(
@@ -156,6 +169,11 @@ def _consume() -> Iterator[Row]:
         yield Row(key, f"{client}, {size}, {codec}", CONSUMERS, scenario, record_bytes == 1000 or codec == "none")
 
 
+def _jobs() -> Iterator[Row]:
+    yield Row("jobs.500k", "500,000 records of 200 B", JOBS, SparkJobs(500_000), slow=True)
+    yield Row("jobs.5m", "5,000,000 records of 200 B", JOBS, SparkJobs(5_000_000), quick=False, slow=True)
+
+
 def all_rows() -> list[Row]:
     """Every row in the order of a run: servers of their own first, so that no standing broker runs beside them."""
     return [
@@ -165,5 +183,6 @@ def all_rows() -> list[Row]:
         *_produce("librdkafka"),
         *_consume(),
         *_produce("Java"),
+        *_jobs(),
         *cluster_rows(),
     ]

@@ -1,0 +1,123 @@
+"""A topic to Parquet and back by Spark: the jobs `archive` and `restore` beside a plain read of Spark's connector.
+
+Keys are skewed: each second record has the first key, each fourth the second, and so on. All is done on two cores and
+in so much memory of one JVM, however many records there are. What is restored must be equal, or the row is not run.
+"""
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Producer
+
+from bench.clients.job import NotRun
+from bench.metrics import Measurement
+from bench.scenarios.stand import Stand
+from bench.topics import create
+from harness.kafka_jars import CACHE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS: Final = 6
+KEYS: Final = 40
+VALUE_BYTES: Final = 200
+SEED: Final = 1
+MEMORY: Final = "1g"
+FLUSH_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJobs:
+    """So many records of 200 bytes."""
+
+    records: int
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Each of them once, after a plain read that warms the JVM."""
+        bootstrap = stand.brokers.standing(peer).bootstrap
+        topic = stand.new_topic_name()
+        create(bootstrap, [topic], PARTITIONS)
+        megabytes = fill(bootstrap, topic, self.records) / 1e6
+        folder = Path(tempfile.mkdtemp(prefix="bench-jobs-"))
+        try:
+            return _measured(_session(), bootstrap, topic, folder, megabytes)
+        finally:
+            shutil.rmtree(folder)
+
+
+def _session() -> "SparkSession":
+    """The one of this run."""
+    try:
+        from barnabas_jobs.app.session import session
+    except ImportError as error:
+        raise NotRun(f"PySpark is not there: {error}") from None
+    from barnabas_jobs.planning.errors import JobFailed
+
+    try:
+        return session("local[2]", CACHE / "spark-jars", {"spark.driver.memory": MEMORY})
+    except JobFailed as error:
+        raise NotRun(str(error)) from None
+
+
+def _measured(spark: "SparkSession", bootstrap: str, topic: str, folder: Path, megabytes: float) -> Measurement:
+    from barnabas_jobs.jobs import archive, restore, verify
+
+    chosen: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "archive": str(folder / "archive")}
+    into = f"{topic}-restored"
+    _plain(spark, bootstrap, topic, folder / "warm")
+    plain_s = _seconds(lambda: _plain(spark, bootstrap, topic, folder / "plain"))
+    archive_s = _seconds(lambda: archive.run(spark, archive.Options(**chosen)))
+    restore_s = _seconds(lambda: restore.run(spark, restore.Options(**chosen, into=into, create=True)))
+    compared = verify.run(spark, verify.Options(**chosen, against=into))
+    if not compared.fine:
+        raise NotRun(f"what was restored differs: {compared.summary}")
+    return {
+        "plain_mb_per_s": megabytes / plain_s,
+        "archive_mb_per_s": megabytes / archive_s,
+        "archive_to_plain": plain_s / archive_s,
+        "restore_mb_per_s": megabytes / restore_s,
+    }
+
+
+def _plain(spark: "SparkSession", bootstrap: str, topic: str, folder: Path) -> None:
+    source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
+    spark.read.format("kafka").options(**source).load().write.parquet(str(folder))
+
+
+def _seconds(do: Callable[[], object]) -> float:
+    began_s = time.monotonic()
+    do()
+    return time.monotonic() - began_s
+
+
+def fill(bootstrap: str, topic: str, records: int) -> int:
+    """Bytes of keys and values; values are half random, so that compression finds something."""
+    chance = random.Random(SEED)
+    values = [chance.randbytes(VALUE_BYTES // 2) + bytes(VALUE_BYTES // 2) for _ in range(1000)]
+    keys = [b"key-%02d" % number for number in range(KEYS)]
+    refused: list[object] = []
+
+    def note(error: object, _: object) -> None:
+        if error is not None:
+            refused.append(error)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "acks": "all"})
+    for number in range(records):
+        # The number of trailing zero bits: each second record has none, each fourth one, and so on.
+        key = keys[min(KEYS - 1, (number + 1 & -(number + 1)).bit_length() - 1)]
+        while True:
+            try:
+                producer.produce(topic, values[number % 1000], key, on_delivery=note)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    if producer.flush(FLUSH_S) or refused:
+        raise NotRun(f"the topic was not filled: {refused[:1]}")
+    return records * (VALUE_BYTES + len(keys[0]))
