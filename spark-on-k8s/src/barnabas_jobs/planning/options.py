@@ -25,7 +25,7 @@ Folder = Annotated[
 Location = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^(s3a://[^/*?\[\]{}\\]+/|(?![a-zA-Z][a-zA-Z0-9+.-]*://)[^*?\[\]{}\\])[^*?\[\]{}\\]*\Z",
+        pattern=r"^(s3a://[^/*?\[\]{}\\]+/|(?![a-zA-Z][a-zA-Z0-9+.-]*://)[^*?\[\]{}\\])[^*?\[\]{}\\]*$",
         description="a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\",
     ),
 ]
