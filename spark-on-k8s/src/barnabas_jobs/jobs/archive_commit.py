@@ -46,6 +46,8 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
             with phase(job.spark, "archiving", offsets):
                 write_parquet(job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder))
             files = job.folder.settled(run_folder)
+            if not files:  # Ranges without records, as of transactions that were aborted: no entry names their folder.
+                job.folder.store.remove(run_folder)
             paths = [job.folder.store.url(file.path) for file in files]
             return Written(files, counts(job.spark, job.folder.data, paths))
     except JobFailed:
