@@ -336,3 +336,34 @@ def test_lag_is_what_is_committed_and_not_here(tmp_path: Path) -> None:
         lags += [each.lag for each in world.brokers[2].fetchers.status()]
     assert max(lags) == 0
     assert world.is_equal(0, 1, 2, 3)
+
+
+def test_a_batch_that_is_damaged_on_the_leaders_disk_is_told_again_and_stops_no_other_partition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was loaded unread after a clean shutdown, say; who deletes up to it has replication back."""
+    world = World(tmp_path)
+    for index in (0, 1):
+        world.lead(index, 1, to=(1,))
+        for _ in range(3):
+            world.append(index)
+    log = world.brokers[1].partitions[0].log
+    path = Path(log.segments.active.path(".log"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1  # In the body of the second batch.
+    path.write_bytes(data)
+    for index in (0, 1):
+        world.show(index, to=(2,))
+    world.timers.pass_time(60)
+    assert world.ends(2) == {0: 0, 1: 3}
+    assert [(each.topic_partition.partition, each.is_failing) for each in world.brokers[2].fetchers.status()] == [
+        (0, True),
+        (1, False),
+    ]
+    assert caplog.text.count("flights-0 from broker 1 fails: the leader's batch at offset 1: its CRC-32C") == 1
+    world.timers.pass_time(2 * 3700)
+    assert caplog.text.count("the leader's batch at offset 1") == 3
+    world.brokers[1].partitions[0].delete_records_before(2)
+    world.timers.pass_time(10)
+    assert world.ends(2) == {0: 3, 1: 3}
+    assert not any(each.is_failing for each in world.brokers[2].fetchers.status())

@@ -32,6 +32,8 @@ FIRST_PAUSE_S: Final = 0.02
 DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
 """In a row, more than a second in all, before a line goes to the log: a new leader is refused shorter than that."""
+FAILURES_TOLD_EACH: Final = 3600
+"""Then once in so many, about an hour with a `replica.fetch.backoff.ms` of 1 s."""
 NOT_ASKED: Final = -1
 UNKNOWN_LAG: Final = -1
 
@@ -267,7 +269,7 @@ class FetchSession:
 
     def _pause(self, key: Key, followed: Followed, why: str) -> None:
         followed.failures += 1
-        if followed.failures == FAILURES_TOLD:
+        if followed.failures % FAILURES_TOLD_EACH == FAILURES_TOLD:
             log.warning(
                 "fetching %s from broker %d fails: %s", followed.partition.topic_partition, self._leader_id, why
             )
