@@ -1,8 +1,8 @@
 """The leader's end of the followers' fetch sessions (KIP-227): one for each broker that follows partitions here.
 
-A partition is looked at only when a request names it, or after it has changed; what was sent to a follower, records or
-an error, is not sent again before the follower names the partition anew. A request for which there is nothing waits,
-and is answered at the end of the turn in which something was appended, or when its time is up.
+A partition is looked at only when a request names it, or after it has changed. Records or an error that were sent to a
+follower are sent again only when it names the partition anew. A request that finds nothing waits. It is answered at the
+end of the turn in which something is appended, or when its time is up.
 """
 
 from collections.abc import Callable

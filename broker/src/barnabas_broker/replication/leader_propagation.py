@@ -1,9 +1,9 @@
 """Whether the other brokers have heard who leads now: a broker that stops goes on serving until they have.
 
-A client that is told of a leader that is gone tries it again and again, with pauses that grow to many seconds
-(librdkafka's reconnect.backoff.max.ms is 10 s). So clients must not find a broker gone while others still name it.
-Kafka's controller holds a broker in its controlled shutdown for the same reason, until all live ones have caught up
-with the change (KIP-631); here the broker asks them as any client would.
+A client that asks for a leader, and gets a broker that is gone, tries that address again with growing pauses
+(librdkafka's reconnect.backoff.max.ms is 10 s). So no broker may go while others still name it as leader. Kafka's
+controller holds a broker in its controlled shutdown for the same reason, until all live ones have caught up with the
+change (KIP-631); here the broker asks them as any client would.
 """
 
 import asyncio

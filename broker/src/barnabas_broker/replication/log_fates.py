@@ -1,8 +1,9 @@
-"""What becomes of logs whose partitions are not here: deletion is said by somebody, and never inferred.
+"""What becomes of logs whose partitions are not on this broker. A log is deleted because somebody said so, never by
+inference.
 
-A log goes for a tombstone that names its topic's id, or where its topic's document, which is not older than the log,
-says that the replica is elsewhere. All else that the metadata does not know is set aside: perhaps an older copy of it
-was put back, or somebody removed a document by hand.
+Two things delete a log: a tombstone with its topic's id, or a document of its topic that is not older than the log and
+has the replica elsewhere. All other logs that the metadata does not know are set aside: an older copy of the metadata
+may have been restored, or somebody removed a document by hand.
 """
 
 import logging

@@ -44,8 +44,9 @@ class LogReports:
         return True
 
     def has_lost_with_dir(self, where: TopicPartition, state: PartitionState, found: Log | None) -> bool:
-        """Whether a log is relied on whose dir was away at the start, and that is nowhere any more (`found` is None),
-        where a new one would hide that, or is back after a power cut, which may have taken its end."""
+        """Whether the partition relies on a log whose log dir was away at the start, and the log is gone or may lack
+        its end. `found` is None where it is gone: a new log would hide that. A log that is back after a power cut
+        may lack its end."""
         if not relies_on(state, self._broker_id):
             return False
         cut = "is back with its log dir, and the machine was booted since it was written: it may lack records"

@@ -1,8 +1,8 @@
 """The log of one partition: an ordered run of segments in one directory.
 
-Owns the offsets and everything that changes the log; `log_files` has its files and brings them to the disk,
-`follower_append`, `truncation` and `timestamp_lookup` are the larger things to do with one, `log_loader` makes one from
-what is on disk. All methods raise StorageError (`disk_access`); ApiError where the caller's request is at fault.
+Owns the offsets and everything that changes the log. `log_files` has its files and syncs them. `follower_append`,
+`truncation` and `timestamp_lookup` are the larger operations on a log; `log_loader` makes one from what is on disk. All
+methods raise StorageError (`disk_access`); ApiError where the caller's request is at fault.
 """
 
 from collections.abc import Collection

@@ -1,8 +1,8 @@
-"""Which topic a log is of (`partition.metadata`): a later one of the same name must not take it for its own.
+"""Which topic a log belongs to (`partition.metadata`): a later topic of the same name must not take it.
 
-A sync for each new log would hold the loop up, so the ids are synced by a thread, about a second later, or with the
-log's first flush. A log that has lost its id with the power before that is known by its name, where only one topic can
-have had it. A full disk keeps no log from its id: it is written once there is room.
+A sync for each new log would block the loop. So a thread syncs the ids about a second later, or the log's first flush
+does. A power cut before that loses the id: then the log's name tells the topic, where only one topic can have had that
+name. On a full disk the id is written once there is room.
 """
 
 import logging

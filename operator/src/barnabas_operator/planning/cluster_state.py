@@ -81,11 +81,11 @@ class MetadataVersions(NamedTuple):
 class ClusterState:
     """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.
 
-    `troubles` are the partitions that are not fully replicated now, `declared` is how many brokers there shall be (0
-    where nobody has said so), `leaving` are the brokers that are to be removed, `registered` those that have ever
-    joined, the dead ones too. While brokers are `awaited` no replicas are placed; while some are `restarting`, or are
-    to, nothing is evened out. `disks` are asked about only where something is to move. `metadata_versions` is None
-    where brokers know no such level.
+    `troubles` are the partitions that are not fully replicated now. `declared` is the number of brokers in the Cluster;
+    0 where it says none. `leaving` are the brokers to be removed. `registered` are all that have ever joined, the dead
+    ones too. While brokers are `awaited`, no replicas are placed. While some are `restarting`, or have to restart,
+    nothing is rebalanced. `disks` are known only where something is to move. `metadata_versions` is None where brokers
+    know no such level.
     """
 
     racks: Mapping[int, str | None]

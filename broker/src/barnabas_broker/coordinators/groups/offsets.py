@@ -70,9 +70,10 @@ def check_delete_offsets(group: Group) -> ErrorCode:
 
 
 def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
-    """Each offset that will expire, with the wall-clock millisecond from which it has: those of an Empty group since it
-    became empty, of a stable consumer group those of topics that it no longer uses since the commit, of a group that is
-    only a name for offsets since the commit. Others are in use and never expire.
+    """Each offset that will expire, with the wall-clock millisecond at which it does. In an Empty group retention
+    counts from when the group became empty. In a stable consumer group it counts from the commit, for topics that no
+    member reads any more. In a group without members or protocol it counts from the commit, too. All other offsets are
+    in use and never expire.
     """
     if not _may_expire(group):
         return

@@ -1,8 +1,8 @@
 """What takes groups and offsets away: DeleteGroups, OffsetDelete, deleted topics; time is in `expiry`.
 
-All of them write tombstones and change nothing before those are committed. A group that is being deleted is Dead from
-the decision until the fate of its tombstones is known, so that nobody joins or commits in between: those who did would
-be gone with it.
+All of them write tombstones and change nothing before those are committed. A group that is deleted is Dead from the
+decision until its tombstones are committed or have failed. So nobody joins or commits in between, to be deleted with
+it.
 """
 
 import logging

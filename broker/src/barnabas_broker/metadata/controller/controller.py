@@ -1,8 +1,8 @@
 """What the holder of the controller's lease does besides answering requests.
 
 It fences brokers whose lease has ended, lets those in that are alive, elects leaders for partitions without one, and
-gives leadership back to preferred replicas. All of it is found by comparing what is with what should be, so that a
-successor goes on where another stopped, and two that do the same at once do no harm: each write is by compare-and-set.
+gives leadership back to preferred replicas. It compares what is with what should be, and keeps nothing else in mind: a
+successor goes on where it stopped. Two controllers at once do no harm, since each write is by compare-and-set.
 """
 
 import asyncio

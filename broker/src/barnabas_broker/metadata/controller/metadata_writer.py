@@ -1,7 +1,7 @@
 """Changes of the cluster's metadata, asked for through any broker.
 
-Each is decided by a pure function of `decisions`, written by compare-and-set, and answered when this broker's image
-holds the result, so that a client which asks on sees it.
+A pure function of `decisions` decides each change. It is written by compare-and-set, and answered once this broker's
+image holds it: a client that asks the same broker next sees it.
 """
 
 import logging

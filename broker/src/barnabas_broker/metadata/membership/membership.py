@@ -124,8 +124,9 @@ class Membership:
     def trusts_expiry(self, now_ms: int) -> bool:
         """Whether this broker may take others' leases that expired for a sign that they are dead.
 
-        Where it is, or was just now, too late itself to renew its lease, it was the store or the machine that stood
-        still, and the others get a session to find it again, as from a Kafka controller that takes over.
+        A broker that is late to renew its own lease, or just was, does not: the store or the machine stood still, and
+        the others may be late for the same reason. They get one session to renew, as from a Kafka controller that takes
+        over.
         """
         is_late = self._lease is None or self._lease.expires_at_ms <= now_ms
         return not is_late and now_ms >= self._punctual_from_ms

@@ -34,9 +34,9 @@ class DirtySection(NamedTuple):
 def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
     """What a round would be about. `stable_offset` bounds what is committed and belongs to no open transaction.
 
-    Never the active segment, nothing past `stable_offset`, nothing younger than `min.compaction.lag.ms`, nothing that
-    is not synced, or a power cut could take the newer value after the older was removed for it; whole segments only.
-    Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
+    Whole segments only, and never the active one. Nothing past `stable_offset`, and nothing younger than
+    `min.compaction.lag.ms`. Nothing that is not synced: a power cut could take the newer value after the older one was
+    removed. Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
     """
     start = max(log.log_start_offset, log.clean_until or 0)
     safe_end, config = min(stable_offset, log.recovery_point), log.config
@@ -68,8 +68,8 @@ def _is_overdue(dirty: Iterable[Segment], config: LogConfig, now_ms: int) -> boo
 def segments_to_rewrite(log: Log, end_offset: int) -> list[list[Segment]]:
     """All segments with an offset below `end_offset`, in groups that each make one new segment.
 
-    A group is no larger than `segment.bytes`, its indexes no larger than `segment.index.bytes`, and its offsets lie
-    within 2^31 of its base, so that index entries hold them.
+    A group has at most `segment.bytes`, and its indexes at most `segment.index.bytes`. Its offsets lie within 2^31 of
+    its base: index entries hold no more.
     """
     bounds = [(one, following.base_offset) for one, following in pairwise(log.segments)]
     groups: list[list[Segment]] = []

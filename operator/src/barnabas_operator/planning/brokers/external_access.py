@@ -13,11 +13,12 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ExternalAccess:
-    """Where clients from outside reach each broker, by listener and broker id, and whom the brokers' pods speak as.
+    """Where clients from outside reach each broker, by listener and broker id, and the ServiceAccount of the brokers'
+    pods.
 
-    `node_ports` are those of the brokers' Services of type NodePort, `balancer_hosts` what their load balancers are
-    known by, `node_hosts` the addresses of the nodes that the brokers' pods run on. `bootstrap_ports` are the node
-    ports at which any broker answers, by listener. `account_uid` is that of the ServiceAccount, "" until there is one.
+    `node_ports` are the ports of Services of type NodePort. `balancer_hosts` are the hosts of load balancers.
+    `node_hosts` are the addresses of the nodes that run the brokers' pods. `bootstrap_ports` are the node ports at
+    which any broker answers, by listener. `account_uid` is the uid of the ServiceAccount, "" until there is one.
     """
 
     node_ports: Mapping[tuple[str, int], int] = field(default_factory=dict)

@@ -56,8 +56,8 @@ class LogEnds(NamedTuple):
 
 
 class GroupDescriptions(NamedTuple):
-    """What was asked about: groups by id, how many partitions topics have (none of a topic that is not there), and the
-    logs of those partitions whose leader told both ends."""
+    """The groups by id; the number of partitions of each topic that exists; and the logs of those partitions whose
+    leaders reported both ends."""
 
     groups: Mapping[str, GroupDescription]
     partitions: Mapping[str, int] = {}

@@ -1,8 +1,8 @@
 """How many replicas run a group's consumers, by its lag. Pure.
 
-What is wanted is KEDA's and the HorizontalPodAutoscaler's rule: the lag by `lagThreshold`, rounded up, from `min` to
-`max`, and no more than there are partitions. It goes up at once, and down only after the lag has allowed it for
-`WINDOW_S`, by half at most, and not to what was too few for the same load (`too_few`).
+The number wanted is that of KEDA and the HorizontalPodAutoscaler: the lag divided by `lagThreshold`, rounded up, from
+`min` to `max`, and at most one for each partition. It goes up at once. It goes down after the lag has allowed it for
+`WINDOW_S`, by half at most, and never to a number that was too few for the same load (`too_few`).
 """
 
 from math import inf

@@ -1,7 +1,7 @@
-"""Which replicas go to brokers that have less than the others: those that were added, above all. Pure.
+"""Which replicas move to brokers that have less than the others, such as new ones. Pure.
 
-Each move takes from a broker that has more than the average and gives to the one that has the least, where that has
-room and the partition stays in as many racks as it is in.
+Each move takes a replica from a broker that has more than the average, and gives it to the broker that has the least.
+That broker needs room, and the partition stays in as many racks as before.
 """
 
 from collections import Counter

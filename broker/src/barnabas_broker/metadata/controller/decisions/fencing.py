@@ -77,9 +77,9 @@ def relies_on(state: PartitionState, broker: int) -> bool:
 def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
     """Whether the partition still relies on a replica whose log failed in leader epoch `failed_epoch` (-1: before all).
 
-    A log that comes back may lack what that replica has acknowledged, so it begins anew: in neither ISR nor ELR,
-    and in a later epoch, for a fetch from before the failure may be under way still and would bring it into the ISR.
-    Where nobody else has what is committed it leads all the same.
+    A log that comes back may lack what that replica has acknowledged. So it begins anew, in neither ISR nor ELR. The
+    epoch rises, because a fetch from before the failure may still be under way and would bring the replica into the
+    ISR. Where nobody else has what is committed, it leads all the same.
     """
     members = {*state.isr, *state.elr}
     return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)

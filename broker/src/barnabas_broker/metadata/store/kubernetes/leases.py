@@ -1,13 +1,13 @@
 """Leases as objects of coordination.k8s.io, and how long each lasts as this process sees it. No IO.
 
-Machines have different clocks, so a lease that was renewed lasts from when this process first saw that renewal, never
-from the time that its holder wrote down: as in client-go's leader election.
+Machines have different clocks. So a lease lasts from when this process first saw its renewal, not from the time that
+its holder wrote down, as in client-go's leader election.
 
 A token is a resource version that the API server had reached before the lease changed hands. So it rises with every
 holder, even if somebody deletes the object in between.
 
-A lease also names its holder's pod. A pod has one broker at a time, so whoever runs in the same pod as the holder and
-is another one knows for certain that the holder is gone: a container that was killed starts again at once.
+A lease also names its holder's pod. A pod has one broker at a time. So another broker in the same pod knows that the
+holder is gone, and takes the lease at once: a container that was killed does not wait for its own lease to end.
 """
 
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
 """The database file of the SQLite store: its tables, how it is opened, how a transaction runs.
 
-Several processes use one file: WAL, so that readers and the writer do not wait for each other, and a full sync at
-each commit, so that what was answered outlives a power cut.
+Several processes use one file. With WAL, readers and the writer do not wait for each other. Each commit is a full sync,
+so that what was answered outlives a power cut.
 """
 
 import sqlite3
