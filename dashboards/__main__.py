@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards import brokers, lag, objectives, operator, topics
+from dashboards import brokers, lag, maintenance, objectives, operator, topics
 
 
 def main(folder: Path) -> None:
@@ -16,6 +16,7 @@ def main(folder: Path) -> None:
         ("topics", topics.made()),
         ("consumer-lag", lag.made()),
         ("objectives", objectives.made()),
+        ("maintenance", maintenance.made()),
         ("operator", operator.made()),
     ):
         text = json.dumps(made, cls=JSONEncoder, indent=1, sort_keys=True)

@@ -14,10 +14,14 @@ from ruamel.yaml import YAML
 
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
+from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access
+from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.lag_exporter import LagExporter
+from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
+from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.deadline import wait_for
 from harness.require import missing
@@ -221,12 +225,20 @@ def ask_release(
 def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(installed: ControlPlane) -> None:
     cluster = Cluster(
         metadata=ObjectMeta(name="flights", namespace=NAMESPACE, uid="u-1"),
-        spec=ClusterSpec(brokers=Brokers(replicas=3), lag_exporter=LagExporter()),
+        spec=ClusterSpec(brokers=Brokers(replicas=3), lag_exporter=LagExporter(), maintenance=(NIGHTLY,)),
+    )
+    run = MaintenanceJob(
+        metadata=ObjectMeta(name="once", namespace=NAMESPACE, uid="u-2"), spec=MaintenanceJobSpec(job="verify")
     )
     objects = [
         *supporting_objects(cluster),
         *broker_objects(cluster, ExternalAccess(), "image", 3),
         *lag_exporter_objects(cluster, "image", (), NOBODY_ELSE),
+        *starter_access(cluster),
+        *schedules(cluster, "image"),
+        *run_access(cluster),
+        driver_service(run, "flights"),
+        driver_job(run, "flights", "bootstrap:9092", "image"),
     ]
     made = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     apply = ("apply", "--server-side", "-f-", f"--as={OPERATOR}")
@@ -235,12 +247,17 @@ def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(i
     assert done.stderr.count("forbidden") == len(objects)
 
 
+NIGHTLY: Final = MaintenanceEntry(name="nightly", schedule="0 3 * * *", job="verify")
 MAY: Final = (
     ("list", "nodes", True),
     ("get", "storageclasses.storage.k8s.io", True),
     ("patch", "pods", True),
     ("bind", "clusterroles.rbac.authorization.k8s.io/barnabas-broker", True),
+    ("bind", "clusterroles.rbac.authorization.k8s.io/barnabas-maintenance-driver", True),
     ("bind", "clusterroles.rbac.authorization.k8s.io/cluster-admin", False),
+    ("delete", "maintenancejobs.barnabas.dev", True),
+    ("create", "maintenancejobs.barnabas.dev", False),
+    ("watch", "jobs.batch", False),
     ("create", "roles.rbac.authorization.k8s.io", False),
     ("escalate", "roles.rbac.authorization.k8s.io", False),
     ("create", "statedocuments.internal.barnabas.dev", False),

@@ -104,9 +104,9 @@ class KubeMemory(KubeApi):
         there = self.objects.get(path)
         if there is None:
             raise KubeRefused(NOT_FOUND, "NotFound", path)
-        asked = change.get("metadata", {}).get("resourceVersion")
-        if asked not in (None, there["metadata"]["resourceVersion"]):
-            raise KubeRefused(CONFLICT, "Conflict", path)
+        for field in ("resourceVersion", "uid"):
+            if change.get("metadata", {}).get(field) not in (None, there["metadata"][field]):
+                raise KubeRefused(CONFLICT, "Conflict", path)
         return self._keep(path, _merged(there, change))
 
     def _keep(self, path: str, item: Json) -> Json:

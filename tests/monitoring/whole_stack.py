@@ -1,13 +1,19 @@
 """All that the dashboards are about, real and under load: three brokers, operator, lag exporter; and a Prometheus."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from barnabas_operator.planning.maintenance.run_facts import PROGRESS
+from barnabas_operator.planning.object_names import SCHEDULE_LABEL, driver_name, maintenance_name, run_labels
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.object_meta import API_VERSION
-from e2e.world import World, world_of_one
+from e2e.world import SECONDS_MAX, World, world_of_one
+from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
 from monitoring.cluster_under_load import PARTITIONS, TRAFFIC, load, three_brokers
 from monitoring.prometheus_server import Job, Prometheus, prometheus
@@ -22,6 +28,9 @@ class Stack(NamedTuple):
     chosen: Mapping[str, str]
 
 
+RUN: Final = {"job": "archive", "options": {"topic": "flights", "archive": "/archive/flights"}}
+NIGHTLY: Final = {"name": "nightly", "schedule": "0 3 * * *", "maxAgeSeconds": 86_400, **RUN}
+ENDED_AT: Final = "2026-01-01T00:00:00Z"
 OBJECTIVE: Final = {"maxRecords": 1000, "maxSeconds": 60, "for": "1s"}
 
 
@@ -32,7 +41,7 @@ def whole_stack(plane: ControlPlane, folder: Path) -> Iterator[Stack]:
     with ExitStack() as running:
         cluster = running.enter_context(three_brokers(folder))
         world = running.enter_context(world_of_one(plane, namespace, cluster.brokers[0], folder))
-        world.apply_cluster(CLUSTER, brokers={"replicas": 3})
+        world.apply_cluster(CLUSTER, brokers={"replicas": 3}, maintenance=[NIGHTLY])
         operator = world.operator()
         running.callback(operator.close)
         for topic in TRAFFIC:
@@ -41,10 +50,17 @@ def whole_stack(plane: ControlPlane, folder: Path) -> Iterator[Stack]:
         running.enter_context(load(cluster))
         exporter = running.enter_context(lag_exporter(folder, cluster.bootstrap))
         _declare_groups(world)
+        _declare_runs(world)
         of_operator = Job("operator", [(f"127.0.0.1:{operator.port}", {"namespace": "barnabas"})])
         jobs = [brokers_job(cluster), exporter_job(exporter), of_operator]
         found = running.enter_context(prometheus(folder, jobs, RULES))
-        chosen = {"cluster": CLUSTER, "broker": "0|1|2", "topic": "|".join(TRAFFIC), "group": "slow|gone|quick"}
+        chosen = {
+            "job": "archive|verify",
+            "cluster": CLUSTER,
+            "broker": "0|1|2",
+            "topic": "|".join(TRAFFIC),
+            "group": "slow|gone|quick",
+        }
         yield Stack(found, {**chosen, "namespace": f"{NAMESPACE}|{namespace}"})
 
 
@@ -62,3 +78,38 @@ def _declare_groups(world: World) -> None:
     ):
         meta = {"name": name, "namespace": world.namespace}
         world.plane.requests.apply({"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec})
+
+
+def _declare_runs(world: World) -> None:
+    """One of the schedule that has succeeded, and one that is under way: what their drivers and Jobs would tell."""
+    verify = {**RUN, "job": "verify"}
+    for name, spec, labels in (("done", RUN, {SCHEDULE_LABEL: NIGHTLY["name"]}), ("goes-on", verify, {})):
+        meta = {"name": name, "namespace": world.namespace, "labels": labels}
+        whole = {"cluster": CLUSTER, **spec}
+        item = {"apiVersion": API_VERSION, "kind": MAINTENANCE_JOB.name, "metadata": meta, "spec": whole}
+        world.plane.requests.apply(item)
+        wait_for(partial(_has_job, world, name), seconds_max=SECONDS_MAX)
+        world.plane.requests.create(_driver(world, name))
+    ended = {"status": "True", "lastProbeTime": ENDED_AT, "lastTransitionTime": ENDED_AT}
+    conditions = [{"type": kind, **ended} for kind in ("SuccessCriteriaMet", "Complete")]
+    times = {"startTime": ENDED_AT, "completionTime": ENDED_AT}
+    told = {"conditions": conditions, "succeeded": 1, **times}
+    world.plane.requests.merge_status("Job", world.namespace, driver_name("done"), told)
+
+
+def _has_job(world: World, name: str) -> bool:
+    return world.plane.requests.get("Job", world.namespace, driver_name(name)) is not None
+
+
+def _driver(world: World, name: str) -> dict[str, Any]:
+    """The pod of a driver that is half through."""
+    progress = {"phase": "reading", "records": {"done": 50, "total": 100}, "recordsPerSecond": 10}
+    meta = {
+        "name": f"{driver_name(name)}-x",
+        "namespace": world.namespace,
+        "labels": dict(run_labels(CLUSTER, name, "driver")),
+        "annotations": {PROGRESS: json.dumps(progress)},
+    }
+    account = {"serviceAccountName": maintenance_name(CLUSTER), "automountServiceAccountToken": False}
+    spec = {"containers": [{"name": "driver", "image": "x"}], **account}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}

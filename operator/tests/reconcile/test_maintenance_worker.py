@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.kube.api import KubeUnreachable
+from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.planning.maintenance.run_step import MARK
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, play_maintenance
@@ -258,5 +258,50 @@ def test_a_job_of_that_name_that_is_somebody_elses_is_left_alone() -> None:
             "Job a-driver belongs to something else; allowed: delete it, or another name",
         )
         assert "ownerReferences" not in (world.job("a") or {})["metadata"]
+
+    play_maintenance(scenario)
+
+
+def test_a_run_whose_name_another_one_has_meanwhile_is_not_let_go_and_marks_nobody() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+
+        def replaces(method: str, path: str, _body: object) -> None:
+            if method == "POST" and path.endswith("/jobs"):
+                body = world.api.found(KIND, "a") or {}
+                world.api.put({**body, "metadata": {**body["metadata"], "uid": "another"}})
+
+        world.api.refuse = replaces
+        await world.look()
+        assert (world.job("a") or {})["spec"]["suspend"] is True
+        assert marks(world, "a") is None
+
+    play_maintenance(scenario)
+
+
+def test_what_the_api_server_can_never_take_is_a_fault_of_the_run() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        invalid = KubeRefused(422, "Invalid", 'spec.template.spec.volumes[1].name: Duplicate value: "tmp"')
+        world.api.refuse = lambda method, path, _: invalid if method == "POST" and path.endswith("/jobs") else None
+        await world.look()
+        assert world.said("a")[:2] == ("Failed", "InvalidOptions")
+        assert 'Duplicate value: "tmp"' in world.said("a")[2]
+        world.api.refuse = lambda *_: None
+        await world.look()
+        assert world.job("a") is None
+
+    play_maintenance(scenario)
+
+
+def test_one_that_is_under_way_when_its_cluster_goes_is_let_go() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        body = world.api.found(KIND, "a") or {}
+        world.api.put({**body, "metadata": {**body["metadata"], "finalizers": []}})
+        world.worker.stop()
+        await world.worker.look()
+        assert not (world.api.found(KIND, "a") or {})["metadata"]["finalizers"]
 
     play_maintenance(scenario)

@@ -24,7 +24,7 @@ def cluster_roles() -> list[JsonObject]:
     """All of them. Kubernetes adds the last three to its roles view, edit and admin; each has what is before it."""
     return [
         _role(BROKER_ROLE, broker_rules()),
-        _role(DRIVER_ROLE, [_rule("", (*READ, *WRITE), "pods", "configmaps")]),
+        _role(DRIVER_ROLE, _driven()),
         _role(STARTER_ROLE, _started()),
         _role("barnabas-view", _seen(), added_to="view"),
         _role("barnabas-edit", _written("edit"), added_to="edit"),
@@ -65,6 +65,15 @@ def broker_rules() -> list[JsonObject]:
         _rule("internal.barnabas.dev", (*READ, "create", "patch", "delete"), "statedocuments"),
         _rule("coordination.k8s.io", ("list", "watch", "create", "patch"), "leases"),
     ]
+
+
+def _driven() -> list[JsonObject]:
+    """What Spark's driver does: it makes, watches and removes executors and the ConfigMap with their settings.
+
+    It patches its own pod to tell its progress. It has no right to claims: Spark would delete some, were it told to.
+    """
+    ends = ("delete", "deletecollection")
+    return [_rule("", (*READ, "create", "patch", *ends), "pods"), _rule("", ("list", "create", *ends), "configmaps")]
 
 
 def _started() -> list[JsonObject]:

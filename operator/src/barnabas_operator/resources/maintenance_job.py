@@ -56,7 +56,7 @@ class MaintenanceJobStatus(
     records: Annotated[Count, Meta(description="records of the work")] | None = None
     records_per_second: Annotated[int, Meta(description="records a second now")] | None = None
     progress: Annotated[str, Meta(description="such as 43%")] | None = None
-    ledger: Annotated[str, Meta(description="the ledger's last entry of an archive")] | None = None
+    ledger: Annotated[str, Meta(description="where the ledger of the archive is")] | None = None
     result: Annotated[dict[str, Any], Meta(description="what the job found, as docs/jobs.md has it")] = field(
         default_factory=dict
     )

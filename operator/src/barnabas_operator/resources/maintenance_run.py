@@ -1,7 +1,7 @@
 """A run of a maintenance job: what a `MaintenanceJob` and the schedules of a `Cluster` have in common."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
 
@@ -19,7 +19,6 @@ JobName = Annotated[
     str,
     Meta(max_length=63, description="which job, see docs/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}),
 ]
-Backend = Literal["Job"]
 Name = Annotated[
     str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", description="letters, digits and '-'")
 ]
@@ -124,7 +123,6 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         ]
         | None
     ) = None
-    backend: Annotated[Backend, Meta(description="what starts the driver: Job is Kubernetes' own")] = "Job"
 
 
 RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from barnabas_operator.planning.maintenance.spark_conf import OPERATOR_SETS
+from barnabas_operator.planning.maintenance.spark_conf import is_set_by_operator
 from barnabas_operator.resources.job_table import JOB_TABLE, JobOption
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_run import RunPod, RunSpec
@@ -78,7 +78,7 @@ def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:
     for name, value in run.spark_conf.items():
         if CONF_NAME.fullmatch(name) is None:
             yield f"{at} has {name}; allowed: names that begin with spark. and have no '=' and no space"
-        elif name.startswith(OPERATOR_SETS):
+        elif is_set_by_operator(name):
             yield f"{at}.{name} is {value}; allowed: leave it out, for the operator sets it"
 
 

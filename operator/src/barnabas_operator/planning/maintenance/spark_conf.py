@@ -10,8 +10,8 @@ from barnabas_operator.resources.quantity import quantity_value
 
 DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079
-PREFIX_LENGTH_MAX: Final = 47
-"""Spark's own limit for what names of executors begin with."""
+APP_NAME_LENGTH_MAX: Final = 28
+"""Executors are called so, with an id that each driver makes anew: a driver that is tried again meets no old names."""
 HEAP_PERCENT: Final = 60
 """Of a pod's memory; the rest is for Python, the network and what the JVM needs besides."""
 MEMORY_DEFAULT: Final = "2Gi"
@@ -20,6 +20,7 @@ EXECUTOR_TEMPLATE: Final = "/opt/barnabas/executor-pod.yaml"
 """In the image: what executors may do on their nodes."""
 KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
 OPERATOR_SETS: Final = (
+    "spark.app.name",
     "spark.master",
     "spark.submit.",
     "spark.driver.host",
@@ -28,14 +29,30 @@ OPERATOR_SETS: Final = (
     "spark.driver.blockManager.port",
     "spark.driver.memory",
     "spark.executor.memory",
+    "spark.executor.memoryOverhead",
     "spark.executor.cores",
     "spark.executor.instances",
     "spark.executorEnv.",
     "spark.eventLog.enabled",
     "spark.eventLog.dir",
-    "spark.kubernetes.",
+    "spark.kubernetes.namespace",
+    "spark.kubernetes.container.image",
+    "spark.kubernetes.driver.",
+    "spark.kubernetes.authenticate.",
+    "spark.kubernetes.executor.podNamePrefix",
+    "spark.kubernetes.executor.podTemplateFile",
+    "spark.kubernetes.executor.label.",
+    "spark.kubernetes.executor.request.cores",
+    "spark.kubernetes.executor.limit.cores",
+    "spark.kubernetes.executor.secretKeyRef.",
+    "spark.kubernetes.executor.volumes.",
 )
-"""What names of settings begin with that a run cannot have of its own."""
+"""Settings that a run cannot have of its own; of those with a dot at the end all that begin so."""
+
+
+def is_set_by_operator(name: str) -> bool:
+    """Whether a run's own value would be in the way."""
+    return any(name == each or (each.endswith(".") and name.startswith(each)) for each in OPERATOR_SETS)
 
 
 def master_of(run: MaintenanceJob) -> str:
@@ -56,6 +73,7 @@ def _driver(run: MaintenanceJob, cluster: str, image: str) -> dict[str, str]:
     meta, of_kubernetes = run.metadata, "spark.kubernetes"
     namespace, account = meta.namespace or "default", maintenance_name(cluster)
     return {
+        "spark.app.name": shortened_name(meta.name, APP_NAME_LENGTH_MAX),
         "spark.driver.host": f"{driver_name(meta.name)}.{namespace}.svc",
         "spark.driver.bindAddress": "0.0.0.0",
         "spark.driver.port": str(DRIVER_PORT),
@@ -64,7 +82,6 @@ def _driver(run: MaintenanceJob, cluster: str, image: str) -> dict[str, str]:
         f"{of_kubernetes}.driver.pod.name": "$(BARNABAS_POD_NAME)",
         f"{of_kubernetes}.container.image": image,
         f"{of_kubernetes}.authenticate.executor.serviceAccountName": account,
-        f"{of_kubernetes}.executor.podNamePrefix": shortened_name(meta.name, PREFIX_LENGTH_MAX),
         f"{of_kubernetes}.executor.podTemplateFile": EXECUTOR_TEMPLATE,
         # Nothing but pods and ConfigMaps is made, so that the driver needs no other right.
         f"{of_kubernetes}.driver.service.deleteOnTermination": "false",

@@ -152,11 +152,12 @@ class MaintenanceWorker:
         await self._tell((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         good = [run for run in declared if run not in bad]
         turns = waiting_turns([*good, *(run for run in ending if has_begun(run))])
-        ready = await with_finalizers(self._statuses, good, bodies, lambda run: self._is_begun(run, turns), now)
+        if not self._why_resting:  # Else none begins.
+            good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
         await asyncio.gather(
             *(
                 self._step(run, facts.get(run.metadata.name, NOBODY), turns.get(run.metadata.name), bodies)
-                for run in ready
+                for run in good
             )
         )
 
@@ -166,14 +167,17 @@ class MaintenanceWorker:
         try:
             told = await self._work.step(run, facts, self._cluster, name, why_not)
         except (KubeRefused, ObjectRefused) as error:
-            why = error.refusal if isinstance(error, ObjectRefused) else Refusal(KUBERNETES_ERROR, error.message)
-            is_under_way = has_begun(run)
-            told = with_problem(run, why, self._now()) if is_under_way else pending(run, name, why, self._now())
+            told = self._refused(run, error)
         await self._tell([told], bodies)
 
-    def _is_begun(self, run: MaintenanceJob, turns: Mapping[str, Refusal]) -> bool:
-        """Whether it begins now, or has begun: then its deletion must not go unnoticed."""
-        return has_begun(run) or not (self._why_resting or run.metadata.name in turns)
+    def _refused(self, run: MaintenanceJob, error: KubeRefused | ObjectRefused) -> MaintenanceJob:
+        """What can never be made is a fault of the run, which cannot change."""
+        name, now = self._tools.key.name, self._now()
+        why = error.refusal if isinstance(error, ObjectRefused) else Refusal(KUBERNETES_ERROR, error.message)
+        if has_begun(run):
+            return with_problem(run, why, now)
+        is_final = isinstance(error, KubeRefused) and error.is_about_the_object
+        return refused(run, name, why.message, now) if is_final else pending(run, name, why, now)
 
     async def _end(self, run: MaintenanceJob, facts: RunFacts, bodies: Bodies) -> None:
         """The resource goes once its pods have ended: another run may then be about the same."""
@@ -193,6 +197,11 @@ class MaintenanceWorker:
 
     def _now(self) -> str:
         return time_text(self._clock.now_ms())
+
+
+def _begins(run: MaintenanceJob, turns: Mapping[str, Refusal]) -> bool:
+    """Whether it begins now, or has begun: then its deletion must not go unnoticed."""
+    return has_begun(run) or run.metadata.name not in turns
 
 
 def _asked(body: Json) -> Json:

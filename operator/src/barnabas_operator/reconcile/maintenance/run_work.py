@@ -22,7 +22,7 @@ from barnabas_operator.planning.maintenance.run_step import (
     taken,
 )
 from barnabas_operator.planning.object_names import driver_name
-from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, Refusal
+from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.planning.time_text import seconds_between, time_text
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
@@ -33,7 +33,7 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 log = logging.getLogger(__name__)
 
 
-BEGINS: Final = Refusal(CLUSTER_NOT_READY, "it begins: its Job is made")
+GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob was deleted meanwhile")
 
 
 class RunWork:
@@ -101,8 +101,10 @@ class RunWork:
 
     async def _mark(self, run: MaintenanceJob, mark: str) -> None:
         if run.metadata.annotations.get(MARK) != mark:
-            change = {"metadata": {"annotations": {MARK: mark}}}
-            await self._api.patch(MAINTENANCE_JOB.name, run.metadata.namespace, run.metadata.name, change)
+            # Another one may have its name by now: with the uid of this one the API server refuses that.
+            change = {"metadata": {"uid": run.metadata.uid, "annotations": {MARK: mark}}}
+            if await self._api.patch(MAINTENANCE_JOB.name, run.metadata.namespace, run.metadata.name, change) is None:
+                raise ObjectRefused(GONE)
 
     async def _resume(self, run: MaintenanceJob) -> None:
         log.info("%s: %s begins", run.metadata.namespace, run.metadata.name)

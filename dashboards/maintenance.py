@@ -1,0 +1,132 @@
+"""Runs of maintenance: what goes on, what failed, and how old the last success of each schedule is."""
+
+from typing import Final
+
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from dashboards.frame import dashboard
+from dashboards.panels import GREEN, RED, Column, Panel, Query, graph, number, rows
+
+METRIC: Final = "barnabas_maintenance_"
+OF_CLUSTER: Final = 'resource_namespace=~"$namespace",cluster=~"$cluster"'
+CHOSEN: Final = f'{OF_CLUSTER},job_name=~"$job"'
+SCHEDULE: Final = "resource_namespace, cluster, job_name, schedule"
+RUN: Final = f"{SCHEDULE}, name"
+KEYS: Final = {"resource_namespace": "Namespace", "cluster": "Cluster", "job_name": "Job", "schedule": "Schedule"}
+LEGEND: Final = "{{resource_namespace}}/{{name}}"
+ENDED: Final = {0: ("failed", RED), 1: ("succeeded", GREEN)}
+
+
+def made() -> Dashboard:
+    """The whole dashboard."""
+    return dashboard(
+        "maintenance",
+        "Maintenance",
+        "Which MaintenanceJobs run, how the last ones ended, and how old the last success of each schedule is.",
+        (
+            ("namespace=resource_namespace", f"{METRIC}runs"),
+            ("cluster", f'{METRIC}runs{{resource_namespace=~"$namespace"}}'),
+            ("job=job_name", f"{METRIC}runs{{{OF_CLUSTER}}}"),
+        ),
+        ("State", _state()),
+        ("Schedules and runs", [_schedules(), _runs()]),
+        ("Over time", _over_time()),
+    )
+
+
+def _each(metric: str, by: str = RUN, more: str = "") -> str:
+    """Each operator that stands by tells the same."""
+    return f"max by ({by}) ({METRIC}{metric}{{{CHOSEN}{more}}})"
+
+
+def _in(phase: str) -> str:
+    runs = _each("runs", SCHEDULE, f',phase="{phase}"')
+    return f"sum({runs})"
+
+
+def _state() -> list[Panel]:
+    late = f"time() - {_last_success()} > {_each('schedule_max_age_seconds', SCHEDULE)}"
+    failed = f"count({_each('last_run_succeeded')} == 0) or vector(0)"
+    return [
+        number("Running", "MaintenanceJobs that are under way.", _in("Running"), span=4),
+        number("Waiting", "Pending: kubectl get bm says for what.", _in("Pending"), span=4),
+        number("Succeeded", "Of those that are kept.", _in("Succeeded"), span=4),
+        number(
+            "Failed last",
+            "The last run of a schedule, or one without, that failed or found something.",
+            failed,
+            "short",
+            (1, RED),
+            span=6,
+        ),
+        number(
+            "Schedules too late",
+            "Whose last success is older than maxAgeSeconds allows.",
+            f"count({late}) or vector(0)",
+            "short",
+            (1, RED),
+            span=6,
+        ),
+    ]
+
+
+def _last_success() -> str:
+    return _each("last_success_timestamp_seconds", SCHEDULE)
+
+
+def _schedules() -> Panel:
+    columns = [
+        Column("Since the last success", f"time() - {_last_success()}", "s"),
+        Column("Allowed", _each("schedule_max_age_seconds", SCHEDULE), "s"),
+    ]
+    return rows(
+        "Schedules",
+        "An empty schedule stands for the runs that none has started.",
+        KEYS,
+        columns,
+        sort_by="Since the last success",
+    )
+
+
+def _runs() -> Panel:
+    columns = [
+        Column("Ended", _each("last_run_succeeded"), words=ENDED),
+        Column("Seconds", _each("run_duration_seconds"), "s"),
+        Column("Records", _each("run_records")),
+        Column("Of", _each("run_records_expected")),
+    ]
+    return rows(
+        "Runs",
+        "kubectl describe bm says how each got on; docs/maintenance.md explains the reasons.",
+        {**KEYS, "name": "Name"},
+        columns,
+        sort_by="Seconds",
+    )
+
+
+def _over_time() -> list[Panel]:
+    share = f"{_each('run_records')} / {_each('run_records_expected')} * 100"
+    return [
+        graph("Progress", "Records done, as far as it is known of how many.", "percent", Query(share, LEGEND), span=12),
+        graph(
+            "Records a second",
+            "Of runs that are under way.",
+            "short",
+            Query(_each("run_records_per_second"), LEGEND),
+            span=12,
+        ),
+        graph(
+            "How long runs take",
+            "Of those that are kept, and so far of those under way.",
+            "s",
+            Query(_each("run_duration_seconds"), LEGEND),
+            span=12,
+        ),
+        graph(
+            "Since the last success",
+            "Of each schedule.",
+            "s",
+            Query(f"time() - {_last_success()}", "{{resource_namespace}}/{{cluster}} {{job_name}} {{schedule}}"),
+            span=12,
+        ),
+    ]
