@@ -31,6 +31,8 @@ check: .venv/spark
 	$(BIN)/mypy operator/tests
 	$(BIN)/mypy broker/tests
 	$(BIN)/mypy spark-on-k8s/tests
+	$(BIN)/mypy tests/architecture tests/cluster tests/examples tests/conftest.py tests/soak.py
+	$(BIN)/mypy tests/faults
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py

@@ -35,7 +35,7 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
         assert time.monotonic() < end_s, f"{len(values)} of {count} records came"
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            values.append(message.value())
+            values.append(message.value() or b"")
     return values
 
 

@@ -1,9 +1,10 @@
 """Who leads when brokers die, hang, stop or come back, and when an administrator asks: real processes, raw requests."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kafka.protocol.admin import (
@@ -38,14 +39,15 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 def when(cluster: BarnabasCluster, told_by: int, condition: Any, topic: str = "t", number: int = 0) -> PartitionView:
     """The partition once it is so, as one broker tells it."""
-    return wait_for(lambda: cluster.partition(topic, number, as_told_by=told_by), condition)
+    found: PartitionView = wait_for(lambda: cluster.partition(topic, number, as_told_by=told_by), condition)
+    return found
 
 
 def to_broker(cluster: BarnabasCluster, number: int, request: Any, version: int) -> Any:
     return ask(cluster.brokers[number].port, request, version)
 
 
-def reassign(cluster: BarnabasCluster, topic: str, replicas: Sequence[int] | None, number: int = 0) -> int:
+def reassign(cluster: BarnabasCluster, topic: str, replicas: list[int] | None, number: int = 0) -> int:
     """The error code for the one partition, of the broker that `reassignments` asks: others hear of it later."""
     wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = wanted.ReassignablePartition(partition_index=number, replicas=replicas)
@@ -230,7 +232,7 @@ def test_topics_change_while_a_broker_is_down(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", 2, 2)
     cluster.kill(2)
     when(cluster, 0, lambda view: view.leader == 0, topic="gone")
-    names = [DeleteTopicsRequest.DeleteTopicState(name="gone", topic_id=None)]
+    names = [DeleteTopicsRequest.DeleteTopicState(name="gone", topic_id=UUID(int=0))]
     assert to_broker(cluster, 0, DeleteTopicsRequest(topics=names, timeout_ms=30_000), 6).responses[0].error_code == 0
     more = [CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=6, assignments=None)]
     answer = to_broker(cluster, 1, CreatePartitionsRequest(topics=more, timeout_ms=30_000, validate_only=False), 2)

@@ -16,6 +16,8 @@ from barnabas_broker.app.recovery import Recovery
 from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.wakefulness import Wakefulness
+from barnabas_broker.metadata.store.metadata_store import Changes
+from barnabas_broker.storage.log_dir_loader import LoadProgress
 from barnabas_core.loop_turns import timed
 
 HANG_S, PROBE_S = 1.0, 0.1
@@ -65,10 +67,10 @@ class BrokenStore:
 def break_image(is_broken: Callable[[], bool]) -> None:
     apply = MetadataImage.apply_changes
 
-    def broken(image: MetadataImage, changes: Any) -> None:
+    def broken(self: MetadataImage, changes: Changes) -> None:
         if is_broken():
-            image.subscribe(lambda _: 1 / 0)
-        apply(image, changes)
+            self.subscribe(lambda _: 1 / 0)
+        apply(self, changes)
 
     MetadataImage.apply_changes = broken  # type: ignore[method-assign]
 
@@ -76,10 +78,10 @@ def break_image(is_broken: Callable[[], bool]) -> None:
 def break_timer(is_broken: Callable[[], bool]) -> None:
     tick = Wakefulness._tick
 
-    def broken(wakefulness: Wakefulness) -> None:
+    def broken(self: Wakefulness) -> None:
         if is_broken():
             raise Broken("by the test")
-        tick(wakefulness)
+        tick(self)
 
     Wakefulness._tick = broken  # type: ignore[method-assign]
 
@@ -88,11 +90,11 @@ def break_turn(is_broken: Callable[[], bool]) -> None:
     """Metadata that need much work."""
     apply = MetadataImage.apply_changes
 
-    def broken(image: MetadataImage, changes: Any) -> None:
+    def broken(self: MetadataImage, changes: Changes) -> None:
         end_s = time.thread_time() + LONG_TURN_S * is_broken()
         while time.thread_time() < end_s:
             pass
-        apply(image, changes)
+        apply(self, changes)
 
     MetadataImage.apply_changes = timed("metadata image")(broken)  # type: ignore[method-assign]
 
@@ -101,8 +103,8 @@ def break_recovery(is_broken: Callable[[], bool]) -> None:
     """It stands still in the first log."""
     advance = Recovery.advance
 
-    def broken(recovery: Recovery, progress: Any) -> None:
-        advance(recovery, progress)
+    def broken(self: Recovery, progress: LoadProgress) -> None:
+        advance(self, progress)
         while is_broken():
             time.sleep(0.01)
 
@@ -135,7 +137,7 @@ def break_it(fault: str, is_broken: Callable[[], bool]) -> None:
         async def open_broken(*arguments: Any) -> Any:
             return BrokenStore(await open_store(*arguments), *STORE_FAULTS[fault], is_broken)
 
-        broker.open_store = open_broken  # type: ignore[attr-defined]
+        broker.open_store = open_broken  # type: ignore[attr-defined, assignment]
 
 
 if __name__ == "__main__":

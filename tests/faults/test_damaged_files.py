@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Message, TopicPartition
@@ -29,7 +30,7 @@ def broker(start_broker: StartBroker) -> FaultyBroker:
     return broker
 
 
-def logs_of(broker: FaultyBroker) -> list:
+def logs_of(broker: FaultyBroker) -> list[Path]:
     return sorted(broker.partition_dir("flights").glob("*.log"))
 
 
@@ -86,7 +87,7 @@ def damage_batch(broker: FaultyBroker, segment: int, place: int) -> int:
     position = 0
     while position < len(data) // 2:
         position += 12 + struct.unpack_from(">i", data, position + 8)[0]
-    (offset,) = struct.unpack_from(">q", data, position)
+    offset: int = struct.unpack_from(">q", data, position)[0]
     data[position + place] ^= 0x10
     path.write_bytes(data)
     return offset
@@ -98,7 +99,12 @@ def read_until(broker: FaultyBroker, offset: int, is_so: Callable[[], object]) -
     try:
         consumer.assign([TopicPartition("flights", 0, offset)])
         got: list[Message] = []
-        wait_for(lambda: got.extend(consumer.consume(1000, 0.05)) or is_so())
+
+        def have_come() -> bool:
+            got.extend(consumer.consume(1000, 0.05))
+            return bool(is_so())
+
+        wait_for(have_come)
         return got + consumer.consume(1000, 1)
     finally:
         consumer.close()

@@ -1,9 +1,13 @@
 """F22: the broker's process is killed in the middle of its work, again and again."""
 
+import operator
 import re
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from faulty_broker import FaultyBroker
 
 from conftest import StartBroker
@@ -38,7 +42,7 @@ class Writer:
             )
         self.sent += count
 
-    def _delivered(self, error: object, message: object) -> None:
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
             self.errors.append(str(error))
         else:
@@ -70,8 +74,8 @@ def test_fifty_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(
         idempotent.send(RECORDS_A_ROUND)
         plain.send(RECORDS_A_ROUND)
         wanted = before + 1 + round_number * RECORDS_A_ROUND // ROUNDS
-        wait_for(lambda wanted=wanted: idempotent.acknowledged_now() + plain.acknowledged_now() >= wanted)
-        got |= {int(each.value()) for each in member.consume(1000, 0.01) if each.error() is None}
+        wait_for(lambda: idempotent.acknowledged_now() + plain.acknowledged_now(), partial(operator.le, wanted))
+        got |= numbers_in(member.consume(1000, 0.01))
         if round_number % 10 == 9:
             commit_all(member)
         broker.server.kill()
@@ -91,8 +95,12 @@ def test_fifty_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(
     member.close()
 
 
+def numbers_in(messages: list[Any]) -> set[int]:
+    return {int(each.value()) for each in messages if each.error() is None}
+
+
 def take(member: Consumer, got: set[int]) -> int:
-    got |= {int(each.value()) for each in member.consume(1000, 0.1) if each.error() is None}
+    got |= numbers_in(member.consume(1000, 0.1))
     return len(got)
 
 
@@ -143,7 +151,9 @@ def check_acknowledged(client: StockClient, writer: Writer) -> None:
 
 def checked_bytes(broker: FaultyBroker) -> int:
     """What the latest start read of the logs."""
-    return int(re.search(r"(\d+) bytes checked", broker.lines("bytes checked")[-1])[1])
+    found = re.search(r"(\d+) bytes checked", broker.lines("bytes checked")[-1])
+    assert found is not None
+    return int(found[1])
 
 
 def test_recovery_reads_only_what_lies_past_the_recovery_point(start_broker: StartBroker) -> None:
@@ -167,7 +177,7 @@ def test_recovery_reads_only_what_lies_past_the_recovery_point(start_broker: Sta
     assert client.ends("flights") == (0, len(values))
 
 
-def recovery_point(directory) -> int:
+def recovery_point(directory: Path) -> int:
     """Of the partition, as the checkpoint of its log dir has it."""
     path = directory.parent / "recovery-point-offset-checkpoint"
     lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []

@@ -1,6 +1,7 @@
 """F22, F28: a log dir that vanishes, is read-only or full: what lies on it pays, all else lives."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_groups_go_on_while_a_log_dir_is_away_and_after_it(start_broker: StartBr
     away.rename(broker.log_dirs[0])
     check_back(broker, living)
     for group in groups:
-        wait_for(lambda group=group: committed(broker, group, place), lambda offset: offset == 7)
+        wait_for(partial(committed, broker, group, place), lambda offset: offset == 7)
         commit(broker, group, place)
 
 
@@ -102,9 +103,9 @@ def error_of_commit(broker: FaultyBroker, group: str, place: TopicPartition) -> 
     consumer = broker.client.consumer(group)
     try:
         (done,) = consumer.commit(offsets=[place], asynchronous=False)
-        return 0 if done.error is None else done.error.code()
+        return 0 if done.error is None else int(done.error.code())
     except KafkaException as error:
-        return error.args[0].code()
+        return int(error.args[0].code())
     finally:
         consumer.close()
 

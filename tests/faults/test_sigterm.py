@@ -3,9 +3,10 @@
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from faulty_broker import FaultyBroker
 
 from barnabas.__main__ import EXIT_TERMINATED
@@ -19,7 +20,7 @@ def test_sigterm_under_load_is_a_clean_shutdown(start_broker: StartBroker) -> No
     acknowledged: list[tuple[int, int, bytes]] = []
     producer = Producer({**broker.client.settings, "acks": "all", "linger.ms": 1, "message.timeout.ms": 60_000})
 
-    def delivered(error: object, message: object) -> None:
+    def delivered(error: KafkaError | None, message: Any) -> None:
         assert error is None
         acknowledged.append((message.partition(), message.offset(), message.value()))
 

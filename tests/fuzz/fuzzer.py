@@ -130,7 +130,8 @@ class FuzzedBroker:
         message = consumer.poll(15)
         consumer.close()
         if message is None or message.error() or message.value() != value:
-            raise BrokerMisbehaved(f"the canary read {message and (message.error() or message.value())}, not {value!r}")
+            read = message and (message.error() or message.value())
+            raise BrokerMisbehaved(f"the canary read {read!r}, not {value!r}")
 
 
 async def play(server: ServerProcess, case: Case) -> Outcome:

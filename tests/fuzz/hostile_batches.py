@@ -54,7 +54,7 @@ def _resealed(batch: bytes, body: bytes | None = None, **changed: int) -> bytes:
 
 def _change_header(random: Random, batch: bytes) -> bytes:
     name = random.choice(list(HEADER_EDGES))
-    return _resealed(batch, **{name: random.choice(HEADER_EDGES[name])}) if len(batch) >= HEADER_BYTES else batch
+    return _resealed(batch, None, **{name: random.choice(HEADER_EDGES[name])}) if len(batch) >= HEADER_BYTES else batch
 
 
 def _lie_about_count(random: Random, batch: bytes) -> bytes:
