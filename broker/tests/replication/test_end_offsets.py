@@ -15,8 +15,6 @@ from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsRespons
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
-pytestmark = pytest.mark.anyio
-
 HERE = 1
 LIST_OFFSETS = 2
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -86,16 +84,11 @@ def image_of(**leaders: list[int]) -> MetadataImage:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def links() -> FakeLinks:
     return FakeLinks()
 
 
-async def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
+async def _every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
     ends = EndOffsets(HERE, links, image_of(a=[2, 3, 2], b=[3]), asyncio.timeout)
     asked = [TopicPartition("a", number) for number in range(3)] + [TopicPartition("b", 0)]
     found = await ends.ask(asked)
@@ -104,14 +97,22 @@ async def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
     assert links.open_count == 0
 
 
-async def test_what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
+def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
+    asyncio.run(_every_leader_is_asked_for_its_own(links))
+
+
+async def _what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
     ends = EndOffsets(HERE, links, image_of(a=[HERE, NO_LEADER]), asyncio.timeout)
     asked = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("gone", 0)]
     assert await ends.ask(asked) == {}
     assert links.requests == []
 
 
-async def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
+def test_what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
+    asyncio.run(_what_nobody_else_leads_is_not_asked_for(links))
+
+
+async def _who_does_not_tell_is_left_out(links: FakeLinks) -> None:
     links.dead.add(2)
     links.wrong.add(3)
     ends = EndOffsets(HERE, links, image_of(a=[2, 3, 4], moved=[4]), asyncio.timeout)
@@ -120,9 +121,17 @@ async def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
     assert links.open_count == 0
 
 
-async def test_many_partitions_are_asked_for_in_parts(links: FakeLinks) -> None:
+def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
+    asyncio.run(_who_does_not_tell_is_left_out(links))
+
+
+async def _many_partitions_are_asked_for_in_parts(links: FakeLinks) -> None:
     count = PARTITIONS_A_REQUEST + 1
     ends = EndOffsets(HERE, links, image_of(a=[2] * count), asyncio.timeout)
     found = await ends.ask([TopicPartition("a", number) for number in range(count)])
     assert len(found) == count
     assert links.requests == [(2, PARTITIONS_A_REQUEST), (2, 1)]
+
+
+def test_many_partitions_are_asked_for_in_parts(links: FakeLinks) -> None:
+    asyncio.run(_many_partitions_are_asked_for_in_parts(links))

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from uuid import UUID
 
-import pytest
-
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.isr_changes import JOINS_TOGETHER_S, IsrChanges
@@ -13,13 +11,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers
 
-pytestmark = pytest.mark.anyio
 WAIT_S = 20
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Leader:
@@ -73,7 +65,7 @@ class World:
             await asyncio.sleep(0)
 
 
-async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
+async def _joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
     world = World()
     world.changes.propose(Leader(0))
     world.changes.propose(Leader(1, size=1))
@@ -86,7 +78,11 @@ async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody()
     assert world.writes == [[1], [0, 2]]
 
 
-async def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
+def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
+    asyncio.run(_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody())
+
+
+async def _who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
     world = World()
     world.changes.propose(Leader(0))
     await world.pass_time(JOINS_TOGETHER_S)
@@ -95,14 +91,22 @@ async def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> N
     assert world.writes == [[0], [1]]
 
 
-async def test_a_join_that_is_waited_for_does_not_wait() -> None:
+def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
+    asyncio.run(_who_has_to_leave_does_not_wait_for_a_write_of_joins_either())
+
+
+async def _a_join_that_is_waited_for_does_not_wait() -> None:
     world = World()
     world.changes.propose(Leader(0, isr_size_min=3))
     await world.pass_time(0)
     assert world.writes == [[0]]
 
 
-async def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
+def test_a_join_that_is_waited_for_does_not_wait() -> None:
+    asyncio.run(_a_join_that_is_waited_for_does_not_wait())
+
+
+async def _what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
     world = World()
     for number in range(4):
         world.changes.propose(Leader(number, size=1))
@@ -113,7 +117,11 @@ async def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() 
     assert world.writes == [[0], [1, 2, 3]]
 
 
-async def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
+def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
+    asyncio.run(_what_is_proposed_while_a_write_is_under_way_goes_with_the_next())
+
+
+async def _one_whose_outcome_is_not_known_holds_up_no_other() -> None:
     world = World()
     unknown = Leader(0, size=1)
     world.changes.propose(unknown)
@@ -125,3 +133,7 @@ async def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
     await world.pass_time(0)
     assert world.writes == [[0], [1]]
     assert world.changes.failed_total == 1
+
+
+def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
+    asyncio.run(_one_whose_outcome_is_not_known_holds_up_no_other())

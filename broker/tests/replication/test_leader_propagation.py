@@ -13,8 +13,6 @@ from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import MetadataResponse
 
-pytestmark = pytest.mark.anyio
-
 HERE = 1
 METADATA = 3
 NOW, BEFORE = 7, 6
@@ -79,11 +77,6 @@ def image_of(*topics: str, live: tuple[int, ...]) -> MetadataImage:
     return image
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Pauses:
     """Time that passes at once, and is counted."""
 
@@ -96,7 +89,7 @@ class Pauses:
         await asyncio.sleep(0)
 
 
-async def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
+async def _all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
     others, pauses = OtherBrokers(b2=0, b3=3), Pauses()
     image = image_of("late", "other", live=(1, 2, 3))
     await LeaderPropagation(HERE, others, image, pauses, asyncio.timeout).until_heard(["late", "other", "gone"])
@@ -105,20 +98,32 @@ async def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCapt
     assert (pauses.count, others.open_count, caplog.messages) == (3, 0, [])
 
 
-async def test_many_topics_are_asked_for_in_parts() -> None:
+def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(_all_live_brokers_are_asked_until_they_know(caplog))
+
+
+async def _many_topics_are_asked_for_in_parts() -> None:
     others = OtherBrokers(b2=0)
     names = [f"t{number:04}" for number in range(TOPICS_A_REQUEST + 1)]
     await LeaderPropagation(HERE, others, image_of(*names, live=(1, 2)), Pauses(), asyncio.timeout).until_heard(names)
     assert others.asked == [(2, TOPICS_A_REQUEST), (2, 1)]
 
 
-async def test_nobody_is_asked_when_nothing_was_led() -> None:
+def test_many_topics_are_asked_for_in_parts() -> None:
+    asyncio.run(_many_topics_are_asked_for_in_parts())
+
+
+async def _nobody_is_asked_when_nothing_was_led() -> None:
     others = OtherBrokers()
     await LeaderPropagation(HERE, others, image_of("a", live=(1, 2)), Pauses(), asyncio.timeout).until_heard([])
     assert (others.asked, others.open_count) == ([], 0)
 
 
-async def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_is_asked_when_nothing_was_led() -> None:
+    asyncio.run(_nobody_is_asked_when_nothing_was_led())
+
+
+async def _who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     others = OtherBrokers(b3=0)
     others.unreachable.add(2)
@@ -130,7 +135,11 @@ async def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFi
     assert others.open_count == 0
 
 
-async def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
+def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(_who_cannot_be_asked_is_not_waited_for(caplog))
+
+
+async def _who_never_hears_is_waited_for_no_longer_than_the_bound(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas_broker.replication.leader_propagation.NEWS_S", 0.01)
@@ -140,3 +149,9 @@ async def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
     )
     assert others.open_count == 0
     assert "broker 2 may name this one as a leader when it is gone: no news after 0.01 s" in caplog.messages
+
+
+def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_who_never_hears_is_waited_for_no_longer_than_the_bound(caplog, monkeypatch))
