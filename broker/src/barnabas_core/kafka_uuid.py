@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-ZERO: Final = UUID(int=0)
 _RESERVED_MAX: Final = 100  # Kafka keeps the first hundred for itself.
 
 

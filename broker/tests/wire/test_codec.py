@@ -26,10 +26,8 @@ from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.codec import (
     api_versions_response,
     decode_request,
-    decode_versioned,
     encode_response,
     encode_unsupported_api_versions,
-    encode_versioned,
 )
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import UnencodableMessage, encoder
@@ -172,17 +170,6 @@ def test_a_field_that_holds_what_its_type_cannot_is_named() -> None:
     message = groups(groups=[groups.ListedGroup(group_id=None)])
     with pytest.raises(UnencodableMessage, match=r"ListedGroup v1: .*group_id=None"):
         encoded("ListGroupsResponse", 1, message)
-
-
-@pytest.mark.parametrize("version", range(4))
-def test_a_subscription_of_a_consumer_comes_back_and_a_newer_version_is_read_as_the_newest_known(version: int) -> None:
-    subscription = message_class("ConsumerProtocolSubscription")(topics=["a", "b"], user_data=b"u", rack_id="r")
-    data = encode_versioned(subscription, version)
-    assert data[:2] == bytes([0, version])
-    decoded = decode_versioned("ConsumerProtocolSubscription", memoryview(data))
-    assert (decoded.topics, decoded.user_data) == (["a", "b"], b"u")
-    newer = b"\0\x63" + encode_versioned(subscription, 3)[2:] + b"what is new"
-    assert decode_versioned("ConsumerProtocolSubscription", memoryview(newer)).topics == ["a", "b"]
 
 
 def test_there_is_no_message_that_kafka_does_not_have() -> None:

@@ -11,7 +11,7 @@ from message_samples import CODEC_APIS, our_message, sample_tree
 
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import ApiSpec
-from barnabas_broker.wire.codec import decode_request, decode_versioned
+from barnabas_broker.wire.codec import decode_request
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
 
@@ -140,12 +140,3 @@ def test_more_tagged_fields_than_any_client_sends_are_malformed() -> None:
 def test_what_is_malformed_is_named(key: int, version: int, body: bytes, complaint: str) -> None:
     with pytest.raises(MalformedRequest, match=complaint):
         decode_request(key, version, memoryview(body))
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=80))
-def test_a_members_subscription_of_random_bytes_is_decoded_or_malformed(data: bytes) -> None:
-    try:
-        decode_versioned("ConsumerProtocolSubscription", memoryview(data))
-    except MalformedRequest:
-        return

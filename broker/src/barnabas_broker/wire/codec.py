@@ -10,7 +10,6 @@ from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import Encoded, element_encoder, encoder
-from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import message_class
 
 UNSUPPORTED_VERSION: Final = 35
@@ -18,7 +17,6 @@ UNSUPPORTED_VERSION: Final = 35
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _REQUEST_HEADER: Final = struct.Struct(">ihhih")
 """Size, API key, version, correlation id, length of the client id."""
-_INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _SPECS_BY_NAME: Final = {spec.name: spec for spec in API_SPECS.values()}
 _SIZE_BYTES: Final = 4
@@ -80,24 +78,3 @@ def api_versions_response(error: int) -> Any:
 def encode_unsupported_api_versions(correlation_id: int) -> bytearray:
     """The answer to an ApiVersions of a version not served: in the v0 format, so that the client can step down."""
     return encode_response(api_versions_response(UNSUPPORTED_VERSION), 0, correlation_id)
-
-
-def decode_versioned(name: str, data: memoryview) -> Any:
-    """A message that is stored or carried as bytes and starts with its version, such as `ConsumerProtocolSubscription`.
-
-    A version newer than known is read as the newest known one, whatever follows it ignored. MalformedRequest.
-    """
-    try:
-        (version,) = _INT16.unpack_from(data)
-    except struct.error as error:
-        raise MalformedRequest(f"{name}: {error}") from None
-    newest = schema.message(name).valid.last
-    decode = decoder(name, min(max(version, 0), newest))
-    return decode(data[_INT16.size :])
-
-
-def encode_versioned(message: Any, version: int) -> bytes:
-    """The version, then the message in it."""
-    out = bytearray(_INT16.pack(version))
-    encoder(type(message).__name__, version)(out, message)
-    return bytes(out)

@@ -16,7 +16,6 @@ HEADER_BYTES: Final = 61
 LENGTH_OFFSET: Final = 12
 """Bytes of base offset and length, which the length field does not count."""
 CRC_START: Final = 21
-MAGIC_OFFSET: Final = 16
 MAGIC: Final = 2
 
 COMPRESSION_MASK: Final = 0x07

@@ -102,11 +102,6 @@ def parse_object(body: bytes | msgspec.Raw) -> StateObject:
     return _OBJECTS.decode(body)
 
 
-def parse_list(body: bytes) -> StateObjectList:
-    """All of a list request's answer. Raises msgspec.MsgspecError."""
-    return msgspec.json.decode(body, type=StateObjectList)
-
-
 def revision_of(body: bytes | msgspec.Raw) -> int:
     """The resource version of any object. Raises msgspec.MsgspecError."""
     return int(msgspec.json.decode(body, type=_OnlyMetadata).metadata.resource_version)
