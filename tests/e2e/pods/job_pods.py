@@ -6,10 +6,13 @@ from typing import Any, Final
 
 from e2e.pods.castle import Castle
 
-READY_S: Final = 300.0
 ARCHIVES: Final = "archives"
 MOUNT: Final = "/archives"
 ACCOUNT: Final = "driver"
+CPU: Final = "300m"
+"""Pods that request none are the last to get any on a busy machine."""
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What a JVM is best with that does not live long."""
 # What Spark's driver does, measured: it makes, watches and removes executors and the ConfigMap of their conf; removes
 # claims and services that it may have made. The patch of its own pod is its progress.
 RULES: Final = [
@@ -66,11 +69,13 @@ def conf(castle: Castle, name: str, image: str, executors: int) -> dict[str, str
         "spark.driver.port": "7078",
         "spark.driver.blockManager.port": "7079",
         "spark.driver.memory": "512m",
+        "spark.driver.defaultJavaOptions": SHORT_LIVED,
+        "spark.executor.defaultJavaOptions": SHORT_LIVED,
         "spark.kubernetes.driver.pod.name": "$(BARNABAS_POD_NAME)",
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.executor.podNamePrefix": "$(BARNABAS_POD_NAME)",
         "spark.kubernetes.executor.podTemplateFile": "/opt/barnabas/executor-pod.yaml",
-        "spark.kubernetes.executor.request.cores": "100m",
+        "spark.kubernetes.executor.request.cores": CPU,
         "spark.executor.instances": str(executors),
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
@@ -83,7 +88,7 @@ def conf(castle: Castle, name: str, image: str, executors: int) -> dict[str, str
 def job(castle: Castle, name: str, image: str, words: Sequence[str], executors: int) -> list[dict[str, Any]]:
     """A Job whose pods are drivers, and the Service by which executors find the one that runs."""
     label = {"barnabas.dev/maintenance-job": name}
-    settings = conf(castle, name, image, executors) if executors else {}
+    settings = conf(castle, name, image, executors) if executors else {"spark.driver.defaultJavaOptions": SHORT_LIVED}
     master = "k8s://https://kubernetes.default.svc:443" if executors else "local[*]"
     given = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     container = {
@@ -93,6 +98,7 @@ def job(castle: Castle, name: str, image: str, words: Sequence[str], executors: 
         "command": ["barnabas", "jobs", "run", *words, "--master", master, *given],
         "env": [_field("BARNABAS_POD_NAME", "metadata.name"), _field("BARNABAS_POD_NAMESPACE", "metadata.namespace")],
         "ports": [{"name": "driver", "containerPort": 7078}, {"name": "blocks", "containerPort": 7079}],
+        "resources": {"requests": {"cpu": CPU}},
         "securityContext": SECURITY,
         "volumeMounts": [{"name": ARCHIVES, "mountPath": MOUNT}, {"name": "tmp", "mountPath": "/tmp"}],
     }

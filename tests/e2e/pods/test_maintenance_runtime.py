@@ -16,7 +16,7 @@ from harness.stock_client import StockClient
 RECORDS = 2000
 PARTITIONS = 4
 BOOTSTRAP = f"{NAME}-bootstrap:9092"
-ENDS_SECONDS_MAX = 240.0
+ENDS_SECONDS_MAX = 300.0
 
 
 @pytest.fixture
