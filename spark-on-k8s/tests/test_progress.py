@@ -5,6 +5,7 @@ import io
 import msgspec
 import pytest
 from jobs_world import World
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -14,6 +15,7 @@ from barnabas_jobs.planning.ending import BYTES_MAX, Ending
 from barnabas_jobs.planning.progress import Amount, Pace, Progress, Seen
 from barnabas_jobs.spark.phases import Phase, of_tag, phase
 from barnabas_jobs.spark.status import SparkStatus
+from harness.deadline import wait_for
 
 
 def seen(done: int, name: str = "archiving", total: int | None = 1000) -> Seen:
@@ -99,6 +101,20 @@ class Heard:
     def tell(self, progress: Progress, last: bool = False) -> None:
         self.told.append(progress)
         self.last += last
+
+
+def test_whoever_watches_is_told_the_last_also_when_spark_answers_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    heard, looks = Heard(), iter([seen(100)])
+
+    def look() -> Seen:
+        for each in looks:
+            return each
+        raise Py4JError("the connection is gone")
+
+    with watched(look, [heard], pause_s=0.001):
+        wait_for(lambda: heard.last)
+    assert [each.records.done for each in heard.told] == [100, 100]
+    assert "Spark does not tell the progress any more: the connection is gone" in capsys.readouterr().err
 
 
 def test_sparks_own_figures_tell_how_far_a_job_is(spark: SparkSession, world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from py4j.protocol import Py4JError
 
-from barnabas_jobs.planning.progress import Pace, Progress, Seen
+from barnabas_jobs.planning.progress import Amount, Pace, Progress, Seen
 
 PAUSE_S: Final = 1.0
 
@@ -23,27 +23,31 @@ class Listener(Protocol):
 
 @contextmanager
 def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = PAUSE_S) -> Iterator[None]:
-    """While inside, a thread tells the listeners; and once more at the end, unless Spark does not answer any more."""
+    """While inside, a thread tells the listeners; and at the end once more, the last that was seen."""
     ended = threading.Event()
-    pace = Pace()
-
-    def tell(last: bool) -> None:
-        progress = pace.progress(look(), time.monotonic())
-        for listener in listeners:
-            listener.tell(progress, last)
-
-    def watch() -> None:
-        try:
-            while not ended.wait(pause_s):
-                tell(last=False)
-            tell(last=True)
-        except Py4JError as error:
-            print(f"barnabas jobs: the progress is not known any more: {error}", file=sys.stderr)
-
-    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    thread = threading.Thread(target=_watch, args=(look, listeners, ended, pause_s), name="progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+def _watch(look: Callable[[], Seen], listeners: Sequence[Listener], ended: threading.Event, pause_s: float) -> None:
+    pace = Pace()
+    progress = pace.progress(Seen(phase="starting", stages=Amount(0, 0), records=Amount(0, None)), time.monotonic())
+    try:
+        while not ended.wait(pause_s):
+            progress = pace.progress(look(), time.monotonic())
+            _tell(listeners, progress, last=False)
+        progress = pace.progress(look(), time.monotonic())
+    except Py4JError as error:
+        print(f"barnabas jobs: Spark does not tell the progress any more: {error}", file=sys.stderr)
+    finally:
+        _tell(listeners, progress, last=True)
+
+
+def _tell(listeners: Sequence[Listener], progress: Progress, last: bool) -> None:
+    for listener in listeners:
+        listener.tell(progress, last)
