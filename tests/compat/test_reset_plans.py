@@ -210,7 +210,7 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
     "a partition of another topic": (
         placed(p0=6)._replace(topics=(PLANES,)),
         "InvalidReset",
-        f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is of no topic in spec.offsets.reset.topics; allowed: only those",
+        f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is in none of spec.offsets.reset.topics; allowed: only those",
     ),
     "a group that is not there": (
         Case({"latest": {}}, "", group="resets-nobody"),
@@ -262,4 +262,4 @@ def test_a_time_that_is_to_come_is_refused(plan: Plan) -> None:
     found = plan(declared(Case({"datetime": "2999-01-01T00:00:00Z"}, "")), READER)
     assert isinstance(found, Refusal)
     assert found.reason == "DatetimeInFuture"
-    assert "is 2999-01-01T00:00:00Z, which is to come: it is 20" in found.message
+    assert "is 2999-01-01T00:00:00Z, which is in the future: it is 20" in found.message

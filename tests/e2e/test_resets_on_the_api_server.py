@@ -83,7 +83,7 @@ def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: Res
     world.look()
     assert world.committed() == (RECORDS, ONCE[1])
     world.declare(BACK)
-    before = "the reset 2026-11-a was carried out before: the committed offsets tell so"
+    before = "the reset 2026-11-a was carried out before: the committed offsets say so"
     assert world.look() == ("True", "ResetDone", before)
     assert world.committed() == (RECORDS, ONCE[1])
 

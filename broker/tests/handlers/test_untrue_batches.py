@@ -105,7 +105,7 @@ def corrupt(batch: bytearray, place: int, new: bytes) -> bytearray:
         ("a record that is longer than its fields", corrupt(true_batch(1), 0, b"\x1e")),
         ("a negative length", corrupt(true_batch(1), 0, b"\x01")),
         ("an offset delta that is not 0", corrupt(true_batch(1), 3, b"\x02")),
-        ("a key that ends behind the batch", corrupt(true_batch(1), 4, b"\x7e")),
+        ("a key that ends past the batch", corrupt(true_batch(1), 4, b"\x7e")),
         ("a key that ends beyond all bytes", corrupt(true_batch(1), 4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f")),
         ("a value that ends behind its record", corrupt(true_batch(2), 8, b"\x0e")),
         ("headers that are not there", corrupt(true_batch(1), 14, b"\x02")),

@@ -131,7 +131,7 @@ async def _who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixtur
         ["late"]
     )
     assert [broker for broker, _ in others.asked if broker == 3] == [3]
-    assert "broker 2 is not asked who leads: ConnectionError('cannot connect: refused')" in caplog.messages
+    assert "broker 2 cannot be asked who leads: ConnectionError('cannot connect: refused')" in caplog.messages
     assert others.open_count == 0
 
 

@@ -70,7 +70,7 @@ class EndOffsets:
                     request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST])
                     found |= _told(await request_link.ask(encode_request(request, VERSION, 0, client_id)))
         except (TimeoutError, ConnectionError, MalformedRequest) as error:
-            log.info("broker %d does not tell how far its partitions are: %r", leader_id, error)
+            log.info("broker %d does not report the ends of its partitions: %r", leader_id, error)
         finally:
             request_link.close()
         return found

@@ -79,7 +79,7 @@ class LeaderPropagation:
                 "broker %d may name this one as a leader when it is gone: no news after %s s", broker_id, NEWS_S
             )
         except (ConnectionError, MalformedRequest) as error:
-            log.info("broker %d is not asked who leads: %r", broker_id, error)
+            log.info("broker %d cannot be asked who leads: %r", broker_id, error)
         finally:
             request_link.close()
 

@@ -107,7 +107,7 @@ class LogFates:
             if why is not None:
                 self._logs.set_aside(topic_partition, why)
             else:
-                log.info("%s is not on this broker any more; its log goes", topic_partition)
+                log.info("%s is not on this broker any more: deleting its log", topic_partition)
                 self._logs.delete(topic_partition)
         except StorageError as error:
             log.error("cannot remove %s: %s", topic_partition, error)

@@ -16,8 +16,8 @@ OTHERS_COME_S: Final = 30.0
 """So long a partition whose logs are ahead of the metadata waits for replicas that may have more."""
 
 AHEAD: Final = (
-    "the log of %s has records of leader epoch %d, and the metadata says %d: is that an older copy? "
-    "Nobody leads before there is a later epoch than in all logs"
+    "the log of %s has records of leader epoch %d, and the metadata has %d: was an older copy restored? "
+    "The partition has no leader until its epoch is above those of all logs"
 )
 
 log = logging.getLogger(__name__)

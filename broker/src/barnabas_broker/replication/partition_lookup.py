@@ -27,7 +27,7 @@ class PartitionLookup:
     def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
         if not self._is_awake():
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still, and looks who leads now")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker was paused, and checks who leads now")
         topic = self.topics.get(name) if name is not None else self._by_id.get(topic_id)  # type: ignore[arg-type]
         if topic is None:
             raise self._why_missing(name, topic_id, index)

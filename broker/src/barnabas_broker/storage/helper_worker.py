@@ -77,7 +77,7 @@ class Worker:
 
     def _clean_segments(self, request: CleanSegments) -> SegmentCleaned | Failed:
         if self._offsets is None:
-            return Failed("the helper process was restarted within a round and has no map of keys")
+            return Failed("the helper process was restarted during a round and has no map of keys")
         return clean_segments(self._files, request, self._offsets, self._pace(request.bytes_per_s))
 
     def _pace(self, bytes_per_s: float) -> Pacer:

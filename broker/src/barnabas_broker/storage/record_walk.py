@@ -72,7 +72,7 @@ def walk_records(data: bytes, position: int, end: int, count: int) -> list[Walke
             add((start, rest, record_end, timestamp_delta, offset_delta, key, data[position] != _NULL))
             position, previous_delta = record_end, offset_delta
     except IndexError:
-        raise BrokenRecords(f"record {len(walked)} ends behind the batch") from None
+        raise BrokenRecords(f"record {len(walked)} ends past the batch") from None
     if position != end or len(walked) != count:
         raise BrokenRecords(f"{len(walked)} records, {position - end} bytes past the end; the header tells of {count}")
     return walked

@@ -167,7 +167,7 @@ class StrayLogs:
                 raise storage_error(stray.log_dir, stray.directory, error) from error
             self.remove(stray)
             self._environment.trash.add(directory, self._clock.now_ms() + _DELETE_DELAY_MS)
-            _logger.info("%s goes: its topic was deleted", stray.directory)
+            _logger.info("%s: its topic was deleted; deleting it", stray.directory)
 
     def forget_dir(self, log_dir: str) -> None:
         """A directory that went offline is read again when it is back."""

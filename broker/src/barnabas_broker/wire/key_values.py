@@ -97,7 +97,7 @@ def _read_records(data: bytes, position: int, batch_end: int, count: int, found:
             length, position = read_varint(data, position)
             end = position + length
         if length < 0 or end > batch_end:
-            raise BrokenRecords(f"a record of {length} bytes, which ends behind the batch")
+            raise BrokenRecords(f"a record of {length} bytes, which ends past the batch")
         position += 1  # Attributes, of which v2 uses none.
         while data[position] > 0x7F:  # The timestamp.
             position += 1

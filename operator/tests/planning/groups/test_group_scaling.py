@@ -112,7 +112,7 @@ def test_one_record_wakes_it_up() -> None:
 
 def test_a_group_that_has_committed_nothing_has_one_consumer_that_can() -> None:
     decided = Story(scaling(least=0), 0).look(demand(None, partitions=0))
-    assert (decided.replicas, decided.why) == (1, "nothing is committed, and only a consumer can begin")
+    assert (decided.replicas, decided.why) == (1, "nothing is committed: only a running consumer can begin")
     assert Story(scaling(least=0), 3).for_seconds(HOUR_S, None).replicas == 3
 
 

@@ -132,7 +132,7 @@ class _Running:
             pass
         code = await self.process.wait()
         if self._waiting:
-            _logger.warning("the helper process %d ended within its work, exit code %d", self.process.pid, code)
+            _logger.warning("the helper process %d ended during its work, exit code %d", self.process.pid, code)
         for answer in self._waiting:
             if not answer.done():
                 answer.set_exception(HelperDied(f"the helper process ended with exit code {code}"))

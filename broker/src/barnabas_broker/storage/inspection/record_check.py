@@ -40,7 +40,7 @@ def check_records(
         for number in range(count):
             position = _check_record(data, position, end, number, checked)
     except IndexError:
-        raise BrokenRecords(f"record {len(checked.timestamp_deltas)} ends behind the batch") from None
+        raise BrokenRecords(f"record {len(checked.timestamp_deltas)} ends past the batch") from None
     if position != end:
         raise BrokenRecords(f"{end - position} bytes behind the last of {count} records")
     return checked

@@ -62,7 +62,7 @@ def judged(
     if missed and (was_missed or for_s >= duration_s(objective.for_)):
         return Judged("False", MISSED, "; ".join(map(str, missed)))
     if was_missed and seen.silent:
-        return Judged("False", MISSED, f"it was missed, and nobody tells how far it is by now: {_silent(seen)}")
+        return Judged("False", MISSED, f"it was missed before, and the lag is not known now: {_silent(seen)}")
     return Judged("True", KEPT, "")
 
 

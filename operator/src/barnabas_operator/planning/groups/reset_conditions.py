@@ -73,7 +73,7 @@ def reset_done(group: ConsumerGroup, told: WorkStatus, done: ResetStatus, now: s
 def done_message(done: ResetStatus) -> str:
     """Without a plan nobody knows any more what it did."""
     if not done.partitions:
-        return f"the reset {done.id} was carried out before: the committed offsets tell so"
+        return f"the reset {done.id} was carried out before: the committed offsets say so"
     counts = f"{counted(done.partitions, 'partition')}: {counted(done.skipped, 'record')} skipped"
     return f"the reset {done.id} was carried out; {counts}, {done.again:,} read again"
 

@@ -106,7 +106,7 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
     names_a_time = reset.to.datetime is not None or reset.to.by_duration is not None
     unknown = [each for each in partitions if each not in described.logs or (names_a_time and each not in found)]
     if unknown:
-        return Refusal(LEADER_NOT_AVAILABLE, f"no leader tells what there is in {_named(unknown)}")
+        return Refusal(LEADER_NOT_AVAILABLE, f"no leader reports the offsets of {_named(unknown)}")
     committed = described.groups[group_id].committed
     wanted = _wanted(reset, group_id, described, found)
     moves = []
@@ -183,7 +183,7 @@ def _of_offsets(reset: Reset, described: GroupDescriptions) -> Collection[TopicP
         where, count = TopicPartition(each.topic, each.partition), described.partitions[each.topic]
         field = f"spec.offsets.reset.to.offsets: {where}"
         if reset.topics and each.topic not in reset.topics:
-            return Refusal(INVALID_RESET, f"{field} is of no topic in spec.offsets.reset.topics; allowed: only those")
+            return Refusal(INVALID_RESET, f"{field} is in none of spec.offsets.reset.topics; allowed: only those")
         if each.partition >= count:
             has = f"{each.topic} has {counted(count, 'partition')}"
             return Refusal(PARTITION_NOT_FOUND, f"{field}: {has}; allowed: 0 to {count - 1}")

@@ -173,7 +173,7 @@ def _lowest(memory: Memory, now_s: float) -> int:
 
 def _why(scaling: Scaling, demand: Demand) -> str:
     if demand.lag is None:
-        return "nothing is committed, and only a consumer can begin"
+        return "nothing is committed: only a running consumer can begin"
     if demand.lag == 0:
         return "no lag"
     capped = _capped(scaling, demand)
