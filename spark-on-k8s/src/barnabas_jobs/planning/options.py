@@ -67,22 +67,31 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 def allowed(kind: Any) -> str:
     """What values a field takes, in words."""
-    described = inspect.type_info(kind)
-    while isinstance(described, inspect.Metadata):
-        told = (described.extra_json_schema or {}).get("description")
-        if told:
-            return str(told)
-        described = described.type
-    described = _described(kind)
-    match described:
+    told = _told(inspect.type_info(kind))
+    if told is not None:
+        return told
+    match described := _described(kind):
         case inspect.BoolType():
             return "true or false"
         case inspect.LiteralType(values=values):
             return " or ".join(map(str, values))
         case inspect.ListType(item_type=item):
-            return f"a list with commas, each {_number(item)}"
+            return f"a list with commas, each {_told(item) or _number(item)}"
         case _:
             return _number(described)
+
+
+def _told(described: inspect.Type) -> str | None:
+    """The words that the type itself brings."""
+    while isinstance(described, inspect.Metadata | inspect.UnionType):
+        if isinstance(described, inspect.UnionType):
+            described = described.types[0]
+            continue
+        told = (described.extra_json_schema or {}).get("description")
+        if told:
+            return str(told)
+        described = described.type
+    return None
 
 
 def _number(described: inspect.Type) -> str:
