@@ -1,0 +1,202 @@
+"""Log dirs on mounted volumes: whose they are, which replicas and segments they have, and what is no part of any.
+
+Nothing is written. A broker may run on them meanwhile: what vanishes between two looks is left out.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.logs.checkpoints import (
+    EpochStart,
+    decode_epochs,
+    decode_offsets,
+    decode_owner,
+    decode_topic_id,
+)
+from barnabas_jobs.planning.logs.names import (
+    CLEAN_OFFSETS,
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    LOG,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    SEGMENT_SUFFIXES,
+    STRAY,
+    Partition,
+    belongs_to_log_dir,
+    belongs_to_partition,
+    marked,
+    parse_partition_dir,
+    parse_segment_file,
+)
+
+Decoded = TypeVar("Decoded")
+
+
+class LogDir(NamedTuple):
+    """One log dir of a broker, and its path here."""
+
+    broker: int
+    path: str
+
+
+class Offsets(NamedTuple):
+    """What the checkpoints of a log dir say of a partition; `clean_until` is None where it was never compacted."""
+
+    recovery_point: int
+    high_watermark: int
+    clean_until: int | None
+
+
+class Replica(NamedTuple):
+    """One replica: its folder, and the base offsets of its segments, in order."""
+
+    log_dir: LogDir
+    partition: Partition
+    topic_id: str | None
+    path: str
+    segments: tuple[int, ...]
+    offsets: Offsets
+
+
+class Stray(NamedTuple):
+    """A file or folder that belongs to no partition, or that could not be read, and why."""
+
+    log_dir: LogDir
+    path: str
+    detail: str
+
+
+def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
+    """Of `ID:FOLDER` words."""
+    return [LogDir(int(broker), path.rstrip("/") or "/") for broker, path in (word.split(":", 1) for word in words)]
+
+
+def check(log_dirs: Sequence[LogDir]) -> None:
+    """Raises JobFailed unless each is a log dir of the broker it is said to be of, all of one cluster."""
+    first = None
+    for each in log_dirs:
+        owner = _owner(each)
+        if owner.node_id != each.broker:
+            raise JobFailed(f"log_dirs={each.broker}:{each.path}: its {META_PROPERTIES} says node.id={owner.node_id}")
+        first = first or owner
+        if owner.cluster_id != first.cluster_id:
+            raise JobFailed(
+                f"log_dirs={each.broker}:{each.path}: it is of cluster.id={owner.cluster_id}; "
+                f"{log_dirs[0].path} is of cluster.id={first.cluster_id}. Audit one cluster at a time."
+            )
+
+
+def _owner(log_dir: LogDir) -> Any:
+    where = f"log_dirs={log_dir.broker}:{log_dir.path}"
+    path = Path(log_dir.path) / META_PROPERTIES
+    if not path.parent.is_dir():
+        raise JobFailed(
+            f"{where}: there is no such folder; name where the log dir of broker {log_dir.broker} is mounted"
+        )
+    try:
+        return decode_owner(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise JobFailed(f"{where}: it has no {META_PROPERTIES}, so it is no log dir of a broker") from None
+    except (OSError, ValueError) as error:
+        raise JobFailed(f"{where}: {META_PROPERTIES} cannot be read: {_reason(error)}") from error
+
+
+def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replica]:
+    """Those of these topics, or of all. Checkpoints are read before segments are listed: logs only grow past them."""
+    found = []
+    for log_dir in log_dirs:
+        offsets = offsets_of(log_dir)
+        for path in _entries(Path(log_dir.path)):
+            partition = parse_partition_dir(path.name)
+            if partition is None or (topics and partition.topic not in topics):
+                continue
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found.append(_replica(log_dir, partition, path, offsets(partition)))
+    return found
+
+
+def _replica(log_dir: LogDir, partition: Partition, path: Path, offsets: Offsets) -> Replica:
+    files = [parsed for entry in path.iterdir() if (parsed := parse_segment_file(entry.name))]
+    segments = tuple(sorted(each.offset for each in files if each.suffix == LOG))
+    topic_id = None
+    with suppress(OSError, ValueError):
+        topic_id = decode_topic_id((path / PARTITION_METADATA).read_text(encoding="utf-8"))
+    return Replica(log_dir, partition, topic_id, str(path), segments, offsets)
+
+
+def offsets_of(log_dir: LogDir) -> Callable[[Partition], Offsets]:
+    """What the checkpoints say now. A damaged one says nothing: brokers read it so, too."""
+    flushed, committed, clean = (
+        _decoded(Path(log_dir.path) / name, decode_offsets) or {}
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
+    )
+    return lambda partition: Offsets(flushed.get(partition, 0), committed.get(partition, 0), clean.get(partition))
+
+
+def leader_epochs(folder: str) -> list[EpochStart] | str | None:
+    """Of the replica in this folder; a text says why they cannot be read, None that there is no such file."""
+    try:
+        return decode_epochs((Path(folder) / LEADER_EPOCHS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return f"it cannot be read: {_reason(error)}"
+
+
+def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
+    with suppress(OSError, ValueError):
+        return decode(path.read_text(encoding="utf-8"))
+    return None
+
+
+def strays(log_dirs: Sequence[LogDir]) -> Iterator[Stray]:
+    """What belongs to no partition, here and in the folders of partitions. Two looks: what is on its way is none."""
+    yield from (each for log_dir in log_dirs for each in _strays_in(log_dir) if Path(each.path).exists())
+
+
+def _strays_in(log_dir: LogDir) -> list[Stray]:
+    found: list[Stray] = []
+    for path in _entries(Path(log_dir.path)):
+        if marked(path.name) == STRAY:
+            told = "a broker set it aside, for it knew no such partition"
+            found.append(Stray(log_dir, str(path), f"{told}; it has {_size(path):,} bytes"))
+        elif parse_partition_dir(path.name) is not None and path.is_dir():
+            found += _strays_beside_segments(log_dir, path)
+        elif marked(path.name) is None and not belongs_to_log_dir(path.name, is_folder=path.is_dir()):
+            found.append(Stray(log_dir, str(path), "no broker makes a file or folder of this name"))
+    return found
+
+
+def _strays_beside_segments(log_dir: LogDir, folder: Path) -> Iterator[Stray]:
+    names = {path.name for path in _entries(folder)}
+    segments = {parsed.offset for name in names if (parsed := parse_segment_file(name)) and parsed.suffix == LOG}
+    for name in sorted(names):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed.suffix in SEGMENT_SUFFIXES and parsed.offset not in segments:
+            yield Stray(log_dir, str(folder / name), "there is no .log file of this name")
+        elif parsed is None and not belongs_to_partition(name):
+            yield Stray(log_dir, str(folder / name), "no broker makes a file of this name")
+
+
+def _size(folder: Path) -> int:
+    with suppress(OSError):
+        return sum(path.stat().st_size for path in folder.iterdir())
+    return 0
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise JobFailed(f"{folder} cannot be listed: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -1,0 +1,250 @@
+"""`kafka-segments`: a data source for Spark that reads segment files, one task a segment, without their brokers.
+
+    spark.dataSource.register(SegmentSource)
+    spark.read.format("kafka-segments").option("log_dirs", "1:/data/1,2:/data/2").load()
+
+A row is a batch by its header, with the CRC of its bytes; or, where `problem` is not null, something that is wrong, of
+one of the kinds of `planning.logs.problems`, or `gone`: the segment vanished while it was read.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from barnabas_jobs.files.log_dirs import Replica, check, parse_log_dirs, replicas
+from barnabas_jobs.planning.logs.batches import Batch, SegmentExtent
+from barnabas_jobs.planning.logs.names import INDEX, LOG, TIME_INDEX, segment_file
+from barnabas_jobs.planning.logs.problems import UNREADABLE, Problem
+from barnabas_jobs.planning.logs.records import Decompress
+from barnabas_jobs.planning.logs.segment import SegmentFiles, audited
+
+if TYPE_CHECKING:
+    import pyarrow
+
+GONE: Final = "gone"
+ROWS: Final = 16_384
+"""How many batches go to Spark together."""
+LOOKS: Final = 3
+"""How often a segment is read whose files change while something seems wrong with them."""
+PLACE: Final = "broker int, log_dir string, topic string, partition int, segment long"
+BATCH: Final = (
+    "position long, base_offset long, last_offset long, epoch int, size_bytes int, crc long, computed_crc long, "
+    "attributes int, max_timestamp_ms long, records int"
+)
+PROBLEM: Final = "problem string, suffix string, detail string"
+SCHEMA: Final = f"{PLACE}, {BATCH}, {PROBLEM}"
+
+
+class SegmentTask(InputPartition):
+    """One segment."""
+
+    def __init__(self, replica: Replica, base_offset: int, *, has_gaps: bool) -> None:
+        self.replica = replica
+        self.base_offset = base_offset
+        self.has_gaps = has_gaps
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it took the appends when it was listed."""
+        return self.base_offset == self.replica.segments[-1]
+
+    def path(self, suffix: str) -> str:
+        """Of the file with this suffix."""
+        return os.path.join(self.replica.path, segment_file(self.base_offset, suffix))
+
+
+class SegmentSource(DataSource):
+    """Options: `log_dirs`, and `topics` and `compacted` (topics that may have gaps) with commas, `deep` (false)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """For `spark.read.format`."""
+        return "kafka-segments"
+
+    def schema(self) -> str:
+        """The columns."""
+        return SCHEMA
+
+    def reader(self, schema: Any) -> "SegmentReader":  # noqa: ARG002  # Spark names it.
+        """For a read."""
+        listed = {name: self.options.get(name, "").split(",") for name in ("log_dirs", "topics", "compacted")}
+        return SegmentReader(
+            listed["log_dirs"], listed["topics"], listed["compacted"], self.options.get("deep") == "true"
+        )
+
+
+class SegmentReader(DataSourceReader):
+    """Lists segments at the driver, reads each in a task."""
+
+    def __init__(self, log_dirs: Sequence[str], topics: Sequence[str], compacted: Sequence[str], deep: bool) -> None:
+        self._log_dirs = list(log_dirs)
+        self._topics = set(topics) - {""}
+        self._compacted = set(compacted)
+        self._deep = deep
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The segments, the largest logs' first ones first. JobFailed where a folder is no log dir."""
+        log_dirs = parse_log_dirs(self._log_dirs)
+        check(log_dirs)
+        listed = replicas(log_dirs, self._topics)
+        cleaned = {each.partition for each in listed if each.offsets.clean_until is not None}
+        return [
+            SegmentTask(
+                each, base_offset, has_gaps=each.partition in cleaned or each.partition.topic in self._compacted
+            )
+            for each in listed
+            for base_offset in each.segments
+        ]
+
+    def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
+        """One segment's rows, in the order of its file."""
+        assert isinstance(partition, SegmentTask)
+        rows = Rows(partition)
+        decompress = _decompress if self._deep else None
+        problems: list[Problem] = []
+        before = _identity(partition)
+        for found in _audited(partition, decompress):
+            if isinstance(found, Problem):
+                problems.append(found)
+            elif rows.add(found) == ROWS:
+                yield rows.taken()
+        if rows.batches:
+            yield rows.taken()
+        if problems:
+            yield rows.of_problems(_seen_again(partition, problems, before, decompress))
+
+
+def _seen_again(
+    task: SegmentTask, problems: list[Problem], before: "Identity", decompress: Decompress | None
+) -> list[Problem]:
+    """What is still wrong when the files have not changed between two looks, or have at each of some."""
+    for _ in range(LOOKS - 1):
+        now = _identity(task)
+        if now == before:
+            break
+        before = now
+        problems = [each for each in _audited(task, decompress) if isinstance(each, Problem)]
+    return problems
+
+
+Identity = list[tuple[int, int, int] | None]
+"""Of the files of a segment: which they are, how large, when they were written."""
+
+
+def _identity(task: SegmentTask) -> Identity:
+    found: Identity = []
+    for suffix in (LOG, INDEX, TIME_INDEX):
+        try:
+            stat = os.stat(task.path(suffix))
+            found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return found
+
+
+def _audited(task: SegmentTask, decompress: Decompress | None) -> Iterator[Batch | Problem]:
+    """Indexes are read first: what they name is in the `.log` by then."""
+    try:
+        index, time_index = _whole(task.path(INDEX)), _whole(task.path(TIME_INDEX))
+        with open(task.path(LOG), "rb", buffering=0) as log:
+            extent = SegmentExtent(
+                task.base_offset,
+                os.fstat(log.fileno()).st_size,
+                task.is_active,
+                task.replica.offsets.recovery_point,
+                task.has_gaps,
+            )
+            read = _reading(log.fileno())
+            yield from audited(SegmentFiles(extent, read, index, time_index), decompress)
+    except FileNotFoundError:
+        yield Problem(GONE, LOG, 0, None, "the segment vanished while it was read")
+    except OSError as error:
+        suffix = os.path.splitext(error.filename)[1] if error.filename else LOG
+        yield Problem(UNREADABLE, suffix, 0, None, f"{os.strerror(error.errno or errno.EIO)}")
+
+
+def _reading(descriptor: int) -> Any:
+    return lambda position, length: os.pread(descriptor, length, position)
+
+
+def _whole(path: str) -> bytes | None:
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        return file.read()
+    return None
+
+
+def _decompress(codec: str, data: bytes) -> bytes:
+    """Arrow has all codecs that Kafka has."""
+    import pyarrow
+
+    try:
+        if codec != "snappy":
+            return bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(data), codec).read())
+        return bytes(pyarrow.decompress(data, _snappy_bytes(data), codec))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(str(error)) from error
+
+
+def _snappy_bytes(data: bytes) -> int:
+    """The length before compression, with which a snappy block begins."""
+    value = 0
+    for number, byte in enumerate(data[:5]):
+        value |= (byte & 0x7F) << 7 * number
+        if byte < 0x80:
+            break
+    return value
+
+
+def _arrow_schema() -> Any:
+    import pyarrow
+
+    kinds = {"int": pyarrow.int32(), "long": pyarrow.int64(), "string": pyarrow.string()}
+    fields = (column.split() for column in SCHEMA.split(","))
+    return pyarrow.schema([(name, kinds[kind]) for name, kind in fields])
+
+
+class Rows:
+    """Batches of one segment on their way to Spark."""
+
+    def __init__(self, task: SegmentTask) -> None:
+        self._task = task
+        self._schema = _arrow_schema()
+        self.batches: list[Batch] = []
+
+    def add(self, batch: Batch) -> int:
+        """How many there are now."""
+        self.batches.append(batch)
+        return len(self.batches)
+
+    def taken(self) -> Any:
+        """Those that wait, as Arrow has them."""
+        columns = list(zip(*self.batches, strict=True))
+        self.batches = []
+        return self._filled(len(columns[0]), dict(zip(Batch._fields, columns, strict=True)))
+
+    def of_problems(self, problems: Sequence[Problem]) -> Any:
+        """A row each."""
+        names = {"kind": "problem", "offset": "base_offset"}
+        columns = {
+            names.get(name, name): [each[number] for each in problems] for number, name in enumerate(Problem._fields)
+        }
+        return self._filled(len(problems), columns)
+
+    def _filled(self, count: int, columns: dict[str, Any]) -> Any:
+        """With the segment's place, and nulls for the rest."""
+        import pyarrow
+
+        replica = self._task.replica
+        place = (*replica.log_dir, *replica.partition, self._task.base_offset)
+        constant = dict(zip(("broker", "log_dir", "topic", "partition", "segment"), place, strict=True))
+        arrays = [
+            pyarrow.array(columns[field.name], field.type)
+            if field.name in columns
+            else pyarrow.repeat(pyarrow.scalar(constant.get(field.name), field.type), count)
+            for field in self._schema
+        ]
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)

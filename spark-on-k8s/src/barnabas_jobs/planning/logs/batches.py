@@ -1,0 +1,147 @@
+"""The batches of a `.log` file, by their headers: message format 2, which Kafka has written since 0.11."""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from barnabas_jobs.planning.logs.names import LOG
+from barnabas_jobs.planning.logs.problems import (
+    BAD_CRC,
+    BAD_HEADER,
+    EPOCH_GOES_BACK,
+    OFFSET_GAP,
+    OFFSETS_GO_BACK,
+    TORN_BATCH,
+    Problem,
+)
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+LENGTH_OFFSET: Final = 12
+"""Bytes of base offset and length, which the length does not count."""
+LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
+CRC_START: Final = 21
+MAGIC: Final = 2
+CHUNK_BYTES: Final = 4 << 20
+
+Read = Callable[[int, int], bytes]
+"""(position, length) to bytes of a file; fewer at its end."""
+
+
+class Batch(NamedTuple):
+    """One batch as it lies in a `.log` file. `crc` is the one in its header, `computed_crc` that of its bytes."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    epoch: int
+    size_bytes: int
+    crc: int
+    computed_crc: int
+    attributes: int
+    max_timestamp_ms: int
+    records: int
+
+
+class SegmentExtent(NamedTuple):
+    """What is known of a segment before it is read.
+
+    In an active segment a torn end is no damage: a batch is being written, or a crash left it. Below `flushed_until`
+    everything was on the disk, so there it is one. Where `has_gaps`, compaction may have taken offsets away.
+    """
+
+    base_offset: int
+    size_bytes: int
+    is_active: bool
+    flushed_until: int
+    has_gaps: bool
+
+
+class Window:
+    """Reads ahead, a chunk at a time."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._start = 0
+        self._chunk = memoryview(b"")
+
+    def at(self, position: int, length: int) -> memoryview:
+        """Bytes of the file; fewer at its end."""
+        place = position - self._start
+        if place < 0 or place + length > len(self._chunk):
+            self._chunk = memoryview(self._read(position, max(length, CHUNK_BYTES)))
+            self._start, place = position, 0
+        return self._chunk[place : place + length]
+
+
+def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) -> Iterator[Batch | Problem]:
+    """Each batch, and what is wrong with it. After something that is no batch it goes on where the index knows one."""
+    position, next_offset, epoch = 0, extent.base_offset, -1
+    while position < extent.size_bytes:
+        found = _batch_at(window, position, extent, next_offset)
+        if isinstance(found, Problem) or found is None:
+            if found is not None:
+                yield found
+            known = next((each for each in index_positions if position < each < extent.size_bytes), None)
+            if known is None:
+                return
+            position, next_offset, epoch = known, -1, -1
+            continue
+        yield found
+        yield from _wrong_with(found, next_offset, epoch, has_gaps=extent.has_gaps or next_offset < 0)
+        position += found.size_bytes
+        next_offset, epoch = found.last_offset + 1, found.epoch
+
+
+def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset: int) -> Batch | Problem | None:
+    """None is a torn end that may be."""
+    left = extent.size_bytes - position
+    head = window.at(position, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return _torn(position, extent, next_offset, f"{left} bytes are left, less than a header's {HEADER_BYTES}")
+    base_offset, length, epoch, magic, crc, attributes, delta, _, max_timestamp_ms, _, _, _, records = HEADER.unpack(
+        head
+    )
+    if magic != MAGIC or length < LENGTH_MIN or delta < 0 or base_offset < 0:
+        if not any(head) and _is_zero(window, position, extent.size_bytes):
+            return _torn(position, extent, next_offset, f"{left} bytes up to the end of the file are zero")
+        told = f"magic {magic}, length {length}, offsets {base_offset}+{delta}; {left} bytes up to the end of the file"
+        return Problem(BAD_HEADER, LOG, position, None, told)
+    size_bytes = LENGTH_OFFSET + length
+    data = window.at(position, size_bytes) if size_bytes <= left else b""
+    if len(data) < size_bytes:
+        return _torn(position, extent, next_offset, f"the batch has {size_bytes} bytes, and {left} are left")
+    computed_crc = crc32c(data[CRC_START:])
+    last_offset = base_offset + delta
+    return Batch(
+        position, base_offset, last_offset, epoch, size_bytes, crc, computed_crc, attributes, max_timestamp_ms, records
+    )
+
+
+def _torn(position: int, extent: SegmentExtent, next_offset: int, told: str) -> Problem | None:
+    if extent.is_active and next_offset >= extent.flushed_until:
+        return None
+    why = f", below the recovery point {extent.flushed_until}" if extent.is_active else ""
+    return Problem(TORN_BATCH, LOG, position, max(next_offset, 0), told + why)
+
+
+def _is_zero(window: Window, position: int, end: int) -> bool:
+    """Whether there is nothing else up to the end: what a power cut leaves, or a file that was made long before."""
+    return not any(any(window.at(at, CHUNK_BYTES)) for at in range(position, end, CHUNK_BYTES))
+
+
+def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -> Iterator[Problem]:
+    offset = batch.base_offset
+    if batch.computed_crc != batch.crc:
+        told = f"the header has the CRC {batch.crc:08x}, the bytes have {batch.computed_crc:08x}"
+        yield Problem(BAD_CRC, LOG, batch.position, offset, told)
+    if offset < next_offset:
+        yield Problem(OFFSETS_GO_BACK, LOG, batch.position, offset, f"{next_offset} or more should follow")
+    if offset > next_offset and not has_gaps:
+        yield Problem(
+            OFFSET_GAP, LOG, batch.position, offset, f"{offset - next_offset} offsets from {next_offset} on lack"
+        )
+    if batch.epoch < epoch:
+        yield Problem(EPOCH_GOES_BACK, LOG, batch.position, offset, f"epoch {batch.epoch} follows epoch {epoch}")

@@ -1,0 +1,93 @@
+"""The small text files of a log dir. ValueError says what is wrong with one."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from barnabas_jobs.planning.logs.names import Partition
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch, and the offset at which it began."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochBatch(NamedTuple):
+    """A batch that is the first or the last of its epoch in a log, and where it lies."""
+
+    epoch: int
+    offset: int
+    segment: int
+    position: int
+
+
+class Owner(NamedTuple):
+    """Whose log dir it is."""
+
+    cluster_id: str
+    node_id: int
+
+
+def decode_offsets(text: str) -> dict[Partition, int]:
+    """`topic partition offset` a line."""
+    return {Partition(topic, int(number)): int(offset) for topic, number, offset in _rows(text, 3)}
+
+
+def decode_epochs(text: str) -> list[EpochStart]:
+    """`epoch start-offset` a line."""
+    return [EpochStart(int(epoch), int(start)) for epoch, start in _rows(text, 2)]
+
+
+def decode_topic_id(text: str) -> str:
+    """Of `partition.metadata`."""
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    if "topic_id" not in fields:
+        raise ValueError("it has no topic_id")
+    return fields["topic_id"].strip()
+
+
+def decode_owner(text: str) -> Owner:
+    """Of `meta.properties`; older ones say `broker.id`."""
+    lines = (line.strip() for line in text.splitlines())
+    fields = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    node_id = fields.get("node.id", fields.get("broker.id", ""))
+    if not node_id.isdigit():
+        raise ValueError("it has no node.id")
+    return Owner(fields.get("cluster.id", ""), int(node_id))
+
+
+def contradictions(
+    checkpoint: Sequence[EpochStart], batches: Sequence[EpochBatch], checked_until: int
+) -> list[tuple[str, EpochBatch | None]]:
+    """Where the checkpoint is out of order, or says another epoch than a batch below `checked_until`.
+
+    What it does not know says nothing: offsets before its first entry, and epochs that began after it was written.
+    """
+    if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(checkpoint)):
+        return [("its epochs and offsets do not rise", None)]
+    found: list[tuple[str, EpochBatch | None]] = []
+    for batch in batches:
+        entry = next((each for each in reversed(checkpoint) if each.start_offset <= batch.offset), None)
+        if entry is None or batch.offset >= checked_until or entry.epoch == batch.epoch:
+            continue
+        found.append((f"it says epoch {entry.epoch} from offset {entry.start_offset} on", batch))
+    return found
+
+
+def _rows(text: str, fields: int) -> list[list[str]]:
+    lines = text.splitlines()
+    if len(lines) < 2 or lines[0] != "0":
+        raise ValueError(
+            f"its first line is {lines[0] if lines else ''!r}, not the version 0, then the number of lines"
+        )
+    rows = [line.split() for line in lines[2:] if line]
+    if str(len(rows)) != lines[1]:
+        raise ValueError(f"it has {len(rows)} lines and announces {lines[1]}")
+    for row in rows:
+        if len(row) != fields or not all(field.lstrip("-").isdigit() for field in row[-2:]):
+            raise ValueError(
+                f"the line {' '.join(row)!r} is not what it should be: {fields} fields, the last two numbers"
+            )
+    return rows

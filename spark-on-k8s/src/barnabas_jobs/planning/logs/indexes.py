@@ -1,0 +1,132 @@
+"""The sparse indexes of a segment, `.index` and `.timeindex`, against its batches."""
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from barnabas_jobs.planning.logs.batches import Batch
+from barnabas_jobs.planning.logs.names import INDEX, TIME_INDEX
+from barnabas_jobs.planning.logs.problems import INDEX_DAMAGED, TIME_INDEX_DAMAGED, Problem
+
+OFFSET_ENTRY: Final = struct.Struct(">ii")
+"""An offset relative to the segment's base, and the position of a batch from which on it is found."""
+TIME_ENTRY: Final = struct.Struct(">qi")
+"""The largest timestamp up to a batch, ms, and an offset of that batch, relative to the segment's base."""
+TOLD_MAX: Final = 10
+"""How many wrong entries of one file are named."""
+
+
+class Entry(NamedTuple):
+    """One entry of an index; `place` is where it lies in its file."""
+
+    place: int
+    first: int
+    second: int
+
+
+class BatchPlaces:
+    """Where the batches of a segment are, and the largest timestamp up to each."""
+
+    def __init__(self) -> None:
+        self.positions = array("q")
+        self.base_offsets = array("q")
+        self.timestamps_ms = array("q")
+        self.end_position = 0
+        self.last_offset = -1
+
+    def add(self, batch: Batch) -> None:
+        """The next one."""
+        before_ms = self.timestamps_ms[-1] if self.timestamps_ms else -1
+        self.positions.append(batch.position)
+        self.base_offsets.append(batch.base_offset)
+        self.timestamps_ms.append(max(before_ms, batch.max_timestamp_ms))
+        self.end_position = batch.position + batch.size_bytes
+        self.last_offset = batch.last_offset
+
+
+def used_part(data: bytes, kind: struct.Struct) -> bytes:
+    """Without the zeros at the end, which Kafka keeps in the index of an active segment as space for more entries."""
+    whole = len(data) // kind.size * kind.size
+    used = len(data[:whole].rstrip(b"\0"))
+    return data[: (used + kind.size - 1) // kind.size * kind.size]
+
+
+def index_positions(data: bytes) -> list[int]:
+    """Where the offset index says that batches begin."""
+    return [each.second for each in _entries(data, OFFSET_ENTRY)]
+
+
+def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
+    """The first wrong entries of an offset index.
+
+    An entry promises that nothing from its offset on lies before its position. Kafka's followers have written one entry
+    for several batches at once, so the offset may be that of a later batch.
+    """
+    found = _wrong_offsets(_entries(data, OFFSET_ENTRY), base_offset, batches)
+    for place, offset, told in islice(_with_size(data, OFFSET_ENTRY, found), TOLD_MAX):
+        yield Problem(INDEX_DAMAGED, INDEX, place, offset, told)
+
+
+def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
+    """The first wrong entries of a time index: each names the largest timestamp up to the batch that has its offset."""
+    found = _wrong_times(_entries(data, TIME_ENTRY), base_offset, batches)
+    for place, offset, told in islice(_with_size(data, TIME_ENTRY, found), TOLD_MAX):
+        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, place, offset, told)
+
+
+Wrong = tuple[int, int | None, str]
+"""Where in the file, about which offset, and what."""
+
+
+def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:
+    """All whole ones."""
+    whole = data[: len(data) // kind.size * kind.size]
+    return [Entry(number * kind.size, *pair) for number, pair in enumerate(kind.iter_unpack(whole))]
+
+
+def _with_size(data: bytes, kind: struct.Struct, found: Iterator[Wrong]) -> Iterator[Wrong]:
+    if len(data) % kind.size:
+        yield len(data) // kind.size * kind.size, None, f"its {len(data)} bytes are no whole entries of {kind.size}"
+    yield from found
+
+
+def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces) -> Iterator[Wrong]:
+    before: Entry | None = None
+    for entry in listed:
+        place, relative, position = entry
+        offset = base_offset + relative
+        number = bisect_right(batches.positions, position) - 1
+        if before is not None and (relative <= before.first or position <= before.second):
+            yield (
+                place,
+                offset,
+                f"offset {offset} at {position} follows {base_offset + before.first} at {before.second}",
+            )
+        elif position >= batches.end_position or offset > batches.last_offset:
+            end = f"the segment ends with offset {batches.last_offset} at {batches.end_position}"
+            yield place, offset, f"offset {offset} at {position} is beyond the segment: {end}"
+        elif number < 0 or batches.positions[number] != position:
+            yield place, offset, f"it says that a batch begins at {position}; none does"
+        elif offset < batches.base_offsets[number]:
+            yield place, offset, f"offset {offset} is not found from {position} on: {batches.base_offsets[number]} is"
+        before = entry
+
+
+def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces) -> Iterator[Wrong]:
+    before: Entry | None = None
+    for entry in listed:
+        place, timestamp_ms, relative = entry
+        offset = base_offset + relative
+        number = bisect_right(batches.base_offsets, offset) - 1
+        if before is not None and (timestamp_ms <= before.first or relative < before.second):
+            told = f"time {timestamp_ms} at offset {offset} follows {before.first} at {base_offset + before.second}"
+            yield place, offset, told
+        elif relative < 0 or offset > batches.last_offset:
+            yield place, offset, f"offset {offset} is beyond the segment, which ends with {batches.last_offset}"
+        elif number >= 0 and batches.timestamps_ms[number] != timestamp_ms:
+            largest_ms = batches.timestamps_ms[number]
+            yield place, offset, f"it says {timestamp_ms}; the largest timestamp up to offset {offset} is {largest_ms}"
+        before = entry

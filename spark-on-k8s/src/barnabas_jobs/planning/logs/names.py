@@ -1,0 +1,80 @@
+"""Names of the files and folders of a log dir."""
+
+import re
+from typing import Final, NamedTuple
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, ".txnindex")
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
+STRAY: Final = "-stray"
+
+_SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)")
+_PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
+_MARKED_DIR: Final = re.compile(r"[a-zA-Z0-9._-]*-\d+\.[0-9a-f]{32}(-future|-delete|-stray)")
+# A producer snapshot, a file that comes or goes (compaction, deletion), one that is written anew; KRaft's own files.
+_OTHER_FILE: Final = re.compile(
+    r"\d{20}\.snapshot|\d{20}\.[a-z]+\.(deleted|cleaned|swap)|leader-epoch-checkpoint|partition\.metadata|.+\.tmp"
+    r"|\d{20}-\d{10}\.checkpoint(\.deleted|\.part)?|quorum-state"
+)
+_LOG_DIR_FILE: Final = re.compile(
+    r"meta\.properties|[a-z-]+-checkpoint|\.lock|\.kafka_cleanshutdown|\.sync-failed|bootstrap\.checkpoint|.+\.tmp"
+)
+_LOG_DIR_FOLDER: Final = re.compile(r"lost\+found|remote-log-index-cache")
+
+
+class SegmentFile(NamedTuple):
+    """A name like `00000000000000000042.index`."""
+
+    offset: int
+    suffix: str
+
+
+class Partition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+def segment_file(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`"""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """None for a file that is not in use as a part of a segment."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return SegmentFile(int(match[1]), match[2]) if match else None
+
+
+def parse_partition_dir(name: str) -> Partition | None:
+    """None for a folder that is no partition's, or that is moved, deleted or set aside."""
+    match = _PARTITION_DIR.fullmatch(name)
+    return Partition(match[1], int(match[2])) if match and not marked(name) else None
+
+
+def marked(name: str) -> str | None:
+    """`-future`, `-delete` or `-stray`; None for any other name."""
+    match = _MARKED_DIR.fullmatch(name)
+    return match[1] if match else None
+
+
+def belongs_to_partition(name: str) -> bool:
+    """Whether a file of this name may lie beside a partition's segments."""
+    return _OTHER_FILE.fullmatch(name) is not None
+
+
+def belongs_to_log_dir(name: str, *, is_folder: bool) -> bool:
+    """Whether a file or folder of this name, which is no partition's, may lie in a log dir."""
+    return (_LOG_DIR_FOLDER if is_folder else _LOG_DIR_FILE).fullmatch(name) is not None

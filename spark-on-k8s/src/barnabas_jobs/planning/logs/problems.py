@@ -1,0 +1,46 @@
+"""What an audit can find: the kinds, and one finding as the files of one replica tell it."""
+
+from typing import Final, NamedTuple
+
+BAD_CRC: Final = "bad-crc"
+BAD_HEADER: Final = "bad-header"
+TORN_BATCH: Final = "torn-batch"
+BAD_RECORDS: Final = "bad-records"
+OFFSETS_GO_BACK: Final = "offsets-go-back"
+OFFSET_GAP: Final = "offset-gap"
+EPOCH_GOES_BACK: Final = "epoch-goes-back"
+INDEX_DAMAGED: Final = "index-damaged"
+TIME_INDEX_DAMAGED: Final = "time-index-damaged"
+CHECKPOINT_CONTRADICTS: Final = "checkpoint-contradicts"
+ENDS_EARLY: Final = "ends-early"
+REPLICAS_DIFFER: Final = "replicas-differ"
+NO_PARTITION: Final = "no-partition"
+UNREADABLE: Final = "unreadable"
+
+KINDS: Final = {
+    BAD_CRC: "the CRC-32C of a batch does not match its bytes",
+    BAD_HEADER: "what should be a batch has no header of format 2",
+    TORN_BATCH: "a batch is not whole, in a segment that is closed or below what was on the disk",
+    BAD_RECORDS: "the records of a batch are not what its header says (deep=true)",
+    OFFSETS_GO_BACK: "a batch begins below the end of the one before it",
+    OFFSET_GAP: "offsets are missing in a topic that is not compacted",
+    EPOCH_GOES_BACK: "a batch has an older leader epoch than the one before it",
+    INDEX_DAMAGED: "an entry of the offset index points nowhere, lies beyond the segment, or is out of order",
+    TIME_INDEX_DAMAGED: "an entry of the time index names another time than the batches have, or is out of order",
+    CHECKPOINT_CONTRADICTS: "leader-epoch-checkpoint says another epoch than the batches, or cannot be read",
+    ENDS_EARLY: "the log ends below its recovery point or its high watermark",
+    REPLICAS_DIFFER: "replicas hold other batches at an offset that is committed in each of them",
+    NO_PARTITION: "a file or folder that belongs to no partition",
+    UNREADABLE: "a file that cannot be read",
+}
+"""Each kind of finding in words."""
+
+
+class Problem(NamedTuple):
+    """One finding in the files of a segment. `suffix` names the file; `offset` is None where it is about none."""
+
+    kind: str
+    suffix: str
+    position: int
+    offset: int | None
+    detail: str

@@ -1,0 +1,84 @@
+"""The records of one batch, against what its header says of them."""
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_jobs.planning.logs.batches import HEADER_BYTES, Batch
+
+CODECS: Final = ("", "gzip", "snappy", "lz4", "zstd")
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+DELETE_HORIZON_BIT: Final = 0x40
+XERIAL: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER_BYTES: Final = 16
+_LENGTH: Final = struct.Struct(">i")
+_BASE_TIMESTAMP: Final = struct.Struct(">q")
+_BASE_TIMESTAMP_PLACE: Final = 27
+
+Decompress = Callable[[str, bytes], bytes]
+"""Codec and bytes to bytes; ValueError where they are not of that codec."""
+
+
+def wrong_in_records(data: memoryview, batch: Batch, decompress: Decompress) -> str | None:
+    """What is wrong with the records, in words; None where nothing is."""
+    try:
+        records = _decompressed(bytes(data[HEADER_BYTES:]), batch.attributes & COMPRESSION_MASK, decompress)
+        (base_timestamp_ms,) = _BASE_TIMESTAMP.unpack_from(data, _BASE_TIMESTAMP_PLACE)
+        return _wrong(records, batch, base_timestamp_ms)
+    except (ValueError, IndexError, struct.error) as error:
+        return f"they cannot be decoded: {error}"
+
+
+def _decompressed(data: bytes, codec: int, decompress: Decompress) -> bytes:
+    if codec >= len(CODECS):
+        raise ValueError(f"codec {codec}; 0 to {len(CODECS) - 1} are known")
+    if not codec:
+        return data
+    if data.startswith(XERIAL):  # Snappy in blocks, as Java's clients write it.
+        return b"".join(decompress("snappy", block) for block in _xerial_blocks(data))
+    return decompress(CODECS[codec], data)
+
+
+def _xerial_blocks(data: bytes) -> list[bytes]:
+    blocks, position = [], XERIAL_HEADER_BYTES
+    while position < len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        blocks.append(data[position : position + length])
+        position += length
+    return blocks
+
+
+def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
+    """Record by record: its length, timestamp and offset; keys and values are passed over."""
+    position, delta_before, newest_ms, count = 0, -1, -1, 0
+    while position < len(records):
+        length, position = _varint(records, position)
+        end = position + length
+        if length <= 0 or end > len(records):
+            return f"record {count} has {length} bytes, and {len(records) - position} are left"
+        time_delta_ms, position = _varint(records, position + 1)
+        delta, position = _varint(records, position)
+        if not delta_before < delta <= batch.last_offset - batch.base_offset:
+            return f"record {count} has the offset {batch.base_offset}+{delta}; {delta_before} is before it"
+        newest_ms = max(newest_ms, base_timestamp_ms + time_delta_ms)
+        delta_before, position, count = delta, end, count + 1
+    if count != batch.records:
+        return f"there are {count}; the header says {batch.records}"
+    own_times = not batch.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
+    if own_times and newest_ms > batch.max_timestamp_ms:
+        return f"the newest is of {newest_ms} ms; the header says {batch.max_timestamp_ms}"
+    return None
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag number, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7

@@ -1,0 +1,204 @@
+"""From what was read of all replicas to findings: within a log over its segments, and between replicas."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from barnabas_jobs.planning.logs.checkpoints import EpochBatch, EpochStart, contradictions
+from barnabas_jobs.planning.logs.names import LEADER_EPOCHS, LOG, PARTITION_METADATA, Partition, segment_file
+from barnabas_jobs.planning.logs.problems import (
+    CHECKPOINT_CONTRADICTS,
+    ENDS_EARLY,
+    EPOCH_GOES_BACK,
+    OFFSET_GAP,
+    OFFSETS_GO_BACK,
+    REPLICAS_DIFFER,
+)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is wrong: in which file, at which byte, about which offset; None where it is about none."""
+
+    kind: str
+    broker: int
+    log_dir: str
+    topic: str | None
+    partition: int | None
+    file: str
+    position: int | None
+    offset: int | None
+    detail: str
+
+
+class Place(NamedTuple):
+    """Where a replica lies."""
+
+    broker: int
+    log_dir: str
+    partition: Partition
+
+    def finding(
+        self, kind: str, file: str, detail: str, *, position: int | None = None, offset: int | None = None
+    ) -> Finding:
+        """About one of its files."""
+        return Finding(
+            kind=kind,
+            broker=self.broker,
+            log_dir=self.log_dir,
+            topic=self.partition.topic,
+            partition=self.partition.number,
+            file=f"{self.log_dir}/{self.partition}/{file}",
+            position=position,
+            offset=offset,
+            detail=detail,
+        )
+
+
+class SegmentRead(NamedTuple):
+    """What was read of one segment that has batches, from its first batch to its last."""
+
+    segment: int
+    first_offset: int
+    end_offset: int
+    first_epoch: int
+    last_epoch: int
+
+
+class LogRead(NamedTuple):
+    """What was read of one replica. Offsets of checkpoints are the lower ones of two looks, before and after.
+
+    `lost_sight` are the segments that vanished meanwhile: of what lies around them nothing is said. `stopped` are those
+    of which a part could not be read.
+    """
+
+    place: Place
+    topic_id: str | None
+    segments: Sequence[SegmentRead]
+    lost_sight: frozenset[int]
+    stopped: frozenset[int]
+    last_segment: int
+    recovery_point: int
+    high_watermark: int
+    has_gaps: bool
+
+    @property
+    def start(self) -> int:
+        """From here on all was read."""
+        whole = [each.first_offset for each in self.segments if each.segment > max(self.lost_sight, default=-1)]
+        return min(whole, default=self.end)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last batch."""
+        return max([self.last_segment, *(each.end_offset for each in self.segments)])
+
+    @property
+    def committed_until(self) -> int:
+        """Below this every replica has to hold the same."""
+        return min(self.end, self.high_watermark)
+
+
+def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
+    """Where a segment does not go on as the one before it ended."""
+    for one, two in pairwise(log.segments):
+        if any(one.segment <= gone <= two.segment for gone in log.lost_sight):
+            continue
+        file, end = segment_file(two.segment, LOG), one.end_offset
+        if two.segment <= two.first_offset < end:
+            told = f"the segment before it ends with offset {end - 1}"
+            yield log.place.finding(OFFSETS_GO_BACK, file, told, position=0, offset=two.first_offset)
+        elif two.first_offset > end and not log.has_gaps and one.segment not in log.stopped:
+            told = f"{two.first_offset - end} offsets from {end} on lack, between this segment and the one before it"
+            yield log.place.finding(OFFSET_GAP, file, told, position=0, offset=two.first_offset)
+        if two.first_epoch < one.last_epoch:
+            told = f"epoch {two.first_epoch} follows epoch {one.last_epoch} of the segment before it"
+            yield log.place.finding(EPOCH_GOES_BACK, file, told, position=0, offset=two.first_offset)
+
+
+def ends_early(log: LogRead) -> Iterator[Finding]:
+    """A log that lacks what was on the disk once, or what every replica in sync had."""
+    points = {"recovery point": log.recovery_point, "high watermark": log.high_watermark}
+    lower = {name: offset for name, offset in points.items() if log.end < offset}
+    if lower and not log.lost_sight and log.last_segment not in log.stopped:
+        told = " and ".join(f"its {name} is {offset}" for name, offset in lower.items())
+        file = segment_file(log.last_segment, LOG)
+        yield log.place.finding(ENDS_EARLY, file, f"the log ends with offset {log.end - 1}; {told}", offset=log.end)
+
+
+def wrong_checkpoint(
+    log: LogRead, checkpoint: Sequence[EpochStart] | str | None, batches: Sequence[EpochBatch]
+) -> Iterator[Finding]:
+    """`leader-epoch-checkpoint` against the batches; a text says why it cannot be read, None that it is not there."""
+    if isinstance(checkpoint, str):
+        yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)
+    elif checkpoint is not None:
+        for told, batch in contradictions(checkpoint, batches, log.recovery_point):
+            at = f"; {segment_file(batch.segment, LOG)} has a batch of epoch {batch.epoch} there" if batch else ""
+            offset = batch.offset if batch else None
+            yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, told + at, offset=offset)
+
+
+def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
+    """The replicas of one partition that are of one topic, and a finding for each of another topic of that name."""
+    ids = [each.topic_id for each in logs if each.topic_id is not None]
+    if not ids:
+        return list(logs), []
+    usual = max(ids, key=ids.count)
+    others = [each for each in logs if each.topic_id not in (None, usual)]
+    told = "the topic id is {}; other replicas of this name have {}: a topic was deleted and made again"
+    found = [
+        each.place.finding(REPLICAS_DIFFER, PARTITION_METADATA, told.format(each.topic_id, usual)) for each in others
+    ]
+    return [each for each in logs if each not in others], found
+
+
+def comparison_spans(logs: Sequence[LogRead], clean_until: int) -> list[tuple[str, str, int, int, int, list[int]]]:
+    """Of the replicas of one partition: log dir, topic, partition, from where on they are compared, up to where each
+    is committed by itself, and that of all. Nothing where there are no two."""
+    if len(logs) < 2:
+        return []
+    since = max(clean_until, *(each.start for each in logs))
+    untils = [each.committed_until for each in logs]
+    return [(each.place.log_dir, *each.place.partition, since, each.committed_until, untils) for each in logs]
+
+
+class HeldBatch(NamedTuple):
+    """A batch as one replica holds it."""
+
+    segment: int
+    position: int
+    last_offset: int
+    epoch: int
+    size_bytes: int
+    crc: int
+    computed_crc: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its bytes have its CRC."""
+        return self.crc == self.computed_crc
+
+
+def difference(offset: int, held: Mapping[Place, HeldBatch | None]) -> Finding:
+    """What replicas hold at an offset that is committed in each of them. The file is that of the odd one out."""
+    contents = [None if each is None else each[2:] for each in held.values()]
+    odd = min(
+        held,
+        key=lambda place: (
+            (batch := held[place]) is not None and batch.is_sound,
+            contents.count(None if batch is None else batch[2:]),
+        ),
+    )
+    told = "; ".join(f"broker {place.broker} has {_told(offset, batch)}" for place, batch in held.items())
+    at = held[odd] or next(batch for batch in held.values() if batch is not None)
+    position = None if held[odd] is None else at.position
+    return odd.finding(REPLICAS_DIFFER, segment_file(at.segment, LOG), told, position=position, offset=offset)
+
+
+def _told(offset: int, batch: HeldBatch | None) -> str:
+    if batch is None:
+        return "no batch there"
+    told = f"offsets {offset}-{batch.last_offset} of epoch {batch.epoch}, CRC {batch.crc:08x}"
+    return told if batch.is_sound else f"{told}, which is {batch.computed_crc:08x} by its bytes"

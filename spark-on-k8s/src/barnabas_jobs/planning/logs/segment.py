@@ -1,0 +1,82 @@
+"""One segment: its batches, and its indexes against them."""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from barnabas_jobs.planning.logs.batches import Batch, Read, SegmentExtent, Window, walk
+from barnabas_jobs.planning.logs.indexes import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    BatchPlaces,
+    index_positions,
+    used_part,
+    wrong_in_index,
+    wrong_in_time_index,
+)
+from barnabas_jobs.planning.logs.names import INDEX, LOG, TIME_INDEX
+from barnabas_jobs.planning.logs.problems import (
+    BAD_RECORDS,
+    INDEX_DAMAGED,
+    OFFSET_GAP,
+    TIME_INDEX_DAMAGED,
+    Problem,
+)
+from barnabas_jobs.planning.logs.records import Decompress, wrong_in_records
+
+PROBLEMS_TOLD: Final = 100
+"""How many of one `.log` file are named; a last one says that there are more."""
+
+
+class SegmentFiles(NamedTuple):
+    """A segment's files: how to read the `.log`, and all of the indexes, which were read before it; None is missing."""
+
+    extent: SegmentExtent
+    read: Read
+    offset_index: bytes | None
+    time_index: bytes | None
+
+
+def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
+    """Each batch, and each thing that is wrong. Records are looked into where there is something to decompress with.
+
+    The indexes are held against the batches: where those are not sound, nothing is said of them.
+    """
+    window, places = Window(files.read), BatchPlaces()
+    index = _used(files, files.offset_index, OFFSET_ENTRY)
+    last: Problem | None = None
+    told, is_sound = 0, True
+    for found in walk(window, files.extent, index_positions(index or b"")):
+        if isinstance(found, Batch):
+            places.add(found)
+            yield found
+            if decompress is not None and found.crc == found.computed_crc:
+                wrong = wrong_in_records(window.at(found.position, found.size_bytes), found, decompress)
+                if wrong:
+                    yield Problem(BAD_RECORDS, LOG, found.position, found.base_offset, wrong)
+            continue
+        last, told = found, told + 1
+        is_sound = is_sound and found.kind == OFFSET_GAP
+        if told <= PROBLEMS_TOLD:
+            yield found
+    if last is not None and told > PROBLEMS_TOLD:
+        yield last._replace(detail=f"{told - PROBLEMS_TOLD} more are wrong in this file, the last of them here")
+    if is_sound and places.positions:
+        yield from _wrong_indexes(files, index, places)
+
+
+def _used(files: SegmentFiles, data: bytes | None, kind: struct.Struct) -> bytes | None:
+    return data if data is None or not files.extent.is_active else used_part(data, kind)
+
+
+def _wrong_indexes(files: SegmentFiles, index: bytes | None, places: BatchPlaces) -> Iterator[Problem]:
+    base_offset = files.extent.base_offset
+    times = _used(files, files.time_index, TIME_ENTRY)
+    if index is None:
+        yield Problem(INDEX_DAMAGED, INDEX, 0, None, "there is no such file, and the segment has batches")
+    else:
+        yield from wrong_in_index(index, base_offset, places)
+    if times is None:
+        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, 0, None, "there is no such file, and the segment has batches")
+    else:
+        yield from wrong_in_time_index(times, base_offset, places)

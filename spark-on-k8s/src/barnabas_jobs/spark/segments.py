@@ -1,0 +1,84 @@
+"""Batches of segment files as data frames: what they say of each log, and where replicas hold other batches."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+
+REPLICA: Final = ("log_dir", "topic", "partition")
+SPANS: Final = "log_dir string, topic string, partition int, since long, committed_until long, untils array<long>"
+OFFSETS_TOLD: Final = 5
+"""How many differing offsets of a partition are named, the first ones."""
+
+
+def extents(batches: DataFrame) -> list[Row]:
+    """A row for each segment that has batches."""
+    return (
+        batches.groupBy(*REPLICA, "segment")
+        .agg(
+            F.min_by("base_offset", "position").alias("first_offset"),
+            (F.max_by("last_offset", "position") + 1).alias("end_offset"),
+            F.min_by("epoch", "position").alias("first_epoch"),
+            F.max_by("epoch", "position").alias("last_epoch"),
+            F.count("*").alias("batches"),
+            F.sum("size_bytes").alias("bytes"),
+        )
+        .orderBy(*REPLICA, "segment")
+        .collect()
+    )
+
+
+def epochs(batches: DataFrame) -> list[Row]:
+    """The first and the last batch of each epoch of each log: `first` and `last`, each (offset, segment, position)."""
+    at = F.struct(F.col("base_offset").alias("offset"), "segment", "position")
+    return (
+        batches.groupBy(*REPLICA, "epoch")
+        .agg(F.min(at).alias("first"), F.max(at).alias("last"))
+        .orderBy(*REPLICA, "epoch")
+        .collect()
+    )
+
+
+def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
+    """Partition and offset of each batch that replicas do not hold alike; `is_committed` where all should.
+
+    `spans` are rows of SPANS: from where on a replica is compared, up to where its own batches are committed, and that
+    of all replicas of the partition. One that ends before an offset, or does not know it as committed, may lack it.
+    """
+    table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
+    offset = F.col("base_offset")
+    here = batches.join(table, list(REPLICA)).where(offset >= F.col("since"))
+    content = F.xxhash64("last_offset", "epoch", "size_bytes", "computed_crc")
+    is_committed = offset < F.col("committed_until")
+    committed = F.when(is_committed, content)
+    grouped = here.groupBy("topic", "partition", "base_offset").agg(
+        F.count_distinct(F.when(is_committed, F.col("log_dir"))).alias("holders"),
+        F.min(committed).alias("least"),
+        F.max(committed).alias("most"),
+        F.min(content).alias("least_of_all"),
+        F.max(content).alias("most_of_all"),
+        F.first("untils").alias("untils"),
+    )
+    expected = F.size(F.filter("untils", lambda until: until > offset))
+    differs = (F.col("holders") != expected) | (F.col("least") != F.col("most"))
+    to_come = F.col("least_of_all") != F.col("most_of_all")
+    return grouped.select(
+        "topic",
+        "partition",
+        "base_offset",
+        F.coalesce(differs, F.lit(False)).alias("is_committed"),
+        to_come.alias("any"),
+    ).where(F.col("is_committed") | F.col("any"))
+
+
+def first_of_each_partition(offsets: DataFrame) -> DataFrame:
+    """The lowest ones."""
+    order = Window.partitionBy("topic", "partition").orderBy("base_offset")
+    return offsets.withColumn("number", F.row_number().over(order)).where(F.col("number") <= OFFSETS_TOLD)
+
+
+def held(batches: DataFrame, offsets: DataFrame) -> list[Row]:
+    """The batches that begin at these offsets."""
+    keys = ["topic", "partition", "base_offset"]
+    return batches.join(F.broadcast(offsets.select(*keys)), keys).orderBy(*keys, "broker", "log_dir").collect()

@@ -1,0 +1,67 @@
+"""Log dirs of Apache Kafka: it runs, it has stopped, its files are damaged. No Spark runs here."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from barnabas_jobs.files.log_dirs import LogDir, check, offsets_of, strays
+from barnabas_jobs.files.segment_source import SegmentReader
+from barnabas_jobs.planning.logs import problems as kinds
+from barnabas_jobs.planning.logs.names import Partition
+from harness.apache_kafka import apache_kafka
+from harness.deadline import wait_for
+from harness.kafka_jars import JarsMissing, jars_folder
+from harness.require import missing
+from harness.stock_client import StockClient
+
+MIB = 1 << 20
+
+
+def read(log_dir: Path) -> tuple[int, list[tuple[str, str, str]]]:
+    """How many batches there are, and what is wrong: kind, topic, suffix."""
+    reader = SegmentReader([f"1:{log_dir}"], [""], [""], True)
+    rows = [row for task in reader.partitions() for some in reader.read(task) for row in some.to_pylist()]
+    wrong = [(row["problem"], row["topic"], row["suffix"]) for row in rows if row["problem"]]
+    return len(rows) - len(wrong), wrong
+
+
+def has_committed(consumer: Consumer) -> bool:
+    """Not before the coordinator of the first group has made its topic."""
+    with suppress(KafkaException):
+        consumer.commit(offsets=[TopicPartition("flights", 0, 5)], asynchronous=False)
+        return True
+    return False
+
+
+@pytest.mark.slow
+def test_kafkas_log_dirs_are_read_as_ours_are(tmp_path: Path) -> None:
+    try:
+        jars_folder()
+    except JarsMissing as reason:
+        missing(reason)
+    log_dir = tmp_path / "logs"
+    with apache_kafka(tmp_path, "512m", {"log.index.interval.bytes": "1024"}) as kafka:
+        client = StockClient(kafka.bootstrap)
+        client.create_topic("flights", 1, {"segment.bytes": str(MIB)})
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            values = [os.urandom(500) * 2 for _ in range(1000)]
+            assert not any(client.send("flights", values, compression_codec=codec))
+        consumer = Consumer({**client.settings, "group.id": "readers"})
+        wait_for(lambda: has_committed(consumer))
+        consumer.close()
+        check([LogDir(1, str(log_dir))])
+        batches, wrong = read(log_dir)
+        assert (batches > 10, wrong) == (True, [])
+        assert list(strays([LogDir(1, str(log_dir))])) == []
+    batches, wrong = read(log_dir)
+    assert wrong == []
+    assert list(strays([LogDir(1, str(log_dir))])) == []
+    assert offsets_of(LogDir(1, str(log_dir)))(Partition("flights", 0)).high_watermark == 5000
+    first = min((log_dir / "flights-0").glob("*.log"))
+    with first.open("r+b") as file:
+        file.seek(first.stat().st_size // 2)
+        file.write(b"damage")
+    assert read(log_dir)[1] == [(kinds.BAD_CRC, "flights", ".log")]
