@@ -25,7 +25,7 @@ from barnabas_jobs.planning.ledger import Entry, Generation, Ledger, LostRange, 
 from barnabas_jobs.planning.options import Bootstrap, Count, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
-from barnabas_jobs.spark.records import of_topic
+from barnabas_jobs.spark.records import of_topic, reading
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +81,7 @@ def run(
     topic = cluster.topic(options.topic)
     columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
     job = Run(spark, cluster, archive_at(spark, options.archive), topic, columns, clock)
-    with job.folder.written_by_us():
+    with job.folder.written_by_us(), reading(spark, options.topic):
         ledger = job.folder.ledger()
         check_topic(ledger, options.topic, options.archive)
         swept = _sweep(job, ledger)

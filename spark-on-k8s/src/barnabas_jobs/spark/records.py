@@ -66,6 +66,14 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
     return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
 
 
+@contextmanager
+def reading(spark: SparkSession, topic: str) -> Iterator[None]:
+    """While a frame of this topic is read: Spark finds partitions of internal topics by a consumer only."""
+    chosen = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"} if topic.startswith("__") else {}
+    with settings(spark, chosen):
+        yield
+
+
 def of_files(spark: SparkSession, data: str, paths: Sequence[str]) -> DataFrame:
     """The records of Parquet files under the folder `data` of an archive."""
     if not paths:

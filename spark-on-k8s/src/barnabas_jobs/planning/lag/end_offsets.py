@@ -1,0 +1,110 @@
+"""How far a group was behind at a moment that has passed, by where the log ended then.
+
+`Ask` answers which record is the first of a time or later, as ListOffsets does: that grows with the time, so where the
+log ended at a moment is the offset of the first record after it, and since when a record waited is found by halving.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+SECONDS_SHARE: Final = 0.05
+"""How well the age of the next record is known: this share of itself, or a tenth of a second."""
+PRECISION_MS: Final = 100
+FIRST_STEP_MS: Final = 1000
+
+
+class TopicPartition(NamedTuple):
+    """One partition."""
+
+    topic: str
+    partition: int
+
+
+class Moment(NamedTuple):
+    """A group's place in a partition: the offset that it reads next, at this time."""
+
+    at: TopicPartition
+    committed: int
+    time_ms: int
+
+
+class Ends(NamedTuple):
+    """Where a log begins and ends now."""
+
+    start: int
+    end: int
+
+
+class Lag(NamedTuple):
+    """Records that were written and not read; for how long the oldest of them had been there, None where unknown."""
+
+    records: int
+    seconds: float | None
+
+
+Ask = Callable[[Sequence[tuple[TopicPartition, int]]], list[int | None]]
+"""For each partition and time, ms: the first record of that time or later; None where there is none."""
+
+
+def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: Ask) -> list[Lag | None]:
+    """Of each moment; None where the partition is gone, or its records of then are."""
+    known = [number for number, each in enumerate(moments) if each.at in ends]
+    found: list[Lag | None] = [None] * len(moments)
+    answers = ask([(moments[number].at, moments[number].time_ms + 1) for number in known])
+    waiting = []
+    for number, answer in zip(known, answers, strict=True):
+        moment, there = moments[number], ends[moments[number].at]
+        end = there.end if answer is None else answer
+        if end <= there.start and moment.committed < there.start:
+            continue  # All that was there then is deleted: how much it was, nobody knows any more.
+        found[number] = Lag(max(0, end - moment.committed), 0.0 if end <= moment.committed else None)
+        if end > moment.committed >= there.start:
+            waiting.append(number)
+    for number, since_ms in zip(waiting, _written([moments[each] for each in waiting], ask), strict=True):
+        lag = found[number]
+        assert lag is not None
+        found[number] = lag._replace(seconds=(moments[number].time_ms - since_ms) / 1000)
+    return found
+
+
+class _Search(NamedTuple):
+    """Between these times the next record was written: not by `low_ms`, where that is known; by `high_ms`."""
+
+    moment: Moment
+    low_ms: int | None
+    high_ms: int
+    step_ms: int = FIRST_STEP_MS
+
+    @property
+    def is_done(self) -> bool:
+        if self.low_ms is None:
+            return False
+        age_ms = self.moment.time_ms - self.high_ms
+        return self.high_ms - self.low_ms <= max(PRECISION_MS, SECONDS_SHARE * age_ms)
+
+    @property
+    def next_ms(self) -> int:
+        """The time to ask about: ever further back at first, then in the middle."""
+        if self.low_ms is None:
+            return max(0, self.high_ms - self.step_ms)
+        return (self.low_ms + self.high_ms) // 2
+
+    def answered(self, asked_ms: int, end: int | None) -> "_Search":
+        """`end` is where the log ended at the time that was asked about; None where it ends now."""
+        was_written = end is None or end > self.moment.committed
+        if was_written and asked_ms > 0:
+            return self._replace(high_ms=asked_ms, step_ms=self.step_ms * 2)
+        return self._replace(low_ms=asked_ms)
+
+
+def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
+    """When the record that each reads next was written, ms."""
+    searches = [_Search(each, None, each.time_ms) for each in moments]
+    while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
+        asked = [searches[number].next_ms for number in open_ones]
+        answers = ask(
+            [(searches[number].moment.at, time_ms + 1) for number, time_ms in zip(open_ones, asked, strict=True)]
+        )
+        for number, time_ms, answer in zip(open_ones, asked, answers, strict=True):
+            searches[number] = searches[number].answered(time_ms, answer)
+    return [each.high_ms for each in searches]

@@ -1,0 +1,88 @@
+"""Records of `__consumer_offsets`, in Kafka's own binary format.
+
+A key begins with its version, which says what the record is about: 0 and 1 a committed offset, 2 a group, 3 and above
+what later kinds of groups keep there. A value begins with a version of its own; a null one is a tombstone.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+COMMIT: Final = "commit"
+TOMBSTONE: Final = "tombstone"
+GROUP: Final = "group"
+UNKNOWN: Final = "unknown"
+MALFORMED: Final = "malformed"
+OFFSET_KEYS: Final = (0, 1)
+GROUP_KEY: Final = 2
+EPOCH_VERSION: Final = 3
+FLEXIBLE_VERSION: Final = 4
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+
+
+class OffsetRecord(NamedTuple):
+    """One record. Only a commit has an offset and a time, ms; only a commit or its tombstone a topic and partition."""
+
+    kind: str
+    group: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    committed: int | None = None
+    commit_ms: int | None = None
+
+
+def decode(key: bytes | None, value: bytes | None) -> OffsetRecord:
+    """What a record says. One of a later version is `unknown`, one that is cut or garbled `malformed`."""
+    if key is None:
+        return OffsetRecord(MALFORMED)
+    try:
+        (version,) = _INT16.unpack_from(key)
+        if version == GROUP_KEY:
+            return OffsetRecord(GROUP, _string(key, 2)[0])
+        if version not in OFFSET_KEYS:
+            return OffsetRecord(UNKNOWN)
+        group, position = _string(key, 2)
+        topic, position = _string(key, position)
+        about = (group, topic, *_INT32.unpack_from(key, position))
+        return OffsetRecord(TOMBSTONE, *about) if value is None else _commit(about, value)
+    except (struct.error, ValueError, IndexError):
+        return OffsetRecord(MALFORMED)
+
+
+def _commit(about: tuple[str, str, int], value: bytes) -> OffsetRecord:
+    """Versions: 0 and 2 the same, 1 with an expiry at the end, 3 with the leader's epoch, 4 flexible."""
+    (version,) = _INT16.unpack_from(value)
+    if not 0 <= version <= FLEXIBLE_VERSION:
+        return OffsetRecord(UNKNOWN)
+    (offset,) = _INT64.unpack_from(value, 2)
+    position = 14 if version >= EPOCH_VERSION else 10
+    if version < FLEXIBLE_VERSION:
+        _, position = _string(value, position)
+        return OffsetRecord(COMMIT, *about, offset, *_INT64.unpack_from(value, position))
+    length, position = _varint(value, position)
+    position += length - 1
+    (commit_ms,) = _INT64.unpack_from(value, position)
+    return OffsetRecord(COMMIT, *about, offset, commit_ms)
+
+
+def _string(data: bytes, position: int) -> tuple[str, int]:
+    """A string with a length of 16 bits, and where it ends."""
+    (length,) = _INT16.unpack_from(data, position)
+    end = position + 2 + length
+    if length < 0 or end > len(data):
+        raise ValueError(f"a string of {length} bytes at {position}, {len(data)} in all")
+    return data[position + 2 : end].decode(), end
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """An unsigned number of seven bits a byte, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7

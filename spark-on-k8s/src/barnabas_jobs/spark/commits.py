@@ -1,0 +1,98 @@
+"""Records of `__consumer_offsets` as data frames: commits, what each group has committed last, and roll-ups of lag."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+
+from barnabas_jobs.planning.lag.offset_records import COMMIT, TOMBSTONE, OffsetRecord, decode
+from barnabas_jobs.planning.lag.report import DAY, HOUR, Objective
+
+DECODED: Final = "kind string, group string, topic string, partition int, committed long, commit_ms long"
+KEY: Final = ("group", "topic", "partition")
+PLACE: Final = ("log_partition", "log_offset")
+"""Where a commit's own record is."""
+LAG: Final = "log_partition int, log_offset long, lag long, seconds double"
+HOUR_MS: Final = 3_600_000
+PERIODS_MS: Final = {HOUR: HOUR_MS, DAY: 24 * HOUR_MS}
+
+
+def decoded(records: DataFrame) -> DataFrame:
+    """What each record says."""
+    fields = F.udf(_decoded, DECODED, useArrow=False)(F.col("key"), F.col("value"))
+    place = (F.col("partition").alias("log_partition"), F.col("offset").alias("log_offset"))
+    return records.select(*place, fields.alias("said")).select(*PLACE, "said.*")
+
+
+def _decoded(key: bytes | None, value: bytes | None) -> OffsetRecord:
+    return decode(None if key is None else bytes(key), None if value is None else bytes(value))
+
+
+def kinds(records: DataFrame) -> dict[str, int]:
+    """How many records of each kind there are."""
+    return {row["kind"]: row["count"] for row in records.groupBy("kind").count().orderBy("kind").collect()}
+
+
+def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> DataFrame:
+    """Commits and their tombstones, of these groups and topics, or of all."""
+    found = records.where(F.col("kind").isin(COMMIT, TOMBSTONE))
+    for name, wanted in (("group", groups), ("topic", topics)):
+        found = found.where(F.col(name).isin(list(wanted))) if wanted else found
+    return found
+
+
+def newest(records: DataFrame) -> list[Row]:
+    """What is committed now: the last commit of each group and partition that no tombstone follows."""
+    order = Window.partitionBy(*KEY).orderBy(F.desc("log_offset"))
+    last = records.withColumn("number", F.row_number().over(order)).where("number = 1")
+    return last.where(F.col("kind") == COMMIT).orderBy(*KEY).collect()
+
+
+def every(commits: DataFrame, step: int) -> list[Row]:
+    """Each commit, or of more than are wanted every so many of a group and partition, and the last of each."""
+    order = Window.partitionBy(*KEY).orderBy(F.desc("log_offset"))
+    numbered = commits.withColumn("number", F.row_number().over(order) - 1)
+    return numbered.where(F.col("number") % step == 0).orderBy(*PLACE).collect()
+
+
+def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, float | None]]) -> DataFrame:
+    """Commits, with lag and seconds where they are known."""
+    table = F.broadcast(commits.sparkSession.createDataFrame(list(lags), LAG))
+    return commits.drop("kind").join(table, list(PLACE), "left")
+
+
+def roll_ups(history: DataFrame, objective: Objective) -> list[Row]:
+    """Of each hour and day (UTC) that has commits."""
+    periods = F.explode(
+        F.array(*(_period(name, length_ms) for name, length_ms in PERIODS_MS.items())),
+    )
+    return (
+        history.withColumn("at", periods)
+        .groupBy("at.period", "at.start_ms", *KEY)
+        .agg(
+            F.count("*").alias("commits"),
+            F.count("lag").alias("known"),
+            F.min("lag").alias("lag_min"),
+            F.max("lag").alias("lag_max"),
+            F.avg("lag").alias("lag_mean"),
+            F.max("seconds").alias("seconds_max"),
+            F.avg("seconds").alias("seconds_mean"),
+            F.count(F.when(_missed(objective), 1)).alias("missed"),
+        )
+        .orderBy("period", *KEY, "start_ms")
+        .collect()
+    )
+
+
+def _period(name: str, length_ms: int) -> Column:
+    start = F.floor(F.col("commit_ms") / length_ms) * length_ms
+    return F.struct(F.lit(name).alias("period"), start.cast("long").alias("start_ms"))
+
+
+def _missed(objective: Objective) -> Any:
+    """As `Objective.is_missed`."""
+    found = F.lit(False)
+    for name, bound in (("lag", objective.max_records), ("seconds", objective.max_seconds)):
+        found = found if bound is None else found | F.coalesce(F.col(name) > bound, F.lit(False))
+    return found

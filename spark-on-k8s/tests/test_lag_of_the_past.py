@@ -1,0 +1,175 @@
+"""What records of `__consumer_offsets` say, and how far a group was behind at a moment that has passed. No Spark."""
+
+import random
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+import pytest
+
+from barnabas_jobs.planning.lag.end_offsets import Ends, Lag, Moment, TopicPartition, lags
+from barnabas_jobs.planning.lag.offset_records import (
+    COMMIT,
+    GROUP,
+    MALFORMED,
+    TOMBSTONE,
+    UNKNOWN,
+    OffsetRecord,
+    decode,
+)
+from barnabas_jobs.planning.lag.report import Now, Objective, RollUp, groups, lag_page
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+def string(text: str) -> bytes:
+    return struct.pack(">h", len(text.encode())) + text.encode()
+
+
+KEY = struct.pack(">h", 1) + string("readers") + string("flights") + struct.pack(">i", 3)
+SAID = OffsetRecord(COMMIT, "readers", "flights", 3, 42, 1_357_000_000_000)
+TIME = struct.pack(">q", 1_357_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        (KEY, struct.pack(">hq", 0, 42) + string("") + TIME, SAID),
+        (KEY, struct.pack(">hq", 1, 42) + string("meta") + TIME + struct.pack(">q", 9), SAID),
+        (KEY, struct.pack(">hq", 2, 42) + string("Zürich") + TIME, SAID),
+        (KEY, struct.pack(">hqi", 3, 42, 7) + string("") + TIME, SAID),
+        (KEY, struct.pack(">hqi", 4, 42, 7) + b"\x05meta" + TIME + b"\0", SAID),
+        (KEY, struct.pack(">hqi", 4, 42, 7) + b"\x01" + TIME + b"\x01\x00\x10" + bytes(16), SAID),
+        (b"\0\0" + KEY[2:], struct.pack(">hq", 0, 42) + string("") + TIME, SAID),
+        (KEY, None, OffsetRecord(TOMBSTONE, "readers", "flights", 3)),
+        (struct.pack(">h", 2) + string("readers"), b"\0\3...", OffsetRecord(GROUP, "readers")),
+        (struct.pack(">h", 2) + string("readers"), None, OffsetRecord(GROUP, "readers")),
+        (struct.pack(">h", 3) + string("readers"), b"\0\0", OffsetRecord(UNKNOWN)),
+        (KEY, struct.pack(">hq", 5, 42), OffsetRecord(UNKNOWN)),
+        (KEY, struct.pack(">hq", 3, 42)[:7], OffsetRecord(MALFORMED)),
+        (KEY[:-1], None, OffsetRecord(MALFORMED)),
+        (struct.pack(">hh", 1, 900) + b"short", None, OffsetRecord(MALFORMED)),
+        (b"\0", None, OffsetRecord(MALFORMED)),
+        (None, b"value", OffsetRecord(MALFORMED)),
+    ],
+)
+def test_records_of_every_version_are_read_and_others_are_counted(
+    key: bytes | None, value: bytes | None, expected: OffsetRecord
+) -> None:
+    assert decode(key, value) == expected
+
+
+class Written:
+    """A log whose records have these timestamps; it answers as a leader does."""
+
+    def __init__(self, times_ms: Sequence[int], start: int = 0) -> None:
+        self.times_ms = times_ms
+        self.ends = {FLIGHTS: Ends(start, len(times_ms))}
+        self.rounds = 0
+
+    def ask(self, questions: Sequence[tuple[TopicPartition, int]]) -> list[int | None]:
+        self.rounds += 1
+        found = [bisect_left(self.times_ms, time_ms, self.ends[FLIGHTS].start) for _, time_ms in questions]
+        return [None if offset == len(self.times_ms) else offset for offset in found]
+
+    def lags(self, *moments: tuple[int, int]) -> list[Lag | None]:
+        return lags([Moment(FLIGHTS, *each) for each in moments], self.ends, self.ask)
+
+
+def test_lag_is_what_had_been_written_and_not_read() -> None:
+    log = Written([1000 * number for number in range(100)])
+    found = log.lags((10, 9_500), (10, 20_000), (100, 99_000), (100, 1_000_000), (0, 50_000))
+    assert [each and each.records for each in found] == [0, 11, 0, 0, 51]
+    assert [each and each.seconds for each in found] == [
+        0.0,
+        pytest.approx(10.0, rel=0.06),
+        0.0,
+        0.0,
+        pytest.approx(50.0, rel=0.06),
+    ]
+
+
+def test_a_lag_that_nobody_knows_any_more_is_none() -> None:
+    """Records up to offset 50 are deleted: what there was at 20 s cannot be told, what was at 60 s can."""
+    log = Written([1000 * number for number in range(100)], start=50)
+    assert log.lags((10, 20_000)) == [None]
+    assert log.lags((10, 60_000)) == [Lag(51, None)]
+    assert lags([Moment(TopicPartition("gone", 0), 5, 1000)], log.ends, log.ask) == [None]
+
+
+def test_lag_in_seconds_is_true_for_any_log() -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    for _ in range(200):
+        times_ms = sorted(chance.randrange(10**9, 10**9 + chance.choice([10**3, 10**6, 10**9])) for _ in range(50))
+        log = Written(times_ms)
+        committed, now_ms = chance.randrange(50), chance.randrange(times_ms[0], times_ms[-1] + 10**6)
+        (found,) = log.lags((committed, now_ms))
+        records = max(0, bisect_right(times_ms, now_ms) - committed)
+        age_s = (now_ms - times_ms[committed]) / 1000 if records else 0.0
+        told = f"seed {seed}: offset {committed} at {now_ms} of {times_ms}"
+        assert found is not None, told
+        assert found.records == records, told
+        assert found.seconds == pytest.approx(age_s, rel=0.06, abs=0.11), told
+        assert log.rounds < 60, told
+
+
+def test_many_moments_take_no_more_rounds_than_one() -> None:
+    log = Written([1000 * number for number in range(1000)])
+    log.lags(*((number, 900_000) for number in range(500)))
+    assert log.rounds < 40
+
+
+def roll_up(period: str, start_ms: int, partition: int, lag_max: int | None, missed: int) -> RollUp:
+    return RollUp(
+        period=period,
+        start_ms=start_ms,
+        group="readers",
+        topic="flights",
+        partition=partition,
+        commits=4,
+        known=0 if lag_max is None else 4,
+        lag_min=0,
+        lag_max=lag_max,
+        lag_mean=1.5,
+        seconds_max=None if lag_max is None else 2.0,
+        seconds_mean=1.0,
+        missed=missed,
+    )
+
+
+def test_a_group_has_missed_its_objective_at_a_commit_or_now() -> None:
+    objective = Objective(max_records=10)
+    days = [roll_up("day", 0, 0, 7, 0), roll_up("day", 0, 1, 11, 1), roll_up("day", 86_400_000, 1, None, 0)]
+    hours = [roll_up("hour", 0, 0, 7, 0), roll_up("hour", 0, 1, 11, 1)]
+    stopped = Now(
+        group="stopped", topic="flights", partition=0, committed=1, commit_ms=0, lag=99, seconds=1.0, missed=True
+    )
+    readers, other = groups([*days, *hours], [stopped], objective)
+    assert (readers.kept, readers.missed, readers.commits, readers.lag_max) == (False, 1, 12, 11)
+    assert [(each.day, each.lag_max, each.missed) for each in readers.days] == [
+        ("1970-01-01", 11, 1),
+        ("1970-01-02", None, 0),
+    ]
+    assert (other.kept, other.lag_now, other.commits) == (False, 99, 0)
+    assert [each.kept for each in groups(days, [], Objective())] == [None]
+    page = lag_page([readers, other], hours, objective, "Two groups.")
+    assert "at most 10 records behind" in page
+    assert "http" not in page
+
+
+@pytest.mark.parametrize(
+    ("objective", "records", "seconds", "missed"),
+    [
+        (Objective(max_records=5), 5, 1000.0, False),
+        (Objective(max_records=5), 6, 0.0, True),
+        (Objective(max_seconds=1.5), 600, 1.5, False),
+        (Objective(max_seconds=1.5), 1, 1.6, True),
+        (Objective(max_records=5, max_seconds=1.5), None, None, False),
+        (Objective(), 10**9, 10.0**9, False),
+    ],
+)
+def test_an_objective_is_missed_beyond_its_bound(
+    objective: Objective, records: int | None, seconds: float | None, missed: bool
+) -> None:
+    assert objective.is_missed(records, seconds) is missed
