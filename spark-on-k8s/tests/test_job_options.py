@@ -1,6 +1,7 @@
 """Options of jobs, and the command that takes them: what is wrong is named with what is allowed. No Spark runs here."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from barnabas_jobs.app import connector
 from barnabas_jobs.app.catalog import JOBS, listing
 from barnabas_jobs.app.connector import JARS, ConnectorMissing, jars
 from barnabas_jobs.app.main import EXIT_FAILED, EXIT_USAGE, main
-from barnabas_jobs.jobs import archive, verify
+from barnabas_jobs.jobs import archive, audit, lag_history, verify
 from barnabas_jobs.planning.errors import BadOption
 from barnabas_jobs.planning.options import parse
 
@@ -64,6 +65,32 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
 def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: str) -> None:
     with pytest.raises(BadOption) as found:
         parse(verify.Options, given)
+    assert str(found.value) == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "told"),
+    [
+        (
+            audit.Options,
+            ["report=/r", "log_dirs=a"],
+            "--option log_dirs=a: allowed is a list with commas, each ID:/FOLDER, the number of a broker and a log dir",
+        ),
+        (
+            lag_history.Options,
+            ["bootstrap=localhost:9092", "report=/r", "max_seconds=soon"],
+            "--option max_seconds=soon: allowed is seconds, 0 or more",
+        ),
+        (
+            lag_history.Options,
+            ["bootstrap=localhost:9092", "report=/r", "from_time=2026-01-31"],
+            "--option from_time=2026-01-31: allowed is a time with its zone, like 2013-01-31T06:30:00Z",
+        ),
+    ],
+)
+def test_lists_times_and_fractions_say_what_they_must_be(kind: type[Any], given: list[str], told: str) -> None:
+    with pytest.raises(BadOption) as found:
+        parse(kind, given)
     assert str(found.value) == told
 
 

@@ -1,1 +1,1 @@
-"""Maintenance of topics as Spark jobs: archive, restore, verify, retention audit and skew, on one machine."""
+"""Maintenance of topics as Spark jobs: archive, restore, verify, audits, skew and lag history, on one machine."""

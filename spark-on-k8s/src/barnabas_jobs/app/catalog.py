@@ -19,6 +19,8 @@ class Job(NamedTuple):
 
 JOBS: Final = {
     "archive": Job("barnabas_jobs.jobs.archive", "a topic to Parquet, incremental and exactly once"),
+    "audit": Job("barnabas_jobs.jobs.audit", "log dirs: segments, indexes, and replicas batch by batch"),
+    "lag-history": Job("barnabas_jobs.jobs.lag_history", "commits and lag of groups over time, and their objective"),
     "restore": Job("barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once"),
     "retention-audit": Job("barnabas_jobs.jobs.retention_audit", "what topics declare to keep, against what they hold"),
     "skew": Job("barnabas_jobs.jobs.skew", "bytes and records by partition, and the hottest keys"),

@@ -1,0 +1,338 @@
+"""`audit`: log dirs of all brokers, read beside them: segments, indexes, checkpoints, and replicas batch by batch."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from barnabas_jobs.files.log_dirs import (
+    LogDir,
+    Offsets,
+    Replica,
+    check,
+    leader_epochs,
+    offsets_of,
+    parse_log_dirs,
+    replicas,
+)
+from barnabas_jobs.files.log_dirs import strays as strays_in
+from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.files.segment_source import GONE, SegmentSource
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.logs.checkpoints import EpochBatch
+from barnabas_jobs.planning.logs.names import Partition, segment_file
+from barnabas_jobs.planning.logs.page import audit_page
+from barnabas_jobs.planning.logs.problems import BAD_HEADER, NO_PARTITION, OFFSET_GAP, TORN_BATCH, UNREADABLE
+from barnabas_jobs.planning.logs.replicas import (
+    Finding,
+    HeldBatch,
+    LogRead,
+    Place,
+    SegmentRead,
+    comparable,
+    comparison_spans,
+    difference,
+    ends_early,
+    wrong_checkpoint,
+    wrong_over_segments,
+)
+from barnabas_jobs.planning.options import Folder, TopicName
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
+from barnabas_jobs.spark.segments import differing, epochs, extents, first_of_each_partition, held
+
+LogDirWord = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9]+:/.*", description="ID:/FOLDER, the number of a broker and a log dir")
+]
+STOPS: Final = frozenset((BAD_HEADER, TORN_BATCH, UNREADABLE))
+FINDINGS_TOLD: Final = 200
+SCHEMA: Final = (
+    "kind string, broker int, log_dir string, topic string, partition int, file string, position long, offset long, "
+    "detail string"
+)
+Key = tuple[str, str, int]
+"""A replica: log dir, topic, partition."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `audit` takes. `log_dirs` are `ID:/FOLDER`, all of a broker and of as many brokers as there are.
+
+    `topics` are all where none is named. `compacted` names topics that were compacted once and are not any more: they
+    may lack offsets. `deep` looks into the records of each batch, too.
+    """
+
+    log_dirs: list[LogDirWord]
+    report: Folder
+    topics: list[TopicName] = []
+    compacted: list[TopicName] = []
+    deep: bool = False
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The report's JSON. `findings` are the first of them; all are in `findings.parquet`.
+
+    `uncommitted_differences` are offsets beyond a high watermark, where replicas may differ until one is truncated.
+    `gone_segments` are those that brokers removed while they were read.
+    """
+
+    report: str
+    brokers: list[int]
+    partitions: int
+    replicas: int
+    segments: int
+    gone_segments: int
+    batches: int
+    bytes: int
+    seconds: float
+    found: dict[str, int]
+    differing_offsets: int
+    uncommitted_differences: int
+    findings: list[Finding]
+
+    @property
+    def fine(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.found
+
+    @property
+    def summary(self) -> str:
+        """In two sentences."""
+        read = f"{self.replicas:,} replicas of {self.partitions:,} partitions, {self.segments:,} segments"
+        speed = self.bytes / 1e6 / max(self.seconds, 0.001)
+        told = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"
+        return f"{told}. Read were {read}, {self.batches:,} batches with {self.bytes:,} bytes ({speed:,.0f} MB/s)."
+
+
+class Read(NamedTuple):
+    """What Spark found in the files, by replica."""
+
+    segments: dict[Key, list[Row]]
+    epochs: dict[Key, list[EpochBatch]]
+    problems: dict[Key, list[Row]]
+
+
+def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.monotonic) -> Result:
+    """Reads every file of the log dirs once. Raises JobFailed."""
+    log_dirs = parse_log_dirs(options.log_dirs)
+    check(log_dirs)
+    listed = replicas(log_dirs, options.topics)
+    _check_found(options, listed)
+    with new_report(options.report) as folder, spark_failures("reading the log dirs"):
+        begun_s = clock()
+        rows = _rows(spark, options)
+        try:
+            batches = rows.where("problem IS NULL")
+            with phase(spark, "reading segments"):
+                read = _read(rows, batches)
+            seconds = clock() - begun_s
+            again = list(_looked_at_again(listed))
+            clean_until = _clean_until(again)
+            compacted = clean_until.keys() | {
+                each.partition for each in listed if each.partition.topic in options.compacted
+            }
+            logs = [_log(each, read, compacted) for each in again]
+            with phase(spark, "comparing replicas"):
+                between = _compared(batches, logs, clean_until)
+        finally:
+            rows.unpersist()
+        strays = [] if options.topics else _strays(log_dirs)
+        findings = [*_own_findings(read, logs), *between.findings, *strays]
+        result = _result(options, logs, read, findings, between, seconds)
+        _write(spark, folder, result, findings, _bytes_by_broker(logs, read))
+    return result
+
+
+def _check_found(options: Options, listed: Sequence[Replica]) -> None:
+    there = {each.partition.topic for each in listed}
+    lacking = [name for name in options.topics if name not in there]
+    if lacking:
+        raise JobFailed(f"topics={','.join(lacking)}: no log dir has a partition of it")
+    if not listed:
+        raise JobFailed(f"log_dirs={','.join(options.log_dirs)}: they hold no partition, so there is nothing to audit")
+
+
+def _rows(spark: SparkSession, options: Options) -> DataFrame:
+    """Read when it is asked for first, and kept."""
+    spark.dataSource.register(SegmentSource)
+    lists = {name: ",".join(getattr(options, name)) for name in ("log_dirs", "topics", "compacted")}
+    source = spark.read.format(SegmentSource.name()).options(**lists, deep=str(options.deep).lower())
+    return source.load().persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def _read(rows: DataFrame, batches: DataFrame) -> Read:
+    read = Read(defaultdict(list), defaultdict(list), defaultdict(list))
+    for row in rows.where("problem IS NOT NULL").collect():
+        read.problems[_key(row)].append(row)
+    for row in extents(batches):
+        read.segments[_key(row)].append(row)
+    for row in epochs(batches):
+        read.epochs[_key(row)] += [EpochBatch(row["epoch"], *row[end]) for end in ("first", "last")]
+    return read
+
+
+def _key(row: Row) -> Key:
+    return row["log_dir"], row["topic"], row["partition"]
+
+
+def _looked_at_again(listed: Sequence[Replica]) -> Iterator[Replica]:
+    """With the lower offsets of both looks: a log may have been cut meanwhile. Compaction may have come further."""
+    now = {log_dir: offsets_of(log_dir) for log_dir in {each.log_dir for each in listed}}
+    for each in listed:
+        before, after = each.offsets, now[each.log_dir](each.partition)
+        clean = [offset for offset in (before.clean_until, after.clean_until) if offset is not None]
+        yield each._replace(
+            offsets=Offsets(
+                min(before.recovery_point, after.recovery_point),
+                min(before.high_watermark, after.high_watermark),
+                max(clean, default=None),
+            )
+        )
+
+
+def _clean_until(listed: Sequence[Replica]) -> dict[Partition, int]:
+    """Up to where partitions are compacted in some replica: each does so by itself, so they may differ below."""
+    found: dict[Partition, int] = {}
+    for each in listed:
+        if each.offsets.clean_until is not None:
+            found[each.partition] = max(found.get(each.partition, 0), each.offsets.clean_until)
+    return found
+
+
+def _log(replica: Replica, read: Read, compacted: Collection[Partition]) -> LogRead:
+    key = (replica.log_dir.path, *replica.partition)
+    problems, rows = read.problems[key], read.segments[key]
+    segments = [
+        SegmentRead(row["segment"], row["first_offset"], row["end_offset"], row["first_epoch"], row["last_epoch"])
+        for row in rows
+    ]
+    return LogRead(
+        place=Place(*replica.log_dir, replica.partition),
+        topic_id=replica.topic_id,
+        segments=segments,
+        lost_sight=frozenset(row["segment"] for row in problems if row["problem"] == GONE),
+        stopped=frozenset(row["segment"] for row in problems if row["problem"] in STOPS),
+        last_segment=max([0, *replica.segments, *(each.segment for each in segments)]),
+        recovery_point=replica.offsets.recovery_point,
+        high_watermark=replica.offsets.high_watermark,
+        has_gaps=replica.partition in compacted,
+    )
+
+
+def _own_findings(read: Read, logs: Sequence[LogRead]) -> Iterator[Finding]:
+    """What is wrong with each log by itself."""
+    for log in logs:
+        key = (log.place.log_dir, *log.place.partition)
+        for row in read.problems[key]:
+            if row["problem"] != GONE and not (log.has_gaps and row["problem"] == OFFSET_GAP):
+                file = segment_file(row["segment"], row["suffix"])
+                where = {"position": row["position"], "offset": row["base_offset"]}
+                yield log.place.finding(row["problem"], file, row["detail"], **where)
+        yield from wrong_over_segments(log)
+        yield from ends_early(log)
+        checkpoint = leader_epochs(f"{log.place.log_dir}/{log.place.partition}")
+        yield from wrong_checkpoint(log, checkpoint, read.epochs[key])
+
+
+def _strays(log_dirs: Sequence[LogDir]) -> Iterator[Finding]:
+    for each in strays_in(log_dirs):
+        yield Finding(
+            kind=NO_PARTITION,
+            broker=each.log_dir.broker,
+            log_dir=each.log_dir.path,
+            topic=None,
+            partition=None,
+            file=each.path,
+            position=None,
+            offset=None,
+            detail=each.detail,
+        )
+
+
+class Comparison(NamedTuple):
+    """Of replicas: findings, at how many offsets they differ, and at how many more that are not committed."""
+
+    findings: list[Finding]
+    differing: int
+    uncommitted: int
+
+
+def _compared(batches: DataFrame, logs: Sequence[LogRead], clean_until: Mapping[Partition, int]) -> Comparison:
+    by_partition: dict[Partition, list[LogRead]] = defaultdict(list)
+    for log in logs:
+        by_partition[log.place.partition].append(log)
+    findings: list[Finding] = []
+    for partition, found in by_partition.items():
+        by_partition[partition], others = comparable(found)
+        findings += others
+    spans = [
+        row
+        for partition, found in by_partition.items()
+        for row in comparison_spans(found, clean_until.get(partition, 0))
+    ]
+    offsets = differing(batches, spans).cache()
+    try:
+        committed = offsets.where("is_committed")
+        rows = held(batches, first_of_each_partition(committed))
+        count = committed.count()
+        uncommitted = offsets.count() - count
+    finally:
+        offsets.unpersist()
+    return Comparison(findings + list(_differences(rows, by_partition)), count, uncommitted)
+
+
+def _differences(rows: Sequence[Row], logs: Mapping[Partition, Sequence[LogRead]]) -> Iterator[Finding]:
+    by_offset: dict[tuple[Partition, int], dict[str, HeldBatch]] = defaultdict(dict)
+    for row in rows:
+        batch = HeldBatch(*(row[name] for name in HeldBatch._fields))
+        by_offset[Partition(row["topic"], row["partition"]), row["base_offset"]][row["log_dir"]] = batch
+    for (partition, offset), found in by_offset.items():
+        places = [each.place for each in logs[partition] if each.committed_until > offset]
+        yield difference(offset, {place: found.get(place.log_dir) for place in places})
+
+
+def _result(
+    options: Options,
+    logs: Sequence[LogRead],
+    read: Read,
+    findings: Sequence[Finding],
+    between: Comparison,
+    seconds: float,
+) -> Result:
+    rows = [row for found in read.segments.values() for row in found]
+    return Result(
+        report=options.report,
+        brokers=sorted({log.place.broker for log in logs}),
+        partitions=len({log.place.partition for log in logs}),
+        replicas=len(logs),
+        segments=len(rows),
+        gone_segments=sum(len(log.lost_sight) for log in logs),
+        batches=sum(row["batches"] for row in rows),
+        bytes=sum(row["bytes"] for row in rows),
+        seconds=round(seconds, 3),
+        found=dict(sorted(Counter(each.kind for each in findings).items())),
+        differing_offsets=between.differing,
+        uncommitted_differences=between.uncommitted,
+        findings=list(findings[:FINDINGS_TOLD]),
+    )
+
+
+def _bytes_by_broker(logs: Sequence[LogRead], read: Read) -> dict[int, int]:
+    sizes: dict[int, int] = defaultdict(int)
+    for log in logs:
+        sizes[log.place.broker] += sum(row["bytes"] for row in read.segments[log.place.log_dir, *log.place.partition])
+    return dict(sorted(sizes.items()))
+
+
+def _write(
+    spark: SparkSession, folder: Path, result: Result, findings: Sequence[Finding], sizes: Mapping[int, int]
+) -> None:
+    rows = [msgspec.structs.astuple(each) for each in findings]
+    spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(folder / "findings.parquet"))
+    (folder / "audit.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    page = audit_page(result.summary, sizes, result.found, findings)
+    (folder / "audit.html").write_text(page, encoding="utf-8")

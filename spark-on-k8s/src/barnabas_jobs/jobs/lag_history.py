@@ -1,0 +1,188 @@
+"""`lag-history`: what groups committed, how far they were behind then, by hour and day, and the objective they kept."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.storagelevel import StorageLevel
+
+from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.kafka.time_lookup import TimeLookup
+from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, TopicPartition, lags
+from barnabas_jobs.planning.lag.offset_records import COMMIT
+from barnabas_jobs.planning.lag.report import GroupLag, Now, Objective, RollUp, groups, lag_page
+from barnabas_jobs.planning.options import Bootstrap, Count, Folder, Location, TopicName
+from barnabas_jobs.planning.ranges import pending
+from barnabas_jobs.spark.commits import PLACE, chosen, decoded, every, kinds, newest, roll_ups, with_lags
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
+from barnabas_jobs.spark.records import of_files, of_topic, reading
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
+Records = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, description="seconds, 0 or more")]
+Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, like 2013-01-31T06:30:00Z")]
+ROLL_UPS: Final = (
+    "period string, start_ms long, group string, topic string, partition int, commits long, known long, lag_min long, "
+    "lag_max long, lag_mean double, seconds_max double, seconds_mean double, missed long"
+)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `lag-history` takes. `groups` and `topics` are all where none is named.
+
+    Commits are those of `from_time` (inclusive) to `to_time` (exclusive). `archive` is a folder that `archive` keeps of
+    `__consumer_offsets`, which compaction makes shorter: what it holds is read in the topic's place. `max_records` and
+    `max_seconds` are the objective. Lag is looked up for about `lag_samples` commits, evenly among all.
+    """
+
+    bootstrap: Bootstrap
+    report: Folder
+    groups: list[GroupName] = []
+    topics: list[TopicName] = []
+    from_time: Time | None = None
+    to_time: Time | None = None
+    archive: Location | None = None
+    max_records: Records | None = None
+    max_seconds: Seconds | None = None
+    lag_samples: Count = 100_000
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The report's JSON. `records` are those of `__consumer_offsets`, by kind: what they are about."""
+
+    report: str
+    looked_at_ms: int
+    records: dict[str, int]
+    commits: int
+    commits_with_lag: int
+    objective: Objective
+    groups: list[GroupLag]
+    now: list[Now]
+
+    @property
+    def fine(self) -> bool:
+        """Whether no group missed the objective."""
+        return all(each.kept is not False for each in self.groups)
+
+    @property
+    def summary(self) -> str:
+        """In a sentence or two."""
+        missed = [each.group for each in self.groups if each.kept is False]
+        told = f" The objective was missed by {', '.join(missed)}." if missed else ""
+        counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
+        return f"{counted}; the lag is known of {self.commits_with_lag:,} of them.{told}"
+
+
+def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
+    """Reads the commits once, and asks leaders where their logs ended then. Raises JobFailed."""
+    cluster = Cluster(options.bootstrap)
+    now_ms = int(clock() * 1000)
+    failures = spark_failures(f"reading {OFFSETS_TOPIC}")
+    with new_report(options.report) as folder, failures, reading(spark, OFFSETS_TOPIC):
+        records = decoded(_records(spark, cluster, options)).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            with phase(spark, "reading commits"):
+                result, rolled, history = _looked_at(records, options, now_ms)
+            _write(folder, result, rolled, history)
+        finally:
+            records.unpersist()
+    return result
+
+
+def _records(spark: SparkSession, cluster: Cluster, options: Options) -> DataFrame:
+    if options.archive is None:
+        topic = cluster.topic(OFFSETS_TOPIC)
+        return of_topic(spark, cluster.bootstrap, topic.name, pending({}, cluster.bounds(topic)))
+    folder = archive_at(spark, options.archive)
+    generation = folder.ledger().chosen(None)
+    if generation.topic != OFFSETS_TOPIC:
+        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {OFFSETS_TOPIC}")
+    return of_files(spark, folder.data, folder.paths(generation))
+
+
+def _looked_at(records: DataFrame, options: Options, now_ms: int) -> tuple[Result, list[RollUp], DataFrame]:
+    """What there is to tell, the roll-ups, and each commit with its lag."""
+    objective = Objective(max_records=options.max_records, max_seconds=options.max_seconds)
+    found = chosen(records, options.groups, options.topics)
+    commits = _in_time(found.where(F.col("kind") == COMMIT), options)
+    count = commits.count()
+    sampled = every(commits, max(1, -(-count // options.lag_samples)))
+    standing = [] if options.to_time is not None else newest(found)
+    moments = [_moment(row, row["commit_ms"]) for row in sampled] + [_moment(row, now_ms) for row in standing]
+    known = _lags(options.bootstrap, moments)
+    at_commits = [
+        (row["log_partition"], row["log_offset"], lag.records, lag.seconds)
+        for row, lag in zip(sampled, known[: len(sampled)], strict=True)
+        if lag is not None
+    ]
+    history = with_lags(commits, at_commits)
+    rolled = [RollUp(**row.asDict()) for row in roll_ups(history, objective)]
+    now = [_now(row, lag, objective) for row, lag in zip(standing, known[len(sampled) :], strict=True)]
+    result = Result(
+        report=options.report,
+        looked_at_ms=now_ms,
+        records=kinds(records),
+        commits=count,
+        commits_with_lag=len(at_commits),
+        objective=objective,
+        groups=groups(rolled, now, objective),
+        now=now,
+    )
+    return result, rolled, history
+
+
+def _in_time(commits: DataFrame, options: Options) -> DataFrame:
+    if options.from_time is not None:
+        commits = commits.where(F.col("commit_ms") >= _ms(options.from_time))
+    if options.to_time is not None:
+        commits = commits.where(F.col("commit_ms") < _ms(options.to_time))
+    return commits
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _moment(row: Row, time_ms: int) -> Moment:
+    return Moment(TopicPartition(row["topic"], row["partition"]), row["committed"], time_ms)
+
+
+def _lags(bootstrap: str, moments: Sequence[Moment]) -> list[Lag | None]:
+    lookup = TimeLookup(bootstrap)
+    return lags(moments, lookup.ends({each.at for each in moments}), lookup.first_since)
+
+
+def _now(row: Row, lag: Lag | None, objective: Objective) -> Now:
+    behind, seconds = (None, None) if lag is None else (lag.records, lag.seconds)
+    return Now(
+        group=row["group"],
+        topic=row["topic"],
+        partition=row["partition"],
+        committed=row["committed"],
+        commit_ms=row["commit_ms"],
+        lag=behind,
+        seconds=seconds,
+        missed=objective.is_missed(behind, seconds),
+    )
+
+
+def _write(folder: Path, result: Result, rolled: Sequence[RollUp], history: DataFrame) -> None:
+    history.drop(*PLACE).orderBy("group", "topic", "partition", "commit_ms").write.parquet(
+        str(folder / "history.parquet")
+    )
+    rows = [msgspec.structs.astuple(each) for each in rolled]
+    table = history.sparkSession.createDataFrame(rows, ROLL_UPS).coalesce(1)
+    table.write.parquet(str(folder / "rollups.parquet"))
+    (folder / "lag-history.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    page = lag_page(result.groups, rolled, result.objective, result.summary)
+    (folder / "lag-history.html").write_text(page, encoding="utf-8")

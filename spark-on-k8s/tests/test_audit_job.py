@@ -1,0 +1,266 @@
+"""The job `audit`: of a broker that runs, and of replicas in which damage of each kind was planted."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from jobs_world import World
+from made_logs import RECORDS, MadeReplica, batch, write_log_dir, write_offsets, write_segment
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.jobs import audit
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.logs import problems as kinds
+from harness.server_process import ServerProcess
+
+BROKERS = (1, 2, 3)
+MIB = 1 << 20
+SIZE = len(batch(0))
+Told = tuple[str, int, str, int | None, int | None]
+"""Kind, broker, file, position, offset."""
+
+
+class Planted:
+    """A topic with a partition for each case, on three brokers."""
+
+    def __init__(self, folder: Path, cases: int) -> None:
+        self.folder = folder
+        self.keys = [("flights", number) for number in range(cases)]
+        self.brokers = {each: write_log_dir(folder / str(each), each, self.keys) for each in BROKERS}
+        self.offsets = {each: dict.fromkeys(self.keys, 60) for each in BROKERS}
+
+    def replica(self, broker: int, case: int) -> MadeReplica:
+        return self.brokers[broker]["flights", case]
+
+    def ends_at(self, broker: int, case: int, offset: int) -> None:
+        """Its checkpoints say so."""
+        self.offsets[broker]["flights", case] = offset
+
+    def write(self) -> list[str]:
+        """The checkpoints; what `log_dirs` takes."""
+        for broker, offsets in self.offsets.items():
+            write_offsets(self.folder / str(broker), offsets)
+        return [f"{broker}:{self.folder / str(broker)}" for broker in BROKERS]
+
+
+def run(spark: SparkSession, log_dirs: list[str], report: Path, **more: Any) -> audit.Result:
+    return audit.run(spark, audit.Options(log_dirs=log_dirs, report=str(report), **more))
+
+
+def told(result: audit.Result) -> set[Told]:
+    return {
+        (each.kind, each.broker, "/".join(each.file.split("/")[-2:]), each.position, each.offset)
+        for each in result.findings
+    }
+
+
+def other_content(planted: Planted, case: int) -> None:
+    """Broker 2 has a batch with other records, and their CRC."""
+    planted.replica(2, case).patch(20, ".log", SIZE, batch(25, 3, value=b"y" * 100))
+
+
+def no_batch(planted: Planted, case: int) -> None:
+    """Broker 3 lacks a segment in the middle."""
+    for suffix in (".log", ".index", ".timeindex"):
+        planted.replica(3, case).file(20, suffix).unlink()
+
+
+def flipped_bit(planted: Planted, case: int) -> None:
+    """The disk of broker 1: its batch has the CRC of the others, and other bytes."""
+    planted.replica(1, case).patch(0, ".log", 2 * SIZE + 70, b"?")
+
+
+def uncommitted(planted: Planted, case: int) -> None:
+    """Broker 1 led and has gone: what it wrote last is not what the others have, and was never committed."""
+    planted.replica(1, case).patch(40, ".log", 2 * SIZE, batch(50, 3, value=b"z" * 100))
+    planted.ends_at(1, case, 50)
+
+
+def behind(planted: Planted, case: int) -> None:
+    """Broker 3 has fetched less."""
+    path = planted.replica(3, case).file(40, ".log")
+    path.write_bytes(path.read_bytes()[: 2 * SIZE + 10])
+    for suffix, entry in ((".index", 8), (".timeindex", 12)):
+        index = planted.replica(3, case).file(40, suffix)
+        index.write_bytes(index.read_bytes()[:entry])
+    planted.ends_at(3, case, 45)
+
+
+def retention(planted: Planted, case: int) -> None:
+    """Broker 2 has deleted its first segment already."""
+    for suffix in (".log", ".index", ".timeindex"):
+        planted.replica(2, case).file(0, suffix).unlink()
+
+
+def short_log(planted: Planted, case: int) -> None:
+    """Broker 2 has lost a segment that was on its disk."""
+    for suffix in (".log", ".index", ".timeindex"):
+        planted.replica(2, case).file(40, suffix).unlink()
+
+
+def other_epochs(planted: Planted, case: int) -> None:
+    planted.replica(1, case).folder.joinpath("leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 40\n")
+
+
+def damaged_epochs(planted: Planted, case: int) -> None:
+    planted.replica(2, case).folder.joinpath("leader-epoch-checkpoint").write_text("0\n2\n0 0\n")
+
+
+def epochs_out_of_order(planted: Planted, case: int) -> None:
+    planted.replica(2, case).folder.joinpath("leader-epoch-checkpoint").write_text("0\n2\n3 20\n0 30\n")
+
+
+def older_epoch(planted: Planted, case: int) -> None:
+    """All three brokers have it so, or it would be a difference, too."""
+    for broker in BROKERS:
+        replica = planted.replica(broker, case)
+        write_segment(replica.folder, [batch(offset, 1) for offset in range(40, 60, RECORDS)], 40)
+        replica.folder.joinpath("leader-epoch-checkpoint").unlink()
+
+
+def offsets_again(planted: Planted, case: int) -> None:
+    """A segment begins before the one before it ends, on all brokers."""
+    for broker in BROKERS:
+        found = [batch(offset, 3) for offset in (20, 25, 30, 35, 40)]
+        write_segment(planted.replica(broker, case).folder, found, 20)
+
+
+def another_topic(planted: Planted, case: int) -> None:
+    """Broker 3 was away when the topic was deleted and made again, and holds the old one."""
+    replica = planted.replica(3, case)
+    replica.folder.joinpath("partition.metadata").write_text("version: 0\ntopic_id: YW5vdGhlci10b3BpYy1pZA")
+    replica.patch(20, ".log", SIZE, batch(25, 3, value=b"y" * 100))
+
+
+SECOND = "00000000000000000020.log"
+THIRD = "00000000000000000040.log"
+CASES: list[tuple[Callable[[Planted, int], None], list[Told]]] = [
+    (other_content, [(kinds.REPLICAS_DIFFER, 2, SECOND, SIZE, 25)]),
+    (
+        no_batch,
+        [(kinds.OFFSET_GAP, 3, THIRD, 0, 40)]
+        + [(kinds.REPLICAS_DIFFER, 3, SECOND, None, offset) for offset in (20, 25, 30, 35)],
+    ),
+    (
+        flipped_bit,
+        [
+            (kinds.BAD_CRC, 1, "00000000000000000000.log", 2 * SIZE, 10),
+            (kinds.REPLICAS_DIFFER, 1, "00000000000000000000.log", 2 * SIZE, 10),
+        ],
+    ),
+    (uncommitted, []),
+    (behind, []),
+    (retention, []),
+    (short_log, [(kinds.ENDS_EARLY, 2, SECOND, None, 40)]),
+    (other_epochs, [(kinds.CHECKPOINT_CONTRADICTS, 1, "leader-epoch-checkpoint", None, 20)]),
+    (damaged_epochs, [(kinds.CHECKPOINT_CONTRADICTS, 2, "leader-epoch-checkpoint", None, None)]),
+    (epochs_out_of_order, [(kinds.CHECKPOINT_CONTRADICTS, 2, "leader-epoch-checkpoint", None, None)]),
+    (older_epoch, [(kinds.EPOCH_GOES_BACK, broker, THIRD, 0, 40) for broker in BROKERS]),
+    (offsets_again, [(kinds.OFFSETS_GO_BACK, broker, THIRD, 0, 40) for broker in BROKERS]),
+    (another_topic, [(kinds.REPLICAS_DIFFER, 3, "partition.metadata", None, None)]),
+]
+
+
+def plant_strays(folder: Path) -> set[Told]:
+    """Beside partitions and in one of them."""
+    unique = "0123456789abcdef0123456789abcdef"
+    for name in ("backup", f"flights-7.{unique}-stray", f"flights-8.{unique}-delete"):
+        (folder / name).mkdir()
+    (folder / "notes.txt").write_text("remember")
+    (folder / "flights-3" / "00000000000000000099.index").write_bytes(b"")
+    (folder / "flights-3" / "core.1234").write_bytes(b"")
+    return {
+        (kinds.NO_PARTITION, 1, "/".join([*parents, name]), None, None)
+        for parents, name in (
+            (["1"], "backup"),
+            (["1"], f"flights-7.{unique}-stray"),
+            (["1"], "notes.txt"),
+            (["flights-3"], "00000000000000000099.index"),
+            (["flights-3"], "core.1234"),
+        )
+    }
+
+
+def test_planted_damage_of_each_kind_is_found_and_named(spark: SparkSession, tmp_path: Path) -> None:
+    planted = Planted(tmp_path, len(CASES))
+    expected = plant_strays(tmp_path / "1")
+    for case, (damage, found) in enumerate(CASES):
+        damage(planted, case)
+        expected |= {(kind, broker, f"flights-{case}/{file}", at, offset) for kind, broker, file, at, offset in found}
+    report = tmp_path / "report"
+    result = run(spark, planted.write(), report)
+    assert told(result) == expected
+    assert sum(result.found.values()) == len(expected)
+    assert not result.fine
+    assert (result.replicas, result.partitions, result.uncommitted_differences) == (39, 13, 1)
+    (differs,) = (each for each in result.findings if each.offset == 25 and each.partition == 0)
+    crcs = [f"CRC {int.from_bytes(data[17:21], 'big'):08x}" for data in (batch(25, 3), batch(25, 3, value=b"y" * 100))]
+    assert differs.detail == "; ".join(
+        f"broker {broker} has offsets 25-29 of epoch 3, {crcs[broker == 2]}" for broker in BROKERS
+    )
+    assert json.loads((report / "audit.json").read_bytes())["found"] == result.found
+    assert spark.read.parquet(str(report / "findings.parquet")).count() == sum(result.found.values())
+    page = (report / "audit.html").read_text(encoding="utf-8")
+    assert "http" not in page
+    assert differs.detail in page
+
+
+def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
+    spark: SparkSession, broker: ServerProcess, world: World, tmp_path: Path
+) -> None:
+    """Segments roll and vanish meanwhile."""
+    world.make(1, segment_bytes=str(MIB), retention_bytes=str(3 * MIB), file_delete_delay_ms="0")
+    world.write_random(6 * MIB)
+    stop = threading.Event()
+
+    def write_on() -> None:
+        while not stop.is_set():
+            world.write_random(MIB)
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    try:
+        log_dir = broker.log_path.parent / "logs"
+        result = run(
+            spark, [f"1:{log_dir}"], tmp_path / "report", topics=[world.topic, "__consumer_offsets"], deep=True
+        )
+    finally:
+        stop.set()
+        writer.join()
+    assert result.findings == []
+    assert result.fine
+    assert result.segments > 2
+
+
+@pytest.mark.parametrize(
+    ("log_dirs", "reason"),
+    [
+        (["1:{0}/none"], "there is no such folder; name where the log dir of broker 1 is mounted"),
+        (["1:{0}"], "it has no meta.properties, so it is no log dir of a broker"),
+        (["2:{0}/1"], "its meta.properties says node.id=1"),
+        (["1:{0}/1", "2:{0}/other"], "it is of cluster.id=other; {0}/1 is of cluster.id=made. Audit one cluster"),
+        (["9:{0}/broken"], "meta.properties cannot be read: it has no node.id"),
+        (["3:{0}/empty"], "they hold no partition, so there is nothing to audit"),
+    ],
+)
+def test_folders_that_are_no_log_dirs_are_refused(tmp_path: Path, log_dirs: list[str], reason: str) -> None:
+    write_log_dir(tmp_path / "1", 1, [("flights", 0)])
+    write_log_dir(tmp_path / "other", 2, [])
+    (tmp_path / "other" / "meta.properties").write_text("version=1\ncluster.id=other\nnode.id=2\n")
+    write_log_dir(tmp_path / "broken", 9, [])
+    (tmp_path / "broken" / "meta.properties").write_bytes(b"version=1\n")
+    write_log_dir(tmp_path / "empty", 3, [])
+    words = [each.format(tmp_path) for each in log_dirs]
+    with pytest.raises(JobFailed) as failed:
+        run(cast(SparkSession, None), words, tmp_path / "report")
+    assert reason.format(tmp_path) in str(failed.value)
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_topic_that_no_log_dir_has_is_refused(tmp_path: Path) -> None:
+    write_log_dir(tmp_path / "1", 1, [("flights", 0)])
+    with pytest.raises(JobFailed, match="topics=orders: no log dir has a partition of it"):
+        run(cast(SparkSession, None), [f"1:{tmp_path / '1'}"], tmp_path / "report", topics=["flights", "orders"])

@@ -1,0 +1,110 @@
+"""The job `lag-history`: a real group's commits, and the same lag as the lag exporter saw after each."""
+
+import json
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from jobs_world import World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.jobs import lag_history
+from barnabas_jobs.planning.errors import JobFailed
+from harness.running_exporter import RunningExporter
+from harness.server_process import free_port
+
+Seen = tuple[int, int, float]
+"""Partition, committed offset, and the lag that the exporter told."""
+
+
+class Watched:
+    """A group that commits by hand, and the exporter's number for each commit."""
+
+    def __init__(self, world: World, exporter: RunningExporter) -> None:
+        self.group = f"readers-{world.topic}"
+        self._world = world
+        self._exporter = exporter
+        self._consumer = Consumer({**world.client.settings, "group.id": self.group, "enable.auto.commit": False})
+        self.seen: list[Seen] = []
+
+    def commit(self, partition: int, offset: int, lag: int) -> None:
+        """Returns when the exporter tells this lag."""
+        self._consumer.commit(offsets=[TopicPartition(self._world.topic, partition, offset)], asynchronous=False)
+        labels = {"consumergroup": self.group, "topic": self._world.topic, "partition": str(partition)}
+        self._exporter.wait_for_value("kafka_consumergroup_current_offset", offset, 120.0, **labels)
+        self._exporter.wait_for_value("kafka_consumergroup_lag", lag, 120.0, **labels)
+        self.seen.append((partition, offset, lag))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make(2)
+    exporter = RunningExporter(world.bootstrap, tmp_path).start()
+    group = Watched(world, exporter)
+    try:
+        world.client.write(world.topic, [b"one"] * 60, 0)
+        world.client.write(world.topic, [b"one"] * 40, 1)
+        group.commit(0, 20, 40)
+        group.commit(1, 40, 0)
+        world.client.write(world.topic, [b"two"] * 30, 0)
+        group.commit(0, 50, 40)
+        group.commit(0, 90, 0)
+        world.client.write(world.topic, [b"three"] * 5, 1)
+    finally:
+        group.close()
+        exporter.process.close()
+    report = tmp_path / "report"
+    options = lag_history.Options(
+        bootstrap=world.bootstrap, report=str(report), groups=[group.group], max_records=39, max_seconds=3600
+    )
+    result = lag_history.run(spark, options)
+    rows = spark.read.parquet(str(report / "history.parquet")).orderBy("commit_ms").collect()
+    assert [(row["partition"], row["committed"], row["lag"]) for row in rows] == group.seen
+    (told,) = result.groups
+    assert (told.commits, told.lag_max, told.lag_now, told.missed, told.kept) == (4, 40, 5, 2, False)
+    assert [(each.partition, each.committed, each.lag) for each in result.now] == [(0, 90, 0), (1, 40, 5)]
+    assert not result.fine
+    assert result.records["commit"] >= 4
+    hours = spark.read.parquet(str(report / "rollups.parquet")).where("period = 'day' AND partition = 0").collect()
+    assert sum(row["commits"] for row in hours) == 3
+    assert (min(row["lag_min"] for row in hours), max(row["lag_max"] for row in hours)) == (0, 40)
+    assert json.loads((report / "lag-history.json").read_bytes())["groups"][0]["group"] == group.group
+    page = (report / "lag-history.html").read_text(encoding="utf-8")
+    assert "http" not in page
+    assert f"{group.group}: largest lag by hour" in page
+    world.archive(spark, topic="__consumer_offsets")
+    again = msgspec.structs.replace(options, report=str(tmp_path / "again"), archive=str(world.folder))
+    assert lag_history.run(spark, again).groups == result.groups
+
+
+def test_groups_that_are_not_there_have_no_history(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make(1)
+    world.client.write(world.topic, [b"one"])
+    consumer = Consumer({**world.client.settings, "group.id": "somebody"})
+    consumer.commit(offsets=[TopicPartition(world.topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    options = lag_history.Options(bootstrap=world.bootstrap, report=str(tmp_path / "report"), groups=["nobody"])
+    result = lag_history.run(spark, options)
+    assert (result.groups, result.now, result.commits, result.fine) == ([], [], 0, True)
+    assert (tmp_path / "report" / "lag-history.html").exists()
+
+
+def test_an_archive_of_another_topic_is_refused(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make(1)
+    world.write(3, 1)
+    world.archive(spark)
+    options = lag_history.Options(bootstrap=world.bootstrap, report=str(tmp_path / "report"), archive=str(world.folder))
+    with pytest.raises(JobFailed, match=f"is of the topic '{world.topic}', not of __consumer_offsets"):
+        lag_history.run(spark, options)
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    port = free_port()
+    options = lag_history.Options(bootstrap=f"localhost:{port}", report=str(tmp_path / "report"))
+    with pytest.raises(JobFailed, match=f"bootstrap=localhost:{port}: no broker answered"):
+        lag_history.run(cast(SparkSession, None), options)
