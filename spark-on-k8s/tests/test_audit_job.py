@@ -224,9 +224,7 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
     writer.start()
     try:
         log_dir = broker.log_path.parent / "logs"
-        result = run(
-            spark, [f"1:{log_dir}"], tmp_path / "report", topics=[world.topic, "__consumer_offsets"], deep=True
-        )
+        result = run(spark, [f"1:{log_dir}"], tmp_path / "report", deep=True)
     finally:
         stop.set()
         writer.join()

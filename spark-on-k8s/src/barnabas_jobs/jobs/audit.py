@@ -108,7 +108,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return f"{told}. Read were {read}, {self.batches:,} batches with {self.bytes:,} bytes ({speed:,.0f} MB/s)."
 
 
-class Read(NamedTuple):
+class FilesRead(NamedTuple):
     """What Spark found in the files, by replica."""
 
     segments: dict[Key, list[Row]]
@@ -164,8 +164,8 @@ def _rows(spark: SparkSession, options: Options) -> DataFrame:
     return source.load().persist(StorageLevel.MEMORY_AND_DISK)
 
 
-def _read(rows: DataFrame, batches: DataFrame) -> Read:
-    read = Read(defaultdict(list), defaultdict(list), defaultdict(list))
+def _read(rows: DataFrame, batches: DataFrame) -> FilesRead:
+    read = FilesRead(defaultdict(list), defaultdict(list), defaultdict(list))
     for row in rows.where("problem IS NOT NULL").collect():
         read.problems[_key(row)].append(row)
     for row in extents(batches):
@@ -203,7 +203,7 @@ def _clean_until(listed: Sequence[Replica]) -> dict[Partition, int]:
     return found
 
 
-def _log(replica: Replica, read: Read, compacted: Collection[Partition]) -> LogRead:
+def _log(replica: Replica, read: FilesRead, compacted: Collection[Partition]) -> LogRead:
     key = (replica.log_dir.path, *replica.partition)
     problems, rows = read.problems[key], read.segments[key]
     segments = [
@@ -223,7 +223,7 @@ def _log(replica: Replica, read: Read, compacted: Collection[Partition]) -> LogR
     )
 
 
-def _own_findings(read: Read, logs: Sequence[LogRead]) -> Iterator[Finding]:
+def _own_findings(read: FilesRead, logs: Sequence[LogRead]) -> Iterator[Finding]:
     """What is wrong with each log by itself."""
     for log in logs:
         key = (log.place.log_dir, *log.place.partition)
@@ -276,13 +276,12 @@ def _compared(batches: DataFrame, logs: Sequence[LogRead], clean_until: Mapping[
     ]
     offsets = differing(batches, spans).cache()
     try:
-        committed = offsets.where("is_committed")
-        rows = held(batches, first_of_each_partition(committed))
-        count = committed.count()
-        uncommitted = offsets.count() - count
+        counts = {row["is_committed"]: row["count"] for row in offsets.groupBy("is_committed").count().collect()}
+        committed = counts.get(True, 0)
+        rows = held(batches, first_of_each_partition(offsets.where("is_committed"))) if committed else []
     finally:
         offsets.unpersist()
-    return Comparison(findings + list(_differences(rows, by_partition)), count, uncommitted)
+    return Comparison(findings + list(_differences(rows, by_partition)), committed, counts.get(False, 0))
 
 
 def _differences(rows: Sequence[Row], logs: Mapping[Partition, Sequence[LogRead]]) -> Iterator[Finding]:
@@ -298,7 +297,7 @@ def _differences(rows: Sequence[Row], logs: Mapping[Partition, Sequence[LogRead]
 def _result(
     options: Options,
     logs: Sequence[LogRead],
-    read: Read,
+    read: FilesRead,
     findings: Sequence[Finding],
     between: Comparison,
     seconds: float,
@@ -321,7 +320,7 @@ def _result(
     )
 
 
-def _bytes_by_broker(logs: Sequence[LogRead], read: Read) -> dict[int, int]:
+def _bytes_by_broker(logs: Sequence[LogRead], read: FilesRead) -> dict[int, int]:
     sizes: dict[int, int] = defaultdict(int)
     for log in logs:
         sizes[log.place.broker] += sum(row["bytes"] for row in read.segments[log.place.log_dir, *log.place.partition])
