@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lz4.frame  # type: ignore[import-untyped]
+import lz4.frame
 import pytest
-import snappy  # type: ignore[import-untyped]
+import snappy
 import zstandard
 from made_logs import (
     FIRST_MS,
