@@ -25,7 +25,7 @@ _OTHER_FILE: Final = re.compile(
     r"|\d{20}-\d{10}\.checkpoint(\.deleted|\.part)?|quorum-state"
 )
 _LOG_DIR_FILE: Final = re.compile(
-    r"meta\.properties|[a-z-]+-checkpoint|\.lock|\.kafka_cleanshutdown|\.sync-failed|bootstrap\.checkpoint|.+\.tmp"
+    r"meta\.properties|metadata-copy\.json|[a-z-]+-checkpoint|\.lock|\.kafka_cleanshutdown|\.sync-failed|bootstrap\.checkpoint|.+\.tmp"
 )
 _LOG_DIR_FOLDER: Final = re.compile(r"lost\+found|remote-log-index-cache")
 
