@@ -23,7 +23,7 @@ from made_logs import (
     write_segment,
 )
 
-from barnabas_jobs.files import segment_source
+from barnabas_jobs.files import log_dirs, segment_source
 from barnabas_jobs.files.segment_source import GONE, SegmentReader
 from barnabas_jobs.planning.logs import problems as kinds
 
@@ -186,6 +186,27 @@ def test_a_finding_counts_when_the_files_stand_still(tmp_path: Path, monkeypatch
     monkeypatch.setattr(segment_source, "_whole", swapped)
     assert told(tmp_path) == []
     assert swaps
+
+
+def test_an_index_whose_log_was_removed_a_moment_before_is_no_stray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker deletes a segment: between two looks its index goes, too. One that stays is a stray."""
+    replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
+    for segment in (0, 20):
+        replica.file(segment, ".log").unlink()
+        replica.file(segment, ".timeindex").unlink()
+    entries = log_dirs._entries
+
+    def deleted_after_a_look(folder: Path) -> list[Path]:
+        found = entries(folder)
+        if folder == replica.folder:
+            replica.file(0, ".index").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(log_dirs, "_entries", deleted_after_a_look)
+    (stray,) = log_dirs.strays([log_dirs.LogDir(1, str(tmp_path))])
+    assert stray.path == str(replica.file(20, ".index"))
 
 
 def xerial(data: bytes) -> bytes:

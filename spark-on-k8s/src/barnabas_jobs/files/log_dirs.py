@@ -154,9 +154,11 @@ def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
     return None
 
 
-def strays(log_dirs: Sequence[LogDir]) -> Iterator[Stray]:
-    """What belongs to no partition, here and in the folders of partitions. Two looks: what is on its way is none."""
-    yield from (each for log_dir in log_dirs for each in _strays_in(log_dir) if Path(each.path).exists())
+def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
+    """What belongs to no partition, here and in the folders of partitions: in two looks, for a file may be on its way."""
+    found = [each for log_dir in log_dirs for each in _strays_in(log_dir)]
+    again = {each.path for log_dir in {stray.log_dir for stray in found} for each in _strays_in(log_dir)}
+    return [each for each in found if each.path in again]
 
 
 def _strays_in(log_dir: LogDir) -> list[Stray]:
