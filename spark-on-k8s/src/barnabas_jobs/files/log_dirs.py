@@ -155,7 +155,7 @@ def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
 
 
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
-    """What belongs to no partition, here and in the folders of partitions: in two looks, for a file may be on its way."""
+    """What belongs to no partition, here and in its folders: in two looks, for a file may be on its way."""
     found = [each for log_dir in log_dirs for each in _strays_in(log_dir)]
     again = {each.path for log_dir in {stray.log_dir for stray in found} for each in _strays_in(log_dir)}
     return [each for each in found if each.path in again]
