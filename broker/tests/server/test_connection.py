@@ -126,17 +126,20 @@ def test_no_request_is_looked_at_while_an_answer_is_outstanding() -> None:
 
 
 async def _answer_after_close() -> None:
-    recorder = Recorder(hold=True)
-    async with connected(recorder) as (connection, reader, writer):
-        writer.write(framed(b"gone"))
-        while not recorder.held:
-            await asyncio.sleep(0)
+    async with connected(Recorder()) as (connection, reader, _):
+        first, second = (connection.defer(reads_on=True) for _ in range(2))
+        second([framed(b"waits for the first")])
+        await asyncio.sleep(0)
+        assert connection.unsent_bytes > 0
         connection.close()
-        recorder.held[0][0]([framed(b"too late")])
+        assert not connection.has_unsent
+        first([framed(b"too late")])
+        await asyncio.sleep(0)
+        assert not connection.has_unsent
         assert await reader.read() == b""
 
 
-def test_an_answer_that_comes_after_the_client_left_is_dropped() -> None:
+def test_answers_that_wait_or_come_after_the_client_left_are_dropped_with_their_memory() -> None:
     asyncio.run(_answer_after_close())
 
 

