@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from barnabas_core.reset_mark import RESET_MARK, reset_mark
-from barnabas_operator.admission.webhook import answer
+from barnabas_operator.admission.webhook import Previewed, answer
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
 from barnabas_operator.observed.inventory import Inventory
@@ -293,7 +293,8 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
     inventory = Inventory()
     inventory.keep(world.cluster_manifest(), is_gone=False)
 
-    async def ask(_: Cluster, group: ConsumerGroup) -> tuple[str, ...]:
+    async def ask(_: Cluster, group: Previewed) -> tuple[str, ...]:
+        assert isinstance(group, ConsumerGroup)
         return await asyncio.to_thread(preview, world.bootstrap, group, SystemClock())
 
     async def nothing_wrong(_: Cluster) -> None:

@@ -1,6 +1,6 @@
 """The validating webhook: the API server asks before it stores a change of a resource."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.admission.dry_run import DryRunCall
@@ -14,12 +14,18 @@ from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import kind_of_plural
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
 from barnabas_operator.resources.object_key import Key
 
 StateOf = Callable[[Key], ClusterState | None]
 """What the brokers of a Cluster said last, as far as it is known."""
-Preview = Callable[[Cluster, ConsumerGroup], Awaitable[tuple[str, ...]]]
-"""What the reset of a group of a Cluster would do now, as warnings. It answers soon, whatever the brokers do."""
+Previewed = ConsumerGroup | MaintenanceJob
+Preview = Callable[[Cluster, Previewed], Awaitable[tuple[str, ...]]]
+"""What a resource of a Cluster would do now, or lack, as warnings. It answers soon, whatever the brokers do."""
+PREVIEWED: Final[Mapping[str, type[Previewed]]] = {
+    CONSUMER_GROUP.name: ConsumerGroup,
+    MAINTENANCE_JOB.name: MaintenanceJob,
+}
 
 INVALID: Final = 422
 PROTECTED: Final = 403
@@ -62,16 +68,16 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
 
 
 async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> tuple[str, ...]:
-    """Of a group that changes and that has a reset, where its Cluster is known."""
+    """Of a resource that changes and is not paused, where its Cluster is known."""
     old, new = request.get("oldObject"), request.get("object")
-    if new is None or new["kind"] != CONSUMER_GROUP.name or not changes(old, new):
+    if new is None or new["kind"] not in PREVIEWED or not changes(old, new):
         return ()
-    group = resource_of(ConsumerGroup, new)
+    resource = resource_of(PREVIEWED[new["kind"]], new)
     cluster = inventory.clusters.get(inventory.cluster_of(new) or Key("", ""))
-    if cluster is None or group.is_paused or group.spec.offsets.reset is None:
+    if cluster is None or resource.is_paused:
         return ()
     try:
-        return await preview(resource_of(Cluster, cluster), group)
+        return await preview(resource_of(Cluster, cluster), resource)
     except InvalidResource:
         return ()
 

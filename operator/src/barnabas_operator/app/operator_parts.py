@@ -7,6 +7,8 @@ from typing import Final
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
+from barnabas_operator.admission.run_preview import missing_claims
+from barnabas_operator.admission.webhook import Previewed
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
@@ -21,7 +23,7 @@ from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.consumer_group import ConsumerGroup
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.watch.definitions import Definitions
 from barnabas_operator.watch.first_lists import take_in
@@ -89,13 +91,25 @@ class Operator:
     def _connect(self, bootstrap: str, configs_kept_s: float, writing: TimedWrite) -> ClusterAdmin:
         return ClusterAdmin(bootstrap, self._clock, CONNECT_S, configs_kept_s, writing)
 
-    async def preview(self, cluster: Cluster, group: ConsumerGroup) -> tuple[str, ...]:
-        """The warnings about a reset that a Group declares; called by the webhook as its `Preview`."""
+    async def preview(self, cluster: Cluster, resource: Previewed) -> tuple[str, ...]:
+        """The warnings about a group's reset, or a run's claims; called by the webhook as its `Preview`."""
+        if isinstance(resource, MaintenanceJob):
+            return await self._preview_run(resource)
+        if resource.spec.offsets.reset is None:
+            return ()
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
-                return await blocking(preview, self._settings.bootstrap_of(cluster), group, self._clock)
+                return await blocking(preview, self._settings.bootstrap_of(cluster), resource, self._clock)
         except TimeoutError:
             return (UNKNOWN,)
+
+    async def _preview_run(self, run: MaintenanceJob) -> tuple[str, ...]:
+        assert self._client is not None, "the webhook waits for the start"
+        try:
+            async with asyncio.timeout(PREVIEW_S_MAX):
+                return await missing_claims(KubeApi(self._client), run)
+        except TimeoutError:
+            return ()
 
     async def stop(self) -> None:
         """Ends all workers and connections; another operator may act at once."""

@@ -1,0 +1,18 @@
+"""What a run of maintenance would lack, for whoever applies it."""
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.kube.claims import CLAIM
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+
+
+async def missing_claims(api: KubeApi, run: MaintenanceJob) -> tuple[str, ...]:
+    """Warnings about claims that are not there: the run would wait for them. None where the API server cannot say."""
+    spec, namespace = run.spec, run.metadata.namespace or "default"
+    named = {f"spec.volumes[{index}].claimName": volume.claim_name for index, volume in enumerate(spec.volumes)}
+    if spec.event_logs is not None:
+        named["spec.eventLogs.claimName"] = spec.event_logs.claim_name
+    try:
+        lacking = [field for field, claim in named.items() if await api.get(CLAIM, namespace, claim) is None]
+    except (KubeUnreachable, KubeRefused):
+        return ()
+    return tuple(f"{field} is {named[field]}, which is not there: the run waits until it is" for field in lacking)

@@ -1,0 +1,51 @@
+"""Whoever applies a run whose claims are not there is warned."""
+
+import asyncio
+from typing import Any
+
+from barnabas_operator.admission.run_preview import missing_claims
+from barnabas_operator.admission.webhook import Previewed, answer
+from barnabas_operator.kube.api import KubeUnreachable
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from harness.kube_memory import KubeMemory, no_server
+from harness.maintenance_world import ARCHIVE, KIND
+from harness.worker_world import resource
+
+VOLUMES = [{"name": name, "mountPath": f"/{name}", "claimName": name} for name in ("there", "lacking")]
+RUN = resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES)
+
+
+async def no_objection(_: Cluster) -> None:
+    return None
+
+
+def warnings(*, is_silent: bool = False) -> list[str]:
+    async def scenario() -> list[str]:
+        async with no_server() as connection:
+            api, inventory = KubeMemory(connection), Inventory()
+            api.put({"kind": "PersistentVolumeClaim", "metadata": {"name": "there"}})
+            api.refuse = lambda *_: KubeUnreachable("away") if is_silent else None
+            cluster = resource("Cluster", "one")
+            meta = {**cluster["metadata"], "uid": "u", "resourceVersion": "1"}
+            inventory.keep({**cluster, "metadata": meta}, is_gone=False)
+
+            async def preview(_: Cluster, run: Previewed) -> tuple[str, ...]:
+                assert isinstance(run, MaintenanceJob)
+                return await missing_claims(api, run)
+
+            asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "object": RUN}}
+            answered: dict[str, Any] = await answer(asked, inventory, lambda _: None, no_objection, preview)
+            assert answered["response"]["allowed"]
+            return list(answered["response"].get("warnings", ()))
+
+    return asyncio.run(scenario())
+
+
+def test_a_claim_that_is_not_there_is_named_with_its_field() -> None:
+    assert warnings() == ["spec.volumes[1].claimName is lacking, which is not there: the run waits until it is"]
+
+
+def test_an_api_server_that_cannot_say_holds_nobody_up() -> None:
+    assert warnings(is_silent=True) == []
