@@ -27,7 +27,7 @@ class Listener(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What the command was told."""
+    """The options that the command was given."""
 
     bootstrap: str
     interval_s: float

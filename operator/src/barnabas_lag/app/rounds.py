@@ -1,4 +1,4 @@
-"""Rounds, one after the other: read the cluster, find out how groups get on, render what Prometheus is told."""
+"""Rounds, one after the other: read the cluster, evaluate the lag of groups, render what Prometheus reads."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 PATIENCE_MIN_S: Final = 60.0
 PATIENCE_ROUNDS: Final = 2
 STALE_ROUNDS: Final = 4
-"""After as many rounds without an answer nothing old is told any more."""
+"""After as many rounds without an answer nothing old is exported any more."""
 STALE_MIN_S: Final = 30.0
 CUT_OFF: Final = "--%s leaves out %d names: raise it, or exclude some; barnabas_lag_exporter_cut_off goes on telling"
 
@@ -65,7 +65,7 @@ class Rounds:
         return self.clocks.steady_s() - self._read_s
 
     def page(self) -> bytes:
-        """What is told of the cluster; nothing where that is too old to be true."""
+        """What is exported about the cluster; nothing where that is too old to be true."""
         is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
         return b"" if is_stale else self._page
 
@@ -80,7 +80,7 @@ class Rounds:
             self._disconnect()
 
     def run_once(self) -> None:
-        """One round. What the cluster does not answer is told, and tried again in the next."""
+        """One round. Reports what the cluster does not answer; the next round asks again."""
         begun_s, is_answered = self.clocks.steady_s(), True
         try:
             self._client = self._client or self.connect()

@@ -1,4 +1,4 @@
-"""Which topics and groups are looked at, as kafka_exporter is told."""
+"""Which topics and groups are looked at, by the options of kafka_exporter."""
 
 import re
 from typing import NamedTuple, Protocol

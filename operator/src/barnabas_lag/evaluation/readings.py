@@ -11,7 +11,7 @@ WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
 class PartitionReading(NamedTuple):
-    """One partition. `oldest` and `end` are offsets, None where no leader told them; old clusters tell no ids."""
+    """One partition. `oldest` and `end` are offsets, None where no leader reported them; old clusters tell no ids."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -53,4 +53,4 @@ class Readings(NamedTuple):
     groups: Mapping[str, GroupReading]
     silent: frozenset[str] = frozenset()
     is_complete: bool = True
-    """Whether every broker told its groups: only then a group that is not here is gone."""
+    """Whether every broker listed its groups: only then a group that is not here is gone."""

@@ -1,1 +1,1 @@
-"""What is told to Prometheus."""
+"""What Prometheus reads."""

@@ -1,4 +1,4 @@
-"""Every metric that is told of a cluster: names and labels of kafka_exporter where it has one, help and labels here."""
+"""Every metric of a cluster: names and labels of kafka_exporter where it has one, help and labels here."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What is told of a cluster, one metric after the other, so that no more than one is in memory twice."""
+"""The metrics of a cluster, made one after the other, so that no more than one is in memory twice."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from barnabas_lag.exposition.catalogue import Metric
 from barnabas_lag.exposition.limits import Limits, Shown, shown
 
 Row = tuple[tuple[str, ...], float | None]
-"""The labels' values, and the number; None: nothing is told."""
+"""The labels' values, and the number; None: nothing is exported."""
 
 OF_PARTITION: Final[Mapping[Metric, Callable[[PartitionReading], float | None]]] = {
     catalogue.CURRENT_OFFSET: lambda part: part.end,

@@ -1,5 +1,5 @@
-"""How much is told at most. Detail is cut off first, and in an order that seldom changes: by name, and groups without
-members last, for those are often left over by the thousand.
+"""How much is exported at most. Detail is cut off first, in an order that seldom changes: by name, with groups without
+members last, because often thousands of them are left over.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class Limits(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What is told within the limits. Of other groups there are the sums, of other topics how many partitions."""
+    """What is exported within the limits. Of other groups there are the sums, of other topics how many partitions."""
 
     detailed_topics: frozenset[str]
     groups: Mapping[str, GroupLags]

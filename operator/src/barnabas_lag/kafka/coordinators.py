@@ -12,7 +12,7 @@ ASKED: Final = MetadataRequest.MetadataRequestTopic(name=CONSUMER_OFFSETS)
 
 
 def coordinators(metadata: Any) -> Sequence[int]:
-    """The leaders of the partitions of the topic of the offsets, by number; none where it is not there, or not told."""
+    """The leaders of the partitions of `__consumer_offsets`, by number; none where the answer has no such topic."""
     found = {
         part.partition_index: int(part.leader_id)
         for topic in metadata.topics

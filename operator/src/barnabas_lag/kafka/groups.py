@@ -41,7 +41,7 @@ class Committed(NamedTuple):
 
 
 def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
-    """Every group with offsets that is wanted; whether every broker has told its own."""
+    """Every group with offsets that is wanted; whether every broker has listed its own."""
     found: dict[str, Listed] = {}
     answered = set()
     for broker_id, request, answer in asking.ask({each: [ListGroupsRequest()] for each in broker_ids}):
