@@ -4,13 +4,18 @@ import argparse
 import re
 from typing import Final
 
-ADDRESSES: Final = re.compile(r"[^,:\s]+:[0-9]{1,5}(,[^,:\s]+:[0-9]{1,5})*")
+ADDRESS: Final = r"(?:[^,:\s\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}"
+ADDRESSES: Final = re.compile(f"{ADDRESS}(,{ADDRESS})*")
 PORT_MAX: Final = 65_535
 
 
 def addresses(text: str) -> str:
     """A value of --bootstrap. Raises argparse.ArgumentTypeError."""
-    if not ADDRESSES.fullmatch(text) or not all(1 <= int(each.split(":")[1]) <= PORT_MAX for each in text.split(",")):
-        allowed = f"HOST:PORT, several separated by commas, each port from 1 to {PORT_MAX}"
+    if not ADDRESSES.fullmatch(text) or not all(1 <= _port(each) <= PORT_MAX for each in text.split(",")):
+        allowed = f"HOST:PORT or [IPV6]:PORT, several separated by commas, each port from 1 to {PORT_MAX}"
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
     return text
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])

@@ -1,14 +1,20 @@
 """A connected admin client of kafka-python, and its errors as one. It does its IO in a thread of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from barnabas_kafka.security import IN_CLEAR, Security, SecurityFileError
 
 REQUEST_TIMEOUT_S: Final = 10.0
+Make = Callable[..., Any]
+"""The library has no types."""
 
 
 class ClusterUnreachable(Exception):
@@ -24,7 +30,27 @@ def reachable() -> Iterator[None]:
         raise ClusterUnreachable(str(error)) from error
 
 
-def connected_client(bootstrap: str, timeout_s: float, client_id: str) -> Any:
+class _Connections(KafkaConnectionManager):
+    """Remembers why a broker could not be spoken to, which the library itself only logs."""
+
+    why = ""
+
+    def get_connection(self, *arguments: Any, **settings: Any) -> Any:
+        connection: Any = super().get_connection(*arguments, **settings)  # type: ignore[no-untyped-call]
+        connection.init_future.add_errback(self._note)
+        return connection
+
+    def _note(self, error: BaseException) -> None:
+        self.why = str(error)
+
+
+def _network(settings: Mapping[str, Any]) -> Any:
+    make_selector, make_connections = cast(Make, NetworkSelector), cast(Make, _Connections)
+    selector = make_selector(**settings)
+    return KafkaNetClient(net=selector, manager=make_connections(selector, **settings))
+
+
+def connected_client(bootstrap: str, timeout_s: float, client_id: str, security: Security = IN_CLEAR) -> Any:
     """To any of `host:port[,host:port]`. Raises ClusterUnreachable.
 
     One that cannot connect would leave its thread and its selector behind: nobody else has them then.
@@ -32,7 +58,7 @@ def connected_client(bootstrap: str, timeout_s: float, client_id: str) -> Any:
     networks: list[Any] = []
 
     def network(**settings: Any) -> Any:
-        networks.append(KafkaNetClient(**settings))
+        networks.append(_network(settings))
         return networks[-1]
 
     try:
@@ -43,8 +69,10 @@ def connected_client(bootstrap: str, timeout_s: float, client_id: str) -> Any:
             request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
             reconnect_backoff_max_ms=1000,
             kafka_client=network,
+            **security.settings(),
         )
-    except KafkaError as error:
+    except (KafkaError, SecurityFileError) as error:
         for each in networks:
             each.close()
-        raise ClusterUnreachable(str(error)) from error
+        why = "; ".join(each._manager.why for each in networks if each._manager.why and security != IN_CLEAR)
+        raise ClusterUnreachable(f"{error}: {why}" if why else str(error)) from error

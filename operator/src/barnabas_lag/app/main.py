@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
-    connect = partial(connected_client, options.bootstrap, CONNECT_TIMEOUT_S, CLIENT_ID)
+    connect = partial(connected_client, options.bootstrap, CONNECT_TIMEOUT_S, CLIENT_ID, options.security)
     return serve(options, Rounds(options, connect, Clocks(time.time, time.monotonic)))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_kafka.addresses import addresses
+from barnabas_kafka.security import IN_CLEAR, Security
+from barnabas_lag.app.security_options import add_security, security_of
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.exposition.limits import Limits
 from barnabas_lag.kafka.reading import Filters
@@ -15,7 +17,7 @@ INTERVAL_MIN_S: Final = 1.0
 INTERVAL_MAX_S: Final = 3_600.0
 SERIES_MAX: Final = 10_000_000
 DEFAULT_LISTENER: Final = "0.0.0.0:9308"
-LISTENER: Final = re.compile(r"(?P<host>[^\s:]*):(?P<port>[0-9]{1,5})")
+LISTENER: Final = re.compile(r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:]*)):(?P<port>[0-9]{1,5})")
 PORT_MAX: Final = 65_535
 
 
@@ -34,11 +36,13 @@ class Options(NamedTuple):
     listener: Listener
     filters: Filters
     limits: Limits
+    security: Security = IN_CLEAR
 
 
 def parse(arguments: Sequence[str]) -> Options:
     """Ends the process with 2 and a line that names the option, its value and what is allowed where that is wrong."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
     return Options(
         bootstrap=given.bootstrap,
         interval_s=given.interval,
@@ -47,6 +51,7 @@ def parse(arguments: Sequence[str]) -> Options:
             Filter(given.topic_filter, given.topic_exclude), Filter(given.group_filter, given.group_exclude)
         ),
         limits=Limits(given.max_topic_partitions, given.max_group_partitions, given.max_groups),
+        security=security_of(parser, given),
     )
 
 
@@ -77,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="from one round to the next; default: %(default)s",
     )
+    add_security(parser)
     _add_filters(parser)
     _add_limits(parser)
     return parser
@@ -123,11 +129,13 @@ def regex(text: str) -> re.Pattern[str]:
 
 
 def listener(text: str) -> Listener:
-    """`HOST:PORT` or `:PORT`. Raises argparse.ArgumentTypeError."""
+    """`HOST:PORT`, `[IPV6]:PORT` or `:PORT`. Raises argparse.ArgumentTypeError."""
     found = LISTENER.fullmatch(text)
     if found is None or int(found["port"]) > PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: HOST:PORT or :PORT, the port from 0 to {PORT_MAX}")
-    return Listener(found["host"], int(found["port"]))
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; allowed: HOST:PORT, [IPV6]:PORT or :PORT, the port from 0 to {PORT_MAX}"
+        )
+    return Listener(found["ipv6"] or found["host"], int(found["port"]))
 
 
 def number(kind: type[int] | type[float], low: float, high: float) -> Callable[[str], float]:

@@ -57,6 +57,10 @@ class PageServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
+    def __init__(self, listener: Listener) -> None:
+        self.address_family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+        super().__init__((listener.host, listener.port), _Handler)
+
     def server_bind(self) -> None:
         """Without the look-up of the machine's full name, which may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,6 +72,6 @@ class PageServer(ThreadingMixIn, WSGIServer):
 
 def page_server(listener: Listener, pages: Pages) -> PageServer:
     """Listening. Raises OSError."""
-    server = PageServer((listener.host, listener.port), _Handler)
+    server = PageServer(listener)
     server.set_app(pages)
     return server

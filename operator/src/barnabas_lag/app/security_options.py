@@ -1,0 +1,71 @@
+"""The options of TLS and SASL: kafka_exporter's names, but for the password, which no list of processes shall show."""
+
+import argparse
+from pathlib import Path
+
+from barnabas_kafka.security import MECHANISMS, Sasl, Security, SecurityFileError, Tls
+
+
+def add_security(parser: argparse.ArgumentParser) -> None:
+    """How brokers are spoken to."""
+    parser.add_argument("--tls.enabled", dest="tls", action="store_true", help="TLS to the brokers")
+    for name, help_text in (
+        ("ca-file", "the authorities that sign the brokers' certificates; default: the machine's"),
+        ("cert-file", "a certificate of its own, for brokers that ask for one"),
+        ("key-file", "the key of that"),
+    ):
+        parser.add_argument(
+            f"--tls.{name}", dest=f"tls_{name.replace('-', '_')}", type=Path, metavar="FILE", help=f"{help_text}; PEM"
+        )
+    parser.add_argument("--sasl.enabled", dest="sasl", action="store_true", help="SASL to the brokers")
+    parser.add_argument("--sasl.username", dest="sasl_username", metavar="NAME", help="the user that it is")
+    parser.add_argument(
+        "--sasl.password-file", dest="sasl_password_file", type=Path, metavar="FILE", help="has the user's password"
+    )
+    parser.add_argument(
+        "--sasl.mechanism",
+        dest="sasl_mechanism",
+        type=mechanism,
+        default=MECHANISMS[0],
+        metavar="NAME",
+        help=f"{', '.join(MECHANISMS)}; default: %(default)s",
+    )
+
+
+def security_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Security:
+    """What was said, with files that can be used now. Ends the process as argparse does where they cannot."""
+    _check(parser, given)
+    tls = Tls(given.tls_ca_file, given.tls_cert_file, given.tls_key_file) if given.tls else None
+    sasl = Sasl(given.sasl_mechanism, given.sasl_username, given.sasl_password_file) if given.sasl else None
+    security = Security(tls, sasl)
+    try:
+        security.settings()
+    except SecurityFileError as error:
+        parser.error(str(error))
+    return security
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    files = {"--tls.ca-file": given.tls_ca_file, "--tls.cert-file": given.tls_cert_file}
+    for option, value in {**files, "--tls.key-file": given.tls_key_file}.items():
+        if value is not None and not given.tls:
+            parser.error(f"{option} is {value}, and --tls.enabled is missing")
+    if (given.tls_cert_file is None) != (given.tls_key_file is None):
+        parser.error("of --tls.cert-file and --tls.key-file one is missing; allowed: both, or none")
+    for option, text in (("--sasl.username", given.sasl_username), ("--sasl.password-file", given.sasl_password_file)):
+        if given.sasl and text is None:
+            parser.error(f"--sasl.enabled wants {option}")
+        if text is not None and not given.sasl:
+            parser.error(f"{option} is {text}, and --sasl.enabled is missing")
+
+
+def mechanism(text: str) -> str:
+    """Kafka's name of it, for that or kafka_exporter's. Raises argparse.ArgumentTypeError."""
+    found = next((each for each in MECHANISMS if _plain(each) == _plain(text)), None)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {', '.join(MECHANISMS)}")
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").lower()

@@ -1,0 +1,78 @@
+"""What the exporter takes for the way to a cluster: addresses of IPv6, TLS and SASL."""
+
+import socket
+import urllib.request
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from barnabas_kafka.security import SecurityFileError
+from barnabas_lag.app.options import Listener, listener, parse
+from barnabas_lag.app.pages import Pages, page_server
+
+SASL = ("--sasl.enabled", "--sasl.username", "reader")
+
+
+def test_addresses_of_ipv6_are_taken_in_brackets() -> None:
+    assert parse(["--bootstrap", "[::1]:9092,kafka.example:9092"]).bootstrap == "[::1]:9092,kafka.example:9092"
+    assert listener("[fe80::1]:9308") == Listener("fe80::1", 9308)
+    assert listener(":9308") == Listener("", 9308)
+
+
+def test_pages_are_served_at_an_address_of_ipv6() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    server = page_server(Listener("::1", 0), Pages(CollectorRegistry(), bytes, lambda: None))
+    Thread(target=server.serve_forever, daemon=True).start()
+    with urllib.request.urlopen(f"http://[::1]:{server.server_port}/healthz", timeout=30) as answer:
+        assert answer.read() == b"ok\n"
+    server.shutdown()
+    server.server_close()
+
+
+def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> None:
+    (password := tmp_path / "password").write_text("geheim\n")
+    assert parse(["--bootstrap", "a:1"]).security.settings() == {"security_protocol": "PLAINTEXT"}
+    given = ["--bootstrap", "a:1", *SASL, "--sasl.password-file", str(password), "--sasl.mechanism", "scram-sha512"]
+    assert parse(given).security.settings() == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "reader",
+        "sasl_plain_password": "geheim",
+    }
+    assert parse([*given, "--tls.enabled"]).security.settings()["security_protocol"] == "SASL_SSL"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--tls.ca-file", "ca.crt"), "--tls.ca-file is ca.crt, and --tls.enabled is missing"),
+        (
+            ("--tls.enabled", "--tls.ca-file", "/nowhere"),
+            "the authorities /nowhere: No such file or directory; allowed:",
+        ),
+        (("--tls.enabled", "--tls.key-file", "/k"), "of --tls.cert-file and --tls.key-file one is missing"),
+        (("--sasl.username", "reader"), "--sasl.username is reader, and --sasl.enabled is missing"),
+        (SASL, "--sasl.enabled wants --sasl.password-file"),
+        ((*SASL, "--sasl.password-file", "/nowhere"), "the password /nowhere: No such file or directory; allowed:"),
+    ],
+)
+def test_what_does_not_go_together_or_cannot_be_read_is_refused(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["--bootstrap", "a:1", *options])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_password_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+    (password := tmp_path / "password").write_text("old")
+    security = parse(["--bootstrap", "a:1", *SASL, "--sasl.password-file", str(password)]).security
+    password.write_text("new")
+    assert security.settings()["sasl_plain_password"] == "new"
+    password.unlink()
+    with pytest.raises(SecurityFileError, match="allowed: a file that has it"):
+        security.settings()
