@@ -1,0 +1,180 @@
+"""Real consumers that are slow, stuck, crashed, reset and rewound on purpose: what the lag exporter tells of them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from barnabas_core.reset_mark import END, reset_mark
+from barnabas_lag.app.rounds import PATIENCE_MIN_S
+from barnabas_lag.evaluation.progress import Status
+from drivers.broker_under_test import PROPERTIES, check_end, prepare_server
+from drivers.builds import ToolMissing, java_driver
+from drivers.interface import Member
+from drivers.remote import RemoteClient
+from harness.deadline import wait_for
+from harness.kafka_jars import JarsMissing
+from harness.require import missing
+from harness.running_exporter import INTERVAL_S, RunningExporter
+from harness.server_process import ServerProcess
+from harness.stock_client import StockClient
+
+TOPIC = "flights"
+EVERY_S = 0.05
+SESSION_S = 10.0
+TWO_SCRAPES_S = 2 * INTERVAL_S
+SLACK_S = 20.0
+"""For a machine that has other things to do."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ServerProcess]:
+    """With a topic that is written to all the time."""
+    (folder := tmp_path / "broker").mkdir()
+    server = prepare_server("barnabas", folder, PROPERTIES)
+    server.start()
+    client = StockClient(server.bootstrap)
+    client.create_topic(TOPIC)
+    ends = Event()
+    writer = Thread(target=write, args=(client, ends))
+    writer.start()
+    try:
+        yield server
+        ends.set()
+        writer.join()
+        check_end("barnabas", server)
+    finally:
+        ends.set()
+        server.close()
+
+
+@pytest.fixture
+def exporter(cluster: ServerProcess, tmp_path: Path) -> Iterator[RunningExporter]:
+    (folder := tmp_path / "exporter").mkdir()
+    running = RunningExporter(cluster.bootstrap, folder).start()
+    try:
+        yield running
+    finally:
+        running.process.close()
+
+
+@pytest.fixture
+def java(cluster: ServerProcess, tmp_path: Path) -> Iterator[RemoteClient]:
+    try:
+        command = java_driver(cluster.bootstrap)
+    except (JarsMissing, ToolMissing) as reason:
+        missing(str(reason))
+        raise
+    with closing(RemoteClient("java", command, tmp_path / "java.log")) as client:
+        yield client
+
+
+def write(client: StockClient, ends: Event) -> None:
+    producer = Producer(client.settings)
+    while not ends.wait(EVERY_S):
+        producer.produce(TOPIC, b"on time", partition=0)
+        producer.poll(0)
+    producer.flush()
+
+
+@contextmanager
+def reading(consumer: Consumer, records: int, pause_s: float) -> Iterator[None]:
+    """Reads and commits in a thread: so many records, then a pause."""
+    ends = Event()
+
+    def run() -> None:
+        while not ends.wait(pause_s):
+            if consumer.consume(records, 0.2):
+                consumer.commit(asynchronous=False)
+
+    reader = Thread(target=run)
+    reader.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        reader.join()
+
+
+@contextmanager
+def committing(member: Member) -> Iterator[None]:
+    """All that the member has read, twice a second."""
+    ends = Event()
+
+    def run() -> None:
+        while not ends.wait(0.5):
+            member.commit()
+
+    committer = Thread(target=run)
+    committer.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        committer.join()
+
+
+def subscribed(cluster: ServerProcess, group: str) -> Consumer:
+    consumer = StockClient(cluster.bootstrap).consumer(group, **{"auto.offset.reset": "earliest"})
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def until(exporter: RunningExporter, group: str, status: Status, seconds_max: float = 60.0) -> float:
+    """How long it takes until that is told."""
+    begun_s = time.monotonic()
+    exporter.wait_for_value("kafka_consumergroup_status", status, seconds_max, consumergroup=group)
+    return time.monotonic() - begun_s
+
+
+def commit(cluster: ServerProcess, group: str, offset: int, metadata: str = "") -> None:
+    """As a tool does, for a group without members."""
+    with closing(StockClient(cluster.bootstrap).consumer(group)) as consumer:
+        where = TopicPartition(TOPIC, 0, offset, metadata)
+        consumer.commit(offsets=[where], asynchronous=False)
+
+
+def test_a_slow_consumer_is_warned_of(cluster: ServerProcess, exporter: RunningExporter) -> None:
+    with closing(subscribed(cluster, "slow")) as consumer, reading(consumer, 1, 1.2 * INTERVAL_S):
+        until(exporter, "slow", Status.OK)
+        assert until(exporter, "slow", Status.WARN) > 5 * INTERVAL_S, "it was ten commits that told so"
+        assert (exporter.value("kafka_consumergroup_lag_velocity", consumergroup="slow") or 0) > 0
+
+
+def test_a_consumer_that_is_stuck_crashes_and_is_reset_is_told_to(
+    cluster: ServerProcess, exporter: RunningExporter, java: RemoteClient
+) -> None:
+    member = java.join("billing", "java", [TOPIC])
+    wait_for(member.records, seconds_max=60.0)
+    with committing(member):
+        until(exporter, "billing", Status.OK)
+        exporter.next_round()
+        assert exporter.value("kafka_consumergroup_status", consumergroup="billing") == Status.OK
+    stalled_s = until(exporter, "billing", Status.STALL, 2 * PATIENCE_MIN_S)  # It polls on, and commits no more.
+    assert PATIENCE_MIN_S - TWO_SCRAPES_S < stalled_s < PATIENCE_MIN_S + TWO_SCRAPES_S + SLACK_S
+    java.crash()
+    assert until(exporter, "billing", Status.STOP) < SESSION_S + TWO_SCRAPES_S + SLACK_S
+    commit(cluster, "billing", 20, reset_mark("2026-11-a", ()).rstrip(END))
+    assert until(exporter, "billing", Status.OK) < TWO_SCRAPES_S + SLACK_S, "a declared reset is no rewind"
+    assert exporter.value("kafka_consumergroup_current_offset", consumergroup="billing") == 20
+    commit(cluster, "billing", 0)
+    assert until(exporter, "billing", Status.REWIND) < TWO_SCRAPES_S + SLACK_S
+
+
+def test_nothing_flaps_under_a_steady_load(
+    cluster: ServerProcess, exporter: RunningExporter, request: pytest.FixtureRequest
+) -> None:
+    seconds = float(request.config.getoption("--steady-seconds"))
+    with closing(subscribed(cluster, "steady")) as consumer, reading(consumer, 1_000, 0.0):
+        until(exporter, "steady", Status.OK)
+        ends_s, told = time.monotonic() + seconds, set[float | None]()
+        while time.monotonic() < ends_s:
+            exporter.next_round()
+            told.add(exporter.value("kafka_consumergroup_status", consumergroup="steady"))
+        assert told == {Status.OK}
