@@ -10,7 +10,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from barnabas_kafka.security import IN_CLEAR, Security, SecurityFileError
+from barnabas_kafka.security import IN_CLEAR, PasswordFileError, Security
 
 REQUEST_TIMEOUT_S: Final = 10.0
 Make = Callable[..., Any]
@@ -71,7 +71,7 @@ def connected_client(bootstrap: str, timeout_s: float, client_id: str, security:
             kafka_client=network,
             **security.settings(),
         )
-    except (KafkaError, SecurityFileError) as error:
+    except (KafkaError, PasswordFileError) as error:
         for each in networks:
             each.close()
         why = "; ".join(each._manager.why for each in networks if each._manager.why and security != IN_CLEAR)

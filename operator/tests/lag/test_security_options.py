@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 from prometheus_client import CollectorRegistry
 
-from barnabas_kafka.security import SecurityFileError
+from barnabas_kafka.security import PasswordFileError
 from barnabas_lag.app.options import Listener, listener, parse
 from barnabas_lag.app.pages import Pages, page_server
 
@@ -51,7 +51,7 @@ def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> 
         (("--tls.ca-file", "ca.crt"), "--tls.ca-file is ca.crt, and --tls.enabled is missing"),
         (
             ("--tls.enabled", "--tls.ca-file", "/nowhere"),
-            "the authorities /nowhere: No such file or directory; allowed:",
+            "--tls.ca-file is /nowhere: No such file or directory; allowed:",
         ),
         (("--tls.enabled", "--tls.key-file", "/k"), "of --tls.cert-file and --tls.key-file one is missing"),
         (("--sasl.username", "reader"), "--sasl.username is reader, and --sasl.enabled is missing"),
@@ -74,5 +74,5 @@ def test_a_password_is_read_anew_for_each_connection(tmp_path: Path) -> None:
     password.write_text("new")
     assert security.settings()["sasl_plain_password"] == "new"
     password.unlink()
-    with pytest.raises(SecurityFileError, match="allowed: a file that has it"):
+    with pytest.raises(PasswordFileError, match="allowed: a file that has it"):
         security.settings()

@@ -1,9 +1,10 @@
 """The options of TLS and SASL: kafka_exporter's names, but for the password, which no list of processes shall show."""
 
 import argparse
+import ssl
 from pathlib import Path
 
-from barnabas_kafka.security import MECHANISMS, Sasl, Security, SecurityFileError, Tls
+from barnabas_kafka.security import MECHANISMS, PasswordFileError, Sasl, Security, Tls
 
 
 def add_security(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +41,24 @@ def security_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> S
     security = Security(tls, sasl)
     try:
         security.settings()
-    except SecurityFileError as error:
+    except PasswordFileError as error:
         parser.error(str(error))
+    if tls is not None:
+        _check_files(parser, tls)
     return security
+
+
+def _check_files(parser: argparse.ArgumentParser, tls: Tls) -> None:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except OSError as error:
+        parser.error(f"--tls.ca-file is {tls.ca_file}: {error.strerror}; allowed: certificates, as PEM")
+    if tls.cert_file is not None:
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        except OSError as error:
+            files = f"--tls.cert-file is {tls.cert_file} and --tls.key-file is {tls.key_file}"
+            parser.error(f"{files}: {error.strerror}; allowed: a certificate and its key, as PEM")
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
