@@ -1,4 +1,4 @@
-"""What Argo CD shows of a Cluster, a Topic and a ConsumerGroup, by the Lua that it is given (it runs Lua 5.1)."""
+"""What Argo CD shows of each kind, by the Lua that it is given (it runs Lua 5.1)."""
 
 import re
 from pathlib import Path
@@ -12,6 +12,7 @@ from barnabas_operator.resources.api_objects import status_json
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, ROLLING, Condition, ObjectMeta
 from barnabas_operator.resources.resource import Resource
 from barnabas_operator.resources.topic import Topic, TopicSpec
@@ -21,9 +22,19 @@ CHECKS = YAML(typ="safe").load(ROOT / "examples" / "kubernetes" / "argocd" / "ar
 PREFIX = "resource.customizations.health.barnabas.dev_"
 GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
 ALREADY_SEEN, LATER = 3, 4
-SPECS: dict[type[Resource], Any] = {Cluster: ClusterSpec(), Topic: TopicSpec(), ConsumerGroup: ConsumerGroupSpec()}
+SPECS: dict[type[Resource], Any] = {
+    Cluster: ClusterSpec(),
+    Topic: TopicSpec(),
+    ConsumerGroup: ConsumerGroupSpec(),
+    MaintenanceJob: MaintenanceJobSpec(job="verify"),
+}
 BROKEN = {
     "ClusterNotFound",
+    "DeadlineExceeded",
+    "FoundSomething",
+    "InvalidOptions",
+    "JobFailed",
+    "RunLost",
     "DeletionProtected",
     "InternalError",
     "InvalidConfig",
