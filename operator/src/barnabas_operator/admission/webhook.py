@@ -61,7 +61,7 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
         old, new = _scaled(request, inventory)
         if old is None:
             return Verdict()  # The watch has not told of it yet.
-    verdict = review(old, new, _around(old or new or {}, inventory, state_of))
+    verdict = review(old, new, _context_of(old or new or {}, inventory, state_of))
     if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
         verdict = verdict._replace(refusal=await dry_run(resource_of(Cluster, new)))
     return verdict
@@ -106,7 +106,7 @@ def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | No
     return stored, {**stored, "spec": {**stored.get("spec", {}), kind.scaled_field: number}}
 
 
-def _around(body: Json, inventory: Inventory, state_of: StateOf) -> AdmissionContext:
+def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> AdmissionContext:
     cluster = inventory.cluster_of(body) if body["kind"] != CLUSTER.name else None
     if cluster is None:
         return AdmissionContext()

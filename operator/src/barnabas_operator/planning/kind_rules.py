@@ -11,7 +11,7 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.resource import Resource
 
 
-def _allowed(_wanted: Resource, _before: Resource | None, _around: AdmissionContext) -> Verdict:
+def _allowed(_wanted: Resource, _before: Resource | None, _context: AdmissionContext) -> Verdict:
     return Verdict()
 
 

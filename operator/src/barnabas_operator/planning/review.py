@@ -10,7 +10,7 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import KINDS
 
 
-def review(old: Json | None, new: Json | None, around: AdmissionContext) -> Verdict:
+def review(old: Json | None, new: Json | None, context: AdmissionContext) -> Verdict:
     """`old` is None for a resource to be created, `new` for one to be deleted."""
     kind = (new or old or {})["kind"]
     rules = rules_of(kind)
@@ -23,7 +23,7 @@ def review(old: Json | None, new: Json | None, around: AdmissionContext) -> Verd
         wanted = resource_of(KINDS[kind].resource, new)
     except InvalidResource as error:
         return Verdict(str(error))
-    verdict = rules.review(wanted, _before(KINDS[kind].resource, old), around)
+    verdict = rules.review(wanted, _before(KINDS[kind].resource, old), context)
     return verdict._replace(warnings=(*told.warnings, *verdict.warnings))
 
 

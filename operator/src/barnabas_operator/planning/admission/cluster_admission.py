@@ -13,7 +13,7 @@ from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.json_types import Json
 
 
-def review_cluster(wanted: Cluster, before: Cluster | None, _around: AdmissionContext) -> Verdict:
+def review_cluster(wanted: Cluster, before: Cluster | None, _context: AdmissionContext) -> Verdict:
     """What Kubernetes and Kafka would not take, or what would change nothing."""
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None

@@ -5,6 +5,6 @@ from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
-def review_run(wanted: MaintenanceJob, _before: MaintenanceJob | None, _around: AdmissionContext) -> Verdict:
+def review_run(wanted: MaintenanceJob, _before: MaintenanceJob | None, _context: AdmissionContext) -> Verdict:
     """What its job would not take: it could never run, for its spec never changes."""
     return Verdict("; ".join(run_problems(wanted.spec)) or None)

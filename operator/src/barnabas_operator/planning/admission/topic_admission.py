@@ -27,42 +27,42 @@ class _Applied(msgspec.Struct):
     spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
 
 
-def review_topic(wanted: Topic, before: Topic | None, around: AdmissionContext) -> Verdict:
+def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Verdict:
     """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back.
 
     So of one that is paused: whatever is there, nothing is done to it, and everybody can stop what is done.
     """
     if wanted.spec.pause:
-        around = AdmissionContext()
+        context = AdmissionContext()
     refusals = [
-        _taken(wanted, around),
-        _collides(wanted, before, around),
+        _taken(wanted, context),
+        _collides(wanted, before, context),
         _decreased(wanted, before),
         *_elsewhere(wanted, before),
     ]
-    if around.state is not None:
-        refusal = refuse(wanted, around.state.complete)
+    if context.state is not None:
+        refusal = refuse(wanted, context.state.complete)
         refusals.append(refusal.message if refusal is not None and refusal.reason != CLUSTER_NOT_READY else None)
     else:
         found = (check(wanted, NOTHING_KNOWN) for check in WITHOUT_A_CLUSTER)
         refusals += [refusal.message for refusal in found if refusal is not None]
     said = next(filter(None, refusals), None)
-    return Verdict(said, () if said else tuple(_topic_warnings(wanted, before, around)))
+    return Verdict(said, () if said else tuple(_topic_warnings(wanted, before, context)))
 
 
-def _taken(wanted: Topic, around: AdmissionContext) -> str | None:
-    if around.taken_by is None:
+def _taken(wanted: Topic, context: AdmissionContext) -> str | None:
+    if context.taken_by is None:
         return None
     allowed = "allowed: one Topic for each topic"
-    return f"topic {wanted.topic_name} is already managed by the Topic {around.taken_by}; {allowed}"
+    return f"topic {wanted.topic_name} is already managed by the Topic {context.taken_by}; {allowed}"
 
 
-def _collides(wanted: Topic, before: Topic | None, around: AdmissionContext) -> str | None:
+def _collides(wanted: Topic, before: Topic | None, context: AdmissionContext) -> str | None:
     """Of two Topics that come before either topic exists, the second is refused."""
-    is_there = before is not None or (around.state is not None and wanted.topic_name in around.state.topics)
-    if around.collides_with is None or is_there:
+    is_there = before is not None or (context.state is not None and wanted.topic_name in context.state.topics)
+    if context.collides_with is None or is_there:
         return None
-    why = f"topic {wanted.topic_name} and that of the Topic {around.collides_with} differ in '.' and '_' only"
+    why = f"topic {wanted.topic_name} and that of the Topic {context.collides_with} differ in '.' and '_' only"
     return f"{why}, which metrics cannot tell apart; allowed: another name"
 
 
@@ -87,13 +87,13 @@ def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
         yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, which has the topic{way_out}"
 
 
-def _topic_warnings(wanted: Topic, before: Topic | None, around: AdmissionContext) -> Iterator[str]:
-    return (text for warn in WARNINGS if (text := warn(wanted, before, around)) is not None)
+def _topic_warnings(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Iterator[str]:
+    return (text for warn in WARNINGS if (text := warn(wanted, before, context)) is not None)
 
 
-def keys_move(wanted: Topic, before: Topic | None, around: AdmissionContext) -> str | None:
+def keys_move(wanted: Topic, before: Topic | None, context: AdmissionContext) -> str | None:
     """A key's partition is its hash modulo the number of partitions."""
-    found = around.state.topics.get(wanted.topic_name) if around.state is not None else None
+    found = context.state.topics.get(wanted.topic_name) if context.state is not None else None
     had = len(found.partitions) if found is not None else (before.spec.partitions if before else None)
     has = wanted.spec.partitions
     if had is None or has is None or has <= had:
@@ -101,14 +101,14 @@ def keys_move(wanted: Topic, before: Topic | None, around: AdmissionContext) -> 
     return f"{had} to {has} partitions: keys map to other partitions"
 
 
-def one_replica(wanted: Topic, _before: Topic | None, _around: AdmissionContext) -> str | None:
+def one_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
     """Every restart of its broker is an outage."""
     if wanted.spec.replicas != 1:
         return None
     return "spec.replicas is 1: the topic is away whenever its broker is; 3 is usual"
 
 
-def no_spare_replica(wanted: Topic, _before: Topic | None, _around: AdmissionContext) -> str | None:
+def no_spare_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
     """Warns of `min.insync.replicas` that no broker may be away for."""
     fewest, replicas = declared_texts(wanted.spec.config).get("min.insync.replicas"), wanted.spec.replicas
     if fewest is None or replicas is None or replicas == 1 or int(fewest) < replicas:
@@ -116,7 +116,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, _around: AdmissionCon
     return f"min.insync.replicas={fewest} of {replicas} replicas: no broker can be away without refusing acks=all"
 
 
-def lost_nulls(wanted: Topic, _before: Topic | None, _around: AdmissionContext) -> str | None:
+def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
     """`kubectl apply` stores no null, but keeps a note of what it was given."""
     try:
         applied = msgspec.json.decode(wanted.metadata.annotations.get(APPLIED, "{}"), type=_Applied).spec.config

@@ -6,10 +6,10 @@ from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdi
 from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjective
 
 
-def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, around: AdmissionContext) -> Verdict:
+def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
     """Whatever is said of a paused one, nothing is done: everybody can stop what is done."""
-    if not wanted.is_paused and around.taken_by is not None:
-        taken = f"group {wanted.group_id} is managed by the ConsumerGroup {around.taken_by} already"
+    if not wanted.is_paused and context.taken_by is not None:
+        taken = f"group {wanted.group_id} is managed by the ConsumerGroup {context.taken_by} already"
         return Verdict(f"{taken}; allowed: one ConsumerGroup each")
     has_it = before.status.cluster if before is not None and before.status is not None else None
     if has_it is not None and wanted.spec.cluster not in (None, has_it):
