@@ -16,7 +16,8 @@ def refusal(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
 
 def test_a_run_that_could_never_begin_is_refused() -> None:
     wrong = resource("MaintenanceJob", "a", job="verify", options={"topic": "a"})
-    assert refusal(None, wrong) == "spec.options.archive is missing; allowed: a folder of this machine, no URL"
+    allowed = "a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\"
+    assert refusal(None, wrong) == f"spec.options.archive is missing; allowed: {allowed}"
 
 
 def test_a_wrong_entry_is_refused_once_and_holds_up_no_later_change() -> None:
