@@ -184,6 +184,7 @@ def plant_strays(folder: Path) -> set[Told]:
     }
 
 
+@pytest.mark.slow
 def test_planted_damage_of_each_kind_is_found_and_named(spark: SparkSession, tmp_path: Path) -> None:
     planted = Planted(tmp_path, len(CASES))
     expected = plant_strays(tmp_path / "1")
@@ -208,6 +209,7 @@ def test_planted_damage_of_each_kind_is_found_and_named(spark: SparkSession, tmp
     assert differs.detail in page
 
 
+@pytest.mark.slow
 def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
     spark: SparkSession, broker: ServerProcess, world: World, tmp_path: Path
 ) -> None:

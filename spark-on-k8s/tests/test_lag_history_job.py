@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import pytest
@@ -13,7 +12,6 @@ from pyspark.sql import SparkSession
 from barnabas_jobs.jobs import lag_history
 from barnabas_jobs.planning.errors import JobFailed
 from harness.running_exporter import RunningExporter
-from harness.server_process import free_port
 
 Seen = tuple[int, int, float]
 """Partition, committed offset, and the lag that the exporter told."""
@@ -41,6 +39,7 @@ class Watched:
         self._consumer.close()
 
 
+@pytest.mark.slow
 def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make(2)
     exporter = RunningExporter(world.bootstrap, tmp_path).start()
@@ -101,10 +100,3 @@ def test_an_archive_of_another_topic_is_refused(spark: SparkSession, world: Worl
     with pytest.raises(JobFailed, match=f"is of the topic '{world.topic}', not of __consumer_offsets"):
         lag_history.run(spark, options)
     assert not (tmp_path / "report").exists()
-
-
-def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    port = free_port()
-    options = lag_history.Options(bootstrap=f"localhost:{port}", report=str(tmp_path / "report"))
-    with pytest.raises(JobFailed, match=f"bootstrap=localhost:{port}: no broker answered"):
-        lag_history.run(cast(SparkSession, None), options)
