@@ -30,7 +30,7 @@ VALUE_BYTES: Final = 200
 SEED: Final = 1
 MEMORY: Final = "1g"
 WARM_UPS: Final = 2
-FLUSH_S: Final = 120.0
+FLUSH_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
