@@ -50,6 +50,11 @@ def test_executors_are_told_where_the_driver_is_and_what_they_may_use() -> None:
     assert "--master=k8s://https://kubernetes.default.svc:443" in command_of(run)
 
 
+def test_a_driver_has_no_local_dirs_that_spark_would_mount_in_executors_over_those_of_their_template() -> None:
+    (container,) = job_of(run_of(executors=1))["spec"]["template"]["spec"]["containers"]
+    assert "SPARK_LOCAL_DIRS" not in [each["name"] for each in container["env"]]
+
+
 def test_what_a_user_writes_is_no_variable() -> None:
     command = command_of(run_of(options={"topic": "flights", "archive": "/a/$(HOME)"}, sparkConf={"spark.x": "$(Y)"}))
     assert "--option=archive=/a/$$(HOME)" in command

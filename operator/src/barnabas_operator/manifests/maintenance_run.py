@@ -134,11 +134,11 @@ def _literal(text: str) -> str:
 
 
 def _own_env() -> list[KubeObject]:
+    """No SPARK_LOCAL_DIRS: Spark would mount it in executors, too, where the template has a volume at /tmp already."""
     fields = {"BARNABAS_POD_NAME": "metadata.name", "BARNABAS_POD_NAMESPACE": "metadata.namespace"}
     return [
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
         {"name": "HOME", "value": "/tmp"},
-        {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"},
     ]
 
 
