@@ -13,8 +13,8 @@ CPU: Final = "300m"
 """Pods that request none are the last to get any on a busy machine."""
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What a JVM is best with that does not live long."""
-# What Spark's driver does, measured: it makes, watches and removes executors and the ConfigMap of their conf; removes
-# claims and services that it may have made. The patch of its own pod is its progress.
+# A driver makes, watches and removes executors and the ConfigMap of their conf. It may not touch claims: those of the
+# brokers are there, too. The patch of its own pod is its progress.
 RULES: Final = [
     {
         "apiGroups": [""],
@@ -22,11 +22,6 @@ RULES: Final = [
         "verbs": ["create", "get", "list", "watch", "patch", "delete", "deletecollection"],
     },
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "list", "delete", "deletecollection"]},
-    {
-        "apiGroups": [""],
-        "resources": ["services", "persistentvolumeclaims"],
-        "verbs": ["list", "delete", "deletecollection"],
-    },
 ]
 SECURITY: Final = {
     "allowPrivilegeEscalation": False,
@@ -73,7 +68,10 @@ def conf(castle: Castle, name: str, image: str, executors: int) -> dict[str, str
         "spark.executor.defaultJavaOptions": SHORT_LIVED,
         "spark.kubernetes.driver.pod.name": "$(BARNABAS_POD_NAME)",
         "spark.kubernetes.container.image": image,
-        "spark.kubernetes.executor.podNamePrefix": "$(BARNABAS_POD_NAME)",
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        "spark.app.name": name,
         "spark.kubernetes.executor.podTemplateFile": "/opt/barnabas/executor-pod.yaml",
         "spark.kubernetes.executor.request.cores": CPU,
         "spark.executor.instances": str(executors),

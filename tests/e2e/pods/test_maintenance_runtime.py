@@ -1,4 +1,4 @@
-"""Maintenance jobs as driver and executor pods, and what happens to their pods and brokers while they run."""
+"""A maintenance job as driver and executor pods that are killed, on brokers that restart, while it runs."""
 
 import json
 from collections.abc import Callable
@@ -15,8 +15,10 @@ from harness.stock_client import StockClient
 
 RECORDS = 2000
 PARTITIONS = 4
+COMMIT = 100
 BOOTSTRAP = f"{NAME}-bootstrap:9092"
 ENDS_SECONDS_MAX = 300.0
+KILLED = 137
 
 
 @pytest.fixture
@@ -46,62 +48,45 @@ def ended(run: JobPods) -> dict[str, Any]:
     return wait_for(run.ending, seconds_max=ENDS_SECONDS_MAX, pause_s=0.5)
 
 
-def test_a_topic_is_archived_by_executors_and_verified_by_a_driver_alone(
-    castle: Castle, start: Callable[..., JobPods]
-) -> None:
-    fill(castle, "archived")
-    run = start("archive-once", "archive", "archived", executors=2)
-    executors = wait_for(run.executors, lambda found: len(found) == 2, ENDS_SECONDS_MAX, pause_s=0.2)
-    driver = run.drivers()[-1]["metadata"]
-    for pod in executors:
-        assert [each["uid"] for each in pod["metadata"]["ownerReferences"]] == [driver["uid"]]
-        assert pod["spec"]["automountServiceAccountToken"] is False
-        assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
-    told = ended(run)
-    assert (told["code"], told["exit"], told["ledger"]) == (0, 0, f"{MOUNT}/archived/ledger")
-    assert told["result"]["records"] == told["result"]["archived_records"] == RECORDS
-    progress = run.progress()
-    assert progress["records"] == {"done": RECORDS, "total": RECORDS}
-    assert progress["stages"]["done"] == progress["stages"]["total"]
-    wait_for(run.executors, lambda found: not found, seconds_max=60)
-    found = ended(start("verify-alone", "verify", "archived", executors=0))
-    assert (found["code"], found["message"]) == (0, "done")
-
-
 @pytest.mark.slow
 def test_a_run_outlives_its_executor_its_driver_and_a_restart_of_all_brokers(
     cluster: Cluster, castle: Castle, start: Callable[..., JobPods]
 ) -> None:
     fill(castle, "attacked")
-    run = start("archive-attacked", "archive", "attacked", executors=1, commit_records="50")
-    done = partial(commits, castle, run)
-    wait_for(done, lambda count: count >= 2, ENDS_SECONDS_MAX, pause_s=0.2)
-    first = run.drivers()[-1]["metadata"]["name"]
-
+    run = start("archive-attacked", "archive", "attacked", executors=1, commit_records=str(COMMIT))
+    done = partial(records_done, run)
+    wait_for(done, lambda count: count > 0, ENDS_SECONDS_MAX, pause_s=0.2)
+    driver = run.drivers()[-1]["metadata"]
     (executor,) = run.executors()
+    assert [each["uid"] for each in executor["metadata"]["ownerReferences"]] == [driver["uid"]]
+    assert executor["spec"]["automountServiceAccountToken"] is False
+    assert executor["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
     castle.kubectl("delete", "pod", executor["metadata"]["name"], "--grace-period=0", "--force")
     before = castle.pods()
     castle.patch({"config": {"group.initial.rebalance.delay.ms": 7}})
     castle.await_new_pods(before)
     assert not run.ending(), "the driver of before goes on"
-    since = done()
-    wait_for(done, lambda count: count > since, ENDS_SECONDS_MAX, pause_s=0.2)
+    # What is written of a later commit tells that an earlier one is in the ledger.
+    wait_for(done, lambda count: count >= 3 * COMMIT, ENDS_SECONDS_MAX, pause_s=0.2)
 
-    cluster.crash(castle.namespace, first)
+    cluster.crash(castle.namespace, driver["name"])
     wait_for(run.drivers, lambda pods: len(pods) == 2, ENDS_SECONDS_MAX, pause_s=0.5)
-    killed = run.ending(run.drivers()[0])
-    assert killed["code"] == 137
+    assert run.ending(run.drivers()[0])["code"] == KILLED
     told = ended(run)
-    assert (told["code"], told["result"]["archived_records"]) == (0, RECORDS)
+    assert (told["code"], told["exit"], told["ledger"]) == (0, 0, f"{MOUNT}/attacked/ledger")
+    assert told["result"]["archived_records"] == RECORDS
     assert 0 < told["result"]["records"] < RECORDS, "what the first driver had committed was not archived again"
-    wait_for(run.executors, lambda pods: all(_is_over(pod) for pod in pods), seconds_max=60)
-    assert ended(start("verify-attacked", "verify", "attacked", executors=0))["code"] == 0
+    assert run.progress()["records"] == dict.fromkeys(("done", "total"), told["result"]["records"])
+    wait_for(run.executors, lambda pods: all(map(_is_over, pods)), seconds_max=60)
+    verified = ended(start("verify-attacked", "verify", "attacked", executors=0))
+    assert (verified["code"], verified["message"]) == (0, "done")
 
 
-def commits(castle: Castle, run: JobPods) -> int:
-    """Records that the driver says are archived."""
+def records_done(run: JobPods) -> int:
+    """As the driver says."""
     return int(run.progress()["records"]["done"])
 
 
-def _is_over(pod: Any) -> bool:
+def _is_over(pod: dict[str, Any]) -> bool:
     return pod["status"]["phase"] in ("Succeeded", "Failed")
