@@ -143,8 +143,9 @@ class JobPods:
 
     def progress(self) -> dict[str, Any]:
         """What the last driver told of itself."""
-        told = self.drivers()[-1]["metadata"].get("annotations", {}).get("barnabas.dev/progress")
-        return dict(json.loads(told)) if told else {"records": {"done": 0}}
+        annotations = [pod["metadata"].get("annotations", {}) for pod in self.drivers()[-1:]]
+        told = [each["barnabas.dev/progress"] for each in annotations if "barnabas.dev/progress" in each]
+        return dict(json.loads(told[0])) if told else {"records": {"done": 0}}
 
     def ending(self, driver: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The termination message of a driver that has ended; the last where none is given. Empty while it runs."""
