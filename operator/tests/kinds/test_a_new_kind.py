@@ -207,7 +207,7 @@ class MirrorReconciler(KindReconciler):
 
     calls: tuple[tuple[str, list[str]], ...] = ()
 
-    def __init__(self, _tools: ReconcilerEnvironment) -> None:
+    def __init__(self, _environment: ReconcilerEnvironment) -> None:
         type(self).calls = ()
 
     async def release(self, bodies: Bodies) -> None:

@@ -79,8 +79,8 @@ class ClusterWorker:
         self._statuses = StatusWriter(environment.api, self._clock)
         self._brokers = BrokerReconciler(environment)
         self._on_round = on_round
-        tools = ReconcilerEnvironment(key, environment, self._statuses, self._connected, self._found)
-        self._resources = ResourceReconcilers(tools)
+        reconciling = ReconcilerEnvironment(key, environment, self._statuses, self._connected, self._found)
+        self._resources = ResourceReconcilers(reconciling)
         self._running = DynamicConfigReconciler(self._connected)
         self._last_known = LastKnownState(self._clock.monotonic_s)
         self._outages = ShortOutages(self._clock.monotonic_s)

@@ -34,7 +34,7 @@ class ReconcilerEnvironment(NamedTuple):
     """What the worker of a Cluster works with."""
 
     key: Key
-    environment: WorkerEnvironment
+    worker_environment: WorkerEnvironment
     statuses: StatusWriter
     connected: Connected
     found: Callable[[str], Bodies]

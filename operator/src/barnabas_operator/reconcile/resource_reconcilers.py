@@ -36,9 +36,9 @@ BodiesByKind = Mapping[str, Bodies]
 class ResourceReconcilers:
     """Reconciles all kinds of resources of one Cluster."""
 
-    def __init__(self, tools: ReconcilerEnvironment) -> None:
-        self._tools: Final = tools
-        self._reconcilers: Final = {kind: make(tools) for kind, make in RECONCILERS.items()}
+    def __init__(self, environment: ReconcilerEnvironment) -> None:
+        self._environment: Final = environment
+        self._reconcilers: Final = {kind: make(environment) for kind, make in RECONCILERS.items()}
 
     @property
     def idle_s(self) -> Mapping[str, float]:
@@ -52,7 +52,7 @@ class ResourceReconcilers:
 
     def found(self) -> BodiesByKind:
         """What a round is about: what changes meanwhile is for the next one."""
-        return {kind: self._tools.found(kind) for kind in self._reconcilers}
+        return {kind: self._environment.found(kind) for kind in self._reconcilers}
 
     async def release(self, found: BodiesByKind) -> None:
         """Nobody reconciles them any more: removes their finalizers."""

@@ -24,8 +24,8 @@ class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
     records_per_second: float | None = None
 
 
-class Farewell(Struct, frozen=True, kw_only=True):
-    """What a driver left when it ended."""
+class TerminationMessage(Struct, frozen=True, kw_only=True):
+    """What a driver wrote to its termination message when it ended."""
 
     message: str = ""
     result: dict[str, Any] | None = field(default_factory=dict)
@@ -39,7 +39,7 @@ class DriverPod(NamedTuple):
     made_at: str
     has_ended: bool
     exit_code: int | None
-    farewell: Farewell
+    termination: TerminationMessage
     progress: Progress | None
     trouble: str
     """Why it does not run; "" where it does, or just starts."""
@@ -109,7 +109,7 @@ def driver_pod(found: Json) -> DriverPod:
         meta.get("creationTimestamp", ""),
         status.get("phase") in ENDED,
         ended.get("exitCode") if ended is not None else None,
-        _farewell(ended.get("message") or "" if ended is not None else ""),
+        _termination_message(ended.get("message") or "" if ended is not None else ""),
         _progress((meta.get("annotations") or {}).get(PROGRESS)),
         _trouble(status, container),
     )
@@ -128,12 +128,12 @@ def _progress(text: str | None) -> Progress | None:
         return None
 
 
-def _farewell(text: str) -> Farewell:
+def _termination_message(text: str) -> TerminationMessage:
     """A driver that was killed leaves none; other words are its message."""
     try:
-        return json.decode(text, type=Farewell)
+        return json.decode(text, type=TerminationMessage)
     except (DecodeError, ValidationError):
-        return Farewell(message=text.strip().splitlines()[-1] if text.strip() else "")
+        return TerminationMessage(message=text.strip().splitlines()[-1] if text.strip() else "")
 
 
 def _trouble(status: Json, container: Json) -> str:

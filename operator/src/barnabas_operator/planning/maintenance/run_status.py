@@ -62,7 +62,7 @@ def ended(run: MaintenanceJob, cluster: str, facts: RunFacts, now: str) -> Maint
     if end.is_good:
         status = replace(status, progress="100%")
     if last is not None:
-        status = replace(status, result=last.farewell.result or {}, ledger=last.farewell.ledger or status.ledger)
+        status = replace(status, result=last.termination.result or {}, ledger=last.termination.ledger or status.ledger)
     truth: Truth = "True" if end.is_good else "False"
     phase: Phase = "Succeeded" if end.is_good else "Failed"
     return _told(replace(run, status=status), cluster, phase, (truth, *_how(end, last)), now)
@@ -151,7 +151,7 @@ def _doing(last: DriverPod | None) -> str:
         return f"{last.name}: {last.trouble}"
     if last.has_ended:
         again = f"driver {last.name} ended{_code(last)}: it is started again"
-        return f"{again}; it said: {last.farewell.message}" if last.farewell.message else again
+        return f"{again}; it said: {last.termination.message}" if last.termination.message else again
     return last.progress.phase if last.progress is not None else f"driver {last.name} starts"
 
 
@@ -161,7 +161,7 @@ def _code(last: DriverPod) -> str:
 
 def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
     """Reason and message."""
-    said = last.farewell.message if last is not None else ""
+    said = last.termination.message if last is not None else ""
     if end.is_good:
         return SUCCEEDED, said or "done"
     if end.reason in OF_KUBERNETES or last is None:

@@ -18,11 +18,11 @@ PATIENCE_LOOKS: Final = 4
 class GroupReconciler(KindReconciler):
     """Of ConsumerGroups. The worker is started when there is one, and ends with the rounds."""
 
-    def __init__(self, tools: ReconcilerEnvironment) -> None:
-        self._tools: Final = tools
-        environment = tools.environment
-        patience_s = PATIENCE_LOOKS * environment.settings.group_look_s
-        self._worker: Final = GroupWorker(tools, GroupLooks(patience_s, environment.clock))
+    def __init__(self, environment: ReconcilerEnvironment) -> None:
+        self._environment: Final = environment
+        worker_environment = environment.worker_environment
+        patience_s = PATIENCE_LOOKS * worker_environment.settings.group_look_s
+        self._worker: Final = GroupWorker(environment, GroupLooks(patience_s, worker_environment.clock))
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -55,8 +55,10 @@ class GroupReconciler(KindReconciler):
         return seen
 
     async def _release(self, body: Json) -> None:
-        await give_back_target(self._tools.environment.api, self._tools.environment.clock, body)
-        await self._tools.statuses.release(body)
+        await give_back_target(
+            self._environment.worker_environment.api, self._environment.worker_environment.clock, body
+        )
+        await self._environment.statuses.release(body)
 
     def _start_for(self, bodies: Bodies) -> None:
         if bodies and self._running is None:

@@ -47,9 +47,9 @@ class Worked(NamedTuple):
 class GroupWork:
     """What is done about the groups of one Cluster."""
 
-    def __init__(self, tools: GroupEnvironment) -> None:
-        self._parts: Final = [part(tools) for part in PARTS]
-        self._clock: Final = tools.clock
+    def __init__(self, environment: GroupEnvironment) -> None:
+        self._parts: Final = [part(environment) for part in PARTS]
+        self._clock: Final = environment.clock
         self._missed_since_s: dict[str, float] = {}
         """By name of the resource."""
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)

@@ -59,23 +59,23 @@ class Looks(Protocol):
 class GroupWorker:
     """`begin`, `rest` and `stop` are what the rounds over the Cluster say; `run` ends with them."""
 
-    def __init__(self, tools: ReconcilerEnvironment, looks: Looks) -> None:
-        environment = tools.environment
-        self._tools: Final = tools
-        self._settings: Final = environment.settings
-        self._clock: Final = environment.clock
-        self._leadership: Final = environment.leadership
-        self._statuses: Final = StatusWriter(environment.api, environment.clock)
-        self._told: Final = GroupStatuses(self._statuses, environment.clock.monotonic_s)
+    def __init__(self, environment: ReconcilerEnvironment, looks: Looks) -> None:
+        worker_environment = environment.worker_environment
+        self._environment: Final = environment
+        self._settings: Final = worker_environment.settings
+        self._clock: Final = worker_environment.clock
+        self._leadership: Final = worker_environment.leadership
+        self._statuses: Final = StatusWriter(worker_environment.api, worker_environment.clock)
+        self._told: Final = GroupStatuses(self._statuses, worker_environment.clock.monotonic_s)
         self._client: Final = GroupClient(self._bootstrap)
         self._looks: Final = looks
         self._work: Final = GroupWork(
             GroupEnvironment(
-                environment.api,
-                tools.key.namespace,
+                worker_environment.api,
+                environment.key.namespace,
                 self._client.connected,
-                environment.leadership.writing,
-                environment.clock,
+                worker_environment.leadership.writing,
+                worker_environment.clock,
             )
         )
         self._read: Final = ParsedResources(ConsumerGroup)
@@ -138,7 +138,7 @@ class GroupWorker:
                 failures += 1
                 pause = retry_pause_s(self._settings.busy_s, failures)
                 is_bug = not is_expected(error)
-                log.warning("%s/%s: groups: in %.1f s again: %s", *self._tools.key, pause, error, exc_info=is_bug)
+                log.warning("%s/%s: groups: in %.1f s again: %s", *self._environment.key, pause, error, exc_info=is_bug)
                 self._client.drop()
             self._began_at = None
 
@@ -167,7 +167,7 @@ class GroupWorker:
 
     async def _round(self) -> bool:
         """One look at all that is there now; whether the next is to come soon."""
-        bodies = self._tools.found(CONSUMER_GROUP.name)
+        bodies = self._environment.found(CONSUMER_GROUP.name)
         if not self._leadership.is_held:
             self.stop()  # What is known of the Cluster is old by the time that this one acts again.
             return False
@@ -238,7 +238,7 @@ class GroupWorker:
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:
-            log.info("%s/%s: %s", *self._tools.key, error)
+            log.info("%s/%s: %s", *self._environment.key, error)
             why = why_waiting(group, f"Cluster {cluster.metadata.name} does not answer")
         except KubeRefused as error:
             why = Refusal(KUBERNETES_ERROR, error.message)

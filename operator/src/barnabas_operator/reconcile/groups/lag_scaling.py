@@ -47,10 +47,10 @@ class _Known(NamedTuple):
 class LagScaling(GroupPart):
     """The part of `spec.scaling`, of the groups of one Cluster."""
 
-    def __init__(self, tools: GroupEnvironment) -> None:
-        self._clock = tools.clock
-        self._scales = Scales(tools.api, tools.namespace)
-        self._events = EventWriter(tools.api)
+    def __init__(self, environment: GroupEnvironment) -> None:
+        self._clock = environment.clock
+        self._scales = Scales(environment.api, environment.namespace)
+        self._events = EventWriter(environment.api)
         self._known: dict[str, _Known] = {}
         """By uid."""
         self._scalers = Scalers([], [])

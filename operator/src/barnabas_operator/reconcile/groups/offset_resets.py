@@ -54,9 +54,9 @@ log = logging.getLogger(__name__)
 class OffsetResets(GroupPart):
     """The part of resets and of deletion policies, of the groups of one Cluster."""
 
-    def __init__(self, tools: GroupEnvironment) -> None:
-        self._tools = tools
-        self._targets = HeldTargets(tools.api, tools.namespace, tools.clock)
+    def __init__(self, environment: GroupEnvironment) -> None:
+        self._environment = environment
+        self._targets = HeldTargets(environment.api, environment.namespace, environment.clock)
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, told: WorkStatus) -> WorkStatus:
         """As many steps as can be taken now."""
@@ -205,10 +205,10 @@ class OffsetResets(GroupPart):
 
     def _admin(self) -> GroupAdmin:
         """In a thread. Raises ClusterUnreachable."""
-        return GroupAdmin(self._tools.client(), self._tools.writing)
+        return GroupAdmin(self._environment.client(), self._environment.writing)
 
     def _stamp(self) -> str:
-        return time_text(self._tools.clock.now_ms())
+        return time_text(self._environment.clock.now_ms())
 
     def _log(self, group: ConsumerGroup, text: str) -> None:
         log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, text)

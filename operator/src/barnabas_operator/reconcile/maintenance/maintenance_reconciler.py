@@ -12,9 +12,9 @@ from barnabas_operator.resources.cluster import Cluster
 class MaintenanceReconciler(KindReconciler):
     """Of MaintenanceJobs. The worker is started when there is one, and ends with the rounds."""
 
-    def __init__(self, tools: ReconcilerEnvironment) -> None:
-        self._tools: Final = tools
-        self._worker: Final = MaintenanceWorker(tools)
+    def __init__(self, environment: ReconcilerEnvironment) -> None:
+        self._environment: Final = environment
+        self._worker: Final = MaintenanceWorker(environment)
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -32,7 +32,7 @@ class MaintenanceReconciler(KindReconciler):
     async def release(self, bodies: Bodies) -> None:
         """Nobody reconciles them any more: removes their finalizers."""
         self._worker.stop()
-        await asyncio.gather(*(self._tools.statuses.release(body) for body in bodies.values()))
+        await asyncio.gather(*(self._environment.statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
         """None begins; those that have begun go on."""

@@ -42,17 +42,17 @@ NOT_YET: Final = "the Cluster was not looked at yet"
 class MaintenanceWorker:
     """`begin`, `rest` and `stop` are what the rounds over the Cluster say; `run` ends with them."""
 
-    def __init__(self, tools: ReconcilerEnvironment) -> None:
-        environment = tools.environment
-        self._tools: Final = tools
-        self._settings: Final = environment.settings
-        self._clock: Final = environment.clock
-        self._leadership: Final = environment.leadership
-        self._api: Final = environment.api
-        self._statuses: Final = StatusWriter(environment.api, environment.clock)
-        self._work: Final = RunWork(environment.api, environment.settings, environment.clock)
+    def __init__(self, environment: ReconcilerEnvironment) -> None:
+        worker_environment = environment.worker_environment
+        self._environment: Final = environment
+        self._settings: Final = worker_environment.settings
+        self._clock: Final = worker_environment.clock
+        self._leadership: Final = worker_environment.leadership
+        self._api: Final = worker_environment.api
+        self._statuses: Final = StatusWriter(worker_environment.api, worker_environment.clock)
+        self._work: Final = RunWork(worker_environment.api, worker_environment.settings, worker_environment.clock)
         self._read: Final = ParsedResources(MaintenanceJob)
-        self._told: Final = RunStatuses(self._statuses, environment.clock.monotonic_s, self._read.status_of)
+        self._told: Final = RunStatuses(self._statuses, worker_environment.clock.monotonic_s, self._read.status_of)
         self._cluster: Cluster | None = None
         self._why_resting = NOT_YET
         self._known: Mapping[str, Json] = {}
@@ -97,7 +97,9 @@ class MaintenanceWorker:
                 failures += 1
                 pause = retry_pause_s(self._settings.busy_s, failures)
                 is_bug = not is_expected(error)
-                log.warning("%s/%s: maintenance: in %.1f s again: %s", *self._tools.key, pause, error, exc_info=is_bug)
+                log.warning(
+                    "%s/%s: maintenance: in %.1f s again: %s", *self._environment.key, pause, error, exc_info=is_bug
+                )
             self._began_at = None
 
     def _hear(self, bodies: Bodies) -> None:
@@ -115,14 +117,16 @@ class MaintenanceWorker:
 
     async def look(self) -> bool:
         """One look at all that is there now; whether the next is to come soon."""
-        bodies = self._tools.found(MAINTENANCE_JOB.name)
+        bodies = self._environment.found(MAINTENANCE_JOB.name)
         if not self._leadership.is_held:
             self.stop()  # What is known of the Cluster is old by the time that this one acts again.
             return False
         self._statuses.begin()
         runs = await self._readable(bodies)
         active = [run for run in runs if not run.has_finished or run.metadata.deletion_timestamp is not None]
-        facts = await gather_runs(self._api, self._tools.key.namespace, self._tools.key.name) if active else {}
+        facts = (
+            await gather_runs(self._api, self._environment.key.namespace, self._environment.key.name) if active else {}
+        )
         ending = [run for run in active if run.metadata.deletion_timestamp is not None]
         await asyncio.gather(*(self._end(run, facts.get(run.metadata.name, NOBODY), bodies) for run in ending))
         done = [run for run in runs if run.has_finished and run not in ending]
@@ -147,7 +151,7 @@ class MaintenanceWorker:
         bodies: Bodies,
     ) -> None:
         wrong = {run.metadata.name: "; ".join(run_problems(run.spec)) for run in declared if not has_begun(run)}
-        cluster, now = self._tools.key.name, self._now()
+        cluster, now = self._environment.key.name, self._now()
         bad = [run for run in declared if wrong.get(run.metadata.name)]
         await self._tell((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         good = [run for run in declared if run not in bad]
@@ -162,7 +166,7 @@ class MaintenanceWorker:
         )
 
     async def _step(self, run: MaintenanceJob, facts: RunFacts, turn: Refusal | None, bodies: Bodies) -> None:
-        name = self._tools.key.name
+        name = self._environment.key.name
         why_not = Refusal(CLUSTER_NOT_READY, self._why_resting) if self._why_resting else turn
         try:
             told = await self._work.step(run, facts, self._cluster, name, why_not)
@@ -172,7 +176,7 @@ class MaintenanceWorker:
 
     def _refused(self, run: MaintenanceJob, error: KubeRefused | ObjectRefused) -> MaintenanceJob:
         """What can never be made is a fault of the run, which cannot change."""
-        name, now = self._tools.key.name, self._now()
+        name, now = self._environment.key.name, self._now()
         why = error.refusal if isinstance(error, ObjectRefused) else Refusal(KUBERNETES_ERROR, error.message)
         if has_begun(run):
             return with_problem(run, why, now)

@@ -26,10 +26,10 @@ Racks = Mapping[int, str | None]
 class TopicReconciler(KindReconciler):
     """Reconciles the Topics of one Cluster."""
 
-    def __init__(self, tools: ReconcilerEnvironment) -> None:
-        self._clock = tools.environment.clock
-        self._statuses = tools.statuses
-        self._connected = tools.connected
+    def __init__(self, environment: ReconcilerEnvironment) -> None:
+        self._clock = environment.worker_environment.clock
+        self._statuses = environment.statuses
+        self._connected = environment.connected
         self._read = ParsedResources(Topic)
 
     async def release(self, bodies: Bodies) -> None:
