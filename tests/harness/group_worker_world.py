@@ -67,10 +67,10 @@ class World:
         self.rounds = 0
         environment = environment_of(api, settings=SETTINGS, clock=self.clock, leadership=self.leadership)
         statuses = StatusWriter(api, self.clock)
-        tools = ReconcilerEnvironment(
+        reconciling = ReconcilerEnvironment(
             KEY, environment, statuses, lambda _: pytest.fail("asks as Topics do"), self.begun
         )
-        self.worker = GroupWorker(tools, self.looks)
+        self.worker = GroupWorker(reconciling, self.looks)
 
     def bodies(self, kind: str) -> Bodies:
         return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}
