@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafka import KafkaProducer
 
@@ -67,7 +67,7 @@ class KafkaPythonWriter:
         sent.add_callback(self._answered, value)
         sent.add_errback(self._failed)
 
-    def _answered(self, value: bytes, metadata: object) -> None:
+    def _answered(self, value: bytes, metadata: Any) -> None:
         now_s = time.monotonic()
         self.longest_gap_s = max(self.longest_gap_s, now_s - self._answered_s)
         self._answered_s = now_s

@@ -6,8 +6,8 @@ Member ids begin with the client id, so the documents' names of consumers are th
 at once, within the broker's initial delay.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -56,8 +56,11 @@ class Group:
         wait_for(self.assignments, lambda assignments: assignments == wanted)
 
 
+MakeGroup = Callable[[str, Mapping[str, int], Mapping[str, str]], AbstractContextManager[Group]]
+
+
 @pytest.fixture
-def group_of(java: RemoteClient, topic: str):
+def group_of(java: RemoteClient, topic: str) -> MakeGroup:
     @contextmanager
     def make(assignor: str, topics: Mapping[str, int], members: Mapping[str, str]) -> Iterator[Group]:
         group = Group(java, topic, assignor, topics)
@@ -74,7 +77,7 @@ def ten(topic: str, *partitions: int) -> str:
     return " ".join(f"{topic}{partition}" for partition in partitions)
 
 
-def test_range_gives_the_first_of_three_one_more_of_ten(group_of) -> None:
+def test_range_gives_the_first_of_three_one_more_of_ten(group_of: MakeGroup) -> None:
     with group_of(RANGE, {"T1-": 10}, {"C1-0": "T1-", "C2-0": "T1-", "C2-1": "T1-"}) as group:
         group.expect(**{"C1-0": ten("T1-", 0, 1, 2, 3), "C2-0": ten("T1-", 4, 5, 6), "C2-1": ten("T1-", 7, 8, 9)})
 
@@ -82,13 +85,13 @@ def test_range_gives_the_first_of_three_one_more_of_ten(group_of) -> None:
 DIFFERENT = {"C0": "A", "C1": "A B", "C2": "A B C"}
 
 
-def test_round_robin_of_three_different_subscriptions(group_of) -> None:
+def test_round_robin_of_three_different_subscriptions(group_of: MakeGroup) -> None:
     with group_of(ROUND_ROBIN, {"A": 1, "B": 2, "C": 3}, DIFFERENT) as group:
         group.expect(C0="A0", C1="B0", C2="B1 C0 C1 C2")
 
 
 @pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE])
-def test_sticky_keeps_what_the_others_have_when_one_leaves(group_of, assignor: str) -> None:
+def test_sticky_keeps_what_the_others_have_when_one_leaves(group_of: MakeGroup, assignor: str) -> None:
     with group_of(assignor, {"A": 1, "B": 2, "C": 3}, DIFFERENT) as group:
         group.expect(C0="A0", C1="B0 B1", C2="C0 C1 C2")
         group.leave("C0")
@@ -96,7 +99,7 @@ def test_sticky_keeps_what_the_others_have_when_one_leaves(group_of, assignor: s
 
 
 @pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE])
-def test_sticky_moves_only_the_partitions_of_the_one_who_left(group_of, assignor: str) -> None:
+def test_sticky_moves_only_the_partitions_of_the_one_who_left(group_of: MakeGroup, assignor: str) -> None:
     topics = {"t0p": 2, "t1p": 2, "t2p": 2, "t3p": 2}
     with group_of(assignor, topics, dict.fromkeys(("C0", "C1", "C2"), " ".join(topics))) as group:
         group.expect(C0="t0p0 t1p1 t3p0", C1="t0p1 t2p0 t3p1", C2="t1p0 t2p1")
@@ -106,7 +109,7 @@ def test_sticky_moves_only_the_partitions_of_the_one_who_left(group_of, assignor
 
 
 @pytest.mark.parametrize("assignor", [RANGE, ROUND_ROBIN, STICKY, COOPERATIVE])
-def test_twelve_rows_are_tilled_by_two_then_four_then_three_then_two(group_of, assignor: str) -> None:
+def test_twelve_rows_are_tilled_by_two_then_four_then_three_then_two(group_of: MakeGroup, assignor: str) -> None:
     with group_of(assignor, {"row": 12}, {"first": "row", "second": "row"}) as group:
         rest_at(group, 6)
         group.join("third", ["row"])
@@ -129,14 +132,14 @@ def rest_at(group: Group, each: int) -> None:
 
 
 @pytest.mark.parametrize("assignor", [ROUND_ROBIN, STICKY])
-def test_six_consumers_have_one_each_of_six_partitions_of_three_topics(group_of, assignor: str) -> None:
+def test_six_consumers_have_one_each_of_six_partitions_of_three_topics(group_of: MakeGroup, assignor: str) -> None:
     names = [f"C{n}" for n in range(6)]
     with group_of(assignor, {"A": 1, "B": 2, "C": 3}, dict.fromkeys(names, "A B C")) as group:
         wait_for(group.assignments, lambda held: sorted(map(len, held.values())) == [1] * 6)
         assert set().union(*group.assignments().values()) == {"A0", "B0", "B1", "C0", "C1", "C2"}
 
 
-def test_twenty_consumers_have_five_each_of_a_hundred_partitions(group_of) -> None:
+def test_twenty_consumers_have_five_each_of_a_hundred_partitions(group_of: MakeGroup) -> None:
     names = [f"C{n:02}" for n in range(20)]
     with group_of(RANGE, {"p": 100}, dict.fromkeys(names, "p")) as group:
         group.expect(**{name: ten("p", *range(5 * n, 5 * n + 5)) for n, name in enumerate(names)})

@@ -3,24 +3,26 @@
 import json
 import socket
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import KafkaException
 
 from drivers.broker_under_test import BrokerWith
-from drivers.interface import Message
+from drivers.interface import Message, value_of
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
 from harness.deadline import wait_for
 
 TOPIC = "observed"
+SHORT_TIMEOUT: Final[dict[str, Any]] = {"message.timeout.ms": 3_000}
 
 
 def test_without_automatic_creation_a_record_for_a_missing_topic_is_refused(broker_with: BrokerWith) -> None:
     client = LibrdkafkaClient(broker_with({"auto.create.topics.enable": "false"}).bootstrap)
     with pytest.raises(KafkaException, match=r"UNKNOWN_TOPIC|MSG_TIMED_OUT"):
-        client.produce(TOPIC, [Message(b"v")], **{"message.timeout.ms": 3_000})
+        client.produce(TOPIC, [Message(b"v")], **SHORT_TIMEOUT)
     assert TOPIC not in client.topics()
 
 
@@ -61,4 +63,4 @@ def test_partitions_are_spread_over_log_dirs_and_moved_between_them(
     client.produce(TOPIC, messages)
     wait_for(lambda: log_dirs_of(tools)[second], lambda partitions: moved in partitions)
     assert moved not in log_dirs_of(tools)[first]
-    assert sorted(r.value for r in client.read(TOPIC, 1_200)) == sorted(m.value for m in messages * 2)
+    assert sorted(value_of(r) for r in client.read(TOPIC, 1_200)) == sorted(value_of(m) for m in messages * 2)

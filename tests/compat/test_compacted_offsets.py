@@ -1,6 +1,7 @@
 """The offsets topic is compacted like any other, and a group's offsets survive that (F24, F48)."""
 
 from contextlib import closing
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -65,7 +66,7 @@ def test_committed_offsets_survive_compaction_and_a_crash(broker_with: BrokerWit
         wait_for(lambda: is_committed(consumer, TopicPartition(TOPIC, 0, 77)))
         for _ in range(ROUNDS):
             compacted = clean_offset(server)
-            wait_for(lambda beyond=compacted: commit_until_compacted(beyond))
+            wait_for(partial(commit_until_compacted, compacted))
         assert client.committed(GROUP, TOPIC) == {0: 77, 1: commits}
         server.kill()
         server.start()

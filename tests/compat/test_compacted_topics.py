@@ -16,6 +16,7 @@ from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 
 KEYS = 20
+Values = dict[bytes | None, bytes | None]
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "1000",
@@ -30,7 +31,7 @@ def log_dir(server: ServerProcess) -> Path:
     return server.log_path.parent / "logs"
 
 
-def fill(client: LibrdkafkaClient, topic: str, compression: str) -> dict[bytes, bytes | None]:
+def fill(client: LibrdkafkaClient, topic: str, compression: str) -> Values:
     """Three generations of values, each in a segment of its own, and an end; the newest value of each key.
 
     The second producer's last batch loses all its records; key 0 is deleted in the end.
@@ -44,7 +45,7 @@ def fill(client: LibrdkafkaClient, topic: str, compression: str) -> dict[bytes, 
         client.produce(topic, messages, compression=compression, idempotent=generation == 1)
     client.produce(topic, [Message(None, b"key 0", 0, start_ms + 25_000)])
     client.produce(topic, [Message(b"end", b"end", 0, start_ms + 40_000)])
-    newest = {b"key %d" % n: b"2 of %d " % n + bytes(50) for n in range(1, KEYS)}
+    newest: Values = {b"key %d" % n: b"2 of %d " % n + bytes(50) for n in range(1, KEYS)}
     return {**newest, b"key 0": None, b"end": b"end"}
 
 
@@ -58,12 +59,14 @@ def wait_for_compaction(server: ServerProcess, topic: str, offset: int) -> None:
     )
 
 
-def by_key(records: list[Received]) -> dict[bytes | None, bytes | None]:
+def by_key(records: list[Received]) -> Values:
     return {record.key: record.value for record in records}
 
 
 @pytest.fixture(params=["none", "gzip"])
-def compacted(request: pytest.FixtureRequest, broker: ServerProcess, librdkafka: LibrdkafkaClient, topic: str) -> dict:
+def compacted(
+    request: pytest.FixtureRequest, broker: ServerProcess, librdkafka: LibrdkafkaClient, topic: str
+) -> Values:
     """The newest values of `topic`, which has been compacted up to its last record."""
     librdkafka.create_topic(topic, 1, COMPACTED)
     newest = fill(librdkafka, topic, request.param)
@@ -71,7 +74,9 @@ def compacted(request: pytest.FixtureRequest, broker: ServerProcess, librdkafka:
     return newest
 
 
-def test_a_client_finds_the_newest_value_of_every_key_and_the_end(client: Client, topic: str, compacted: dict) -> None:
+def test_a_client_finds_the_newest_value_of_every_key_and_the_end(
+    client: Client, topic: str, compacted: Values
+) -> None:
     records = client.read(topic, len(compacted))
     assert by_key(records) == compacted
     offsets = [record.offset for record in records]
@@ -81,7 +86,7 @@ def test_a_client_finds_the_newest_value_of_every_key_and_the_end(client: Client
 
 
 def test_kafkas_tool_reads_compacted_segments_and_their_indexes(
-    tools: KafkaTools, broker: ServerProcess, topic: str, compacted: dict
+    tools: KafkaTools, broker: ServerProcess, topic: str, compacted: Values
 ) -> None:
     folder = log_dir(broker) / f"{topic}-0"
     segment = folder / "00000000000000000000.log"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
@@ -27,15 +28,21 @@ def consumer(librdkafka: LibrdkafkaClient, topic: str) -> Iterator[Consumer]:
     made.close()
 
 
+def value_of(message: "confluent_kafka.Message[bytes, bytes] | None") -> bytes:
+    value = message.value() if message is not None else None
+    assert value is not None, "no record, or one without a value"
+    return value
+
+
 def read_to_the_end(consumer: Consumer) -> list[bytes]:
     """All values up to the end of the one assigned partition."""
-    values = []
+    values: list[bytes] = []
     while True:
         message = consumer.poll(30)
         assert message is not None, f"no end of the partition after {values}"
         if message.error() is not None:
             return values
-        values.append(message.value())
+        values.append(value_of(message))
 
 
 def numbers(first: int, end: int) -> list[bytes]:
@@ -70,7 +77,7 @@ def values_of_partition(consumer: Consumer, partition: int, count: int) -> list[
         assert message is not None, f"after {values}"
         if message.error() is None:
             assert message.partition() == partition
-            values.append(message.value())
+            values.append(value_of(message))
     return values
 
 
@@ -91,6 +98,7 @@ def test_a_position_out_of_range_is_reset_or_an_error(librdkafka: LibrdkafkaClie
         consumer = librdkafka.consumer(**{"auto.offset.reset": reset})
         consumer.assign([TopicPartition(filled, 0, 5_000)])
         message = consumer.poll(30)
+        assert message is not None
         assert (message.offset() if message.error() is None else None) == first
         consumer.close()
 
@@ -116,11 +124,11 @@ def test_a_fetch_waits_for_its_least_bytes_or_its_longest_time(librdkafka: Librd
     patient.assign([TopicPartition(topic, 0, 0)])
     assert patient.poll(1.0) is None, "a fetch answered before it had its least bytes"
     librdkafka.produce(topic, [Message(b"x" * 200_000)])
-    assert patient.poll(30).value() == b"small"
+    assert value_of(patient.poll(30)) == b"small"
     patient.close()
     brief = librdkafka.consumer(**{"fetch.min.bytes": 100_000_000, "fetch.wait.max.ms": 300})
     brief.assign([TopicPartition(topic, 0, 0)])
-    assert brief.poll(30).value() == b"small"
+    assert value_of(brief.poll(30)) == b"small"
     brief.close()
 
 
@@ -130,7 +138,7 @@ def test_a_record_larger_than_every_limit_of_the_fetch_is_still_read(librdkafka:
     limits = {"fetch.message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "message.max.bytes": 1_000}
     consumer = librdkafka.consumer(**limits)
     consumer.assign([TopicPartition(topic, 0, 0)])
-    assert [len(consumer.poll(30).value()) for _ in range(2)] == [500_000, 4]
+    assert [len(value_of(consumer.poll(30))) for _ in range(2)] == [500_000, 4]
     consumer.close()
 
 
@@ -141,7 +149,7 @@ def test_a_waiting_fetch_gets_a_record_as_soon_as_it_is_written(librdkafka: Libr
     assert consumer.poll(0.5) is None
     started = time.monotonic()
     librdkafka.produce(topic, [Message(b"v")])
-    assert consumer.poll(50).value() == b"v"
+    assert value_of(consumer.poll(50)) == b"v"
     assert time.monotonic() - started < 50, "the fetch waited out its time"
     consumer.close()
 
@@ -149,6 +157,8 @@ def test_a_waiting_fetch_gets_a_record_as_soon_as_it_is_written(librdkafka: Libr
 def test_a_missing_topic_is_reported(librdkafka: LibrdkafkaClient, topic: str) -> None:
     consumer = librdkafka.consumer(**{"group.id": topic, "allow.auto.create.topics": False})
     consumer.subscribe([topic])
+    message = consumer.poll(30)
+    assert message is not None
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
-        raise KafkaException(consumer.poll(30).error())
+        raise KafkaException(message.error())
     consumer.close()

@@ -3,6 +3,7 @@
 import random
 import re
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -15,6 +16,7 @@ from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 
 TOPIC, GROUP = "dumped", "dumping"
+SMALL_BATCHES: Final[dict[str, Any]] = {"batch.size": 6_000}
 COMPLAINTS = re.compile(r"mismatch|invalid|corrupt|exception|isvalid: false|non-consecutive|out of order|error", re.I)
 RECORDS = 6_000
 
@@ -32,7 +34,7 @@ def filled_logs(own_broker: ServerProcess) -> Path:
             Message(chance.randbytes(700), key=b"%d" % number, timestamp_ms=1_700_000_000_000 + number)
             for number in numbers
         ]
-        client.produce(TOPIC, messages, compression=compression, idempotent=n % 2 == 0, **{"batch.size": 6_000})
+        client.produce(TOPIC, messages, compression=compression, idempotent=n % 2 == 0, **SMALL_BATCHES)
     member = client.join(GROUP, "member", [TOPIC])
     wait_for(member.records, lambda records: len(records) == RECORDS)
     member.commit()

@@ -1,9 +1,11 @@
 """What each client library does with a broker: produce, consume, share a group, rebalance, commit, administrate."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from drivers.broker_under_test import KEPT_FOR_EVER
-from drivers.interface import Assignment, Client, Member, Message
+from drivers.interface import Assignment, Client, Member, Message, Received, value_of
 from harness.deadline import wait_for
 
 RECORDS = 200
@@ -13,15 +15,15 @@ def keyed_messages(count: int) -> list[Message]:
     return [Message(value=b"value %d" % n, key=b"key %d" % (n % 17)) for n in range(count)]
 
 
-def values(records: list) -> list[bytes]:
-    return sorted(record.value for record in records)
+def values(records: Sequence[Message | Received]) -> list[bytes]:
+    return sorted(value_of(record) for record in records)
 
 
 def shares(members: list[Member]) -> list[Assignment]:
     return [member.assignment() for member in members]
 
 
-def fairly_shared(topic: str, partitions: int):
+def fairly_shared(topic: str, partitions: int) -> Callable[[list[Assignment]], bool]:
     """Each partition has exactly one member, and nobody has over one more than another."""
     everything = {(topic, partition) for partition in range(partitions)}
 

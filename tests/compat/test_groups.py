@@ -3,7 +3,8 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
@@ -24,7 +25,7 @@ def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
 
 
 @pytest.fixture
-def admin(librdkafka: LibrdkafkaClient) -> Iterator[AdminClient]:
+def admin(librdkafka: LibrdkafkaClient) -> AdminClient:
     return AdminClient(librdkafka.settings)
 
 
@@ -96,7 +97,7 @@ while True:
 def test_the_partitions_of_a_crashed_member_go_to_the_others_after_its_session(
     librdkafka: LibrdkafkaClient, filled: str
 ) -> None:
-    command = [sys.executable, "-c", CRASHING, librdkafka.settings["bootstrap.servers"], filled, filled]
+    command = [sys.executable, "-c", CRASHING, str(librdkafka.settings["bootstrap.servers"]), filled, filled]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as crashing:
         assert crashing.stdout is not None
         assert crashing.stdout.readline().strip() == "assigned 2"
@@ -150,7 +151,9 @@ def test_the_offsets_of_a_deleted_topic_are_forgotten(librdkafka: LibrdkafkaClie
     wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {})
 
 
-def test_clients_of_different_makers_share_one_group(clients, librdkafka: LibrdkafkaClient, topic: str) -> None:
+def test_clients_of_different_makers_share_one_group(
+    clients: Callable[[str], Any], librdkafka: LibrdkafkaClient, topic: str
+) -> None:
     librdkafka.create_topic(topic, 6, {})
     # All of them offer the range assignor.
     java = clients("java").join(

@@ -6,6 +6,8 @@ By Apache Kafka's kafka-reassign-partitions, whose plan names log dirs, and by k
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import NamedTuple
 
@@ -187,7 +189,7 @@ def test_replicas_move_to_and_fro_by_kafka_python_and_each_time_a_broker_dies(
         cluster.kill(number)
         assert set(answers.values()) == {NoError}
         cluster.start(number)
-        wait_for(lambda: places(tools), lambda now, wanted=wanted: now == arrived(wanted), SECONDS_MAX)
+        wait_for(lambda: places(tools), partial(eq, arrived(wanted)), SECONDS_MAX)
     admin.close()
     check_nothing_lost(cluster, history, writer, places(tools))
 
@@ -205,5 +207,5 @@ def test_a_replica_comes_to_the_log_dir_that_the_plan_names_on_its_new_broker(
         wanted = {1: here[1], 2: str(cluster.log_dirs(2)[log_dir])}
         tool = f"kafka-reassign-partitions.sh {SERVER} --reassignment-json-file {plan(tmp_path, replicas, wanted)}"
         tools.check(f"{tool} --execute")
-        wait_for(lambda: places(tools), lambda now, wanted=wanted: now == arrived(wanted), SECONDS_MAX)
+        wait_for(lambda: places(tools), partial(eq, arrived(wanted)), SECONDS_MAX)
     check_nothing_lost(cluster, history, writer, places(tools))

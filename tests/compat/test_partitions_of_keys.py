@@ -1,6 +1,7 @@
 """Producers that know our partitions send a key where Java's partitioner does, so that it stays where it is (F05)."""
 
 from collections.abc import Callable
+from typing import Any
 
 from drivers.interface import Client, Message
 from drivers.remote import RemoteClient
@@ -21,7 +22,7 @@ def test_kafka_python_sends_keys_there_too(java: RemoteClient, clients: Callable
     check_places(java, clients("kafka-python"), topic, {})
 
 
-def check_places(java: RemoteClient, client: Client, topic: str, options: dict[str, str]) -> None:
+def check_places(java: RemoteClient, client: Client, topic: str, options: dict[str, Any]) -> None:
     client.create_topic(topic, PARTITIONS, {})
     client.produce(topic, [Message(b"v", key=key) for key in KEYS], **options)
     placed = {record.key: record.partition for record in client.read(topic, len(KEYS))}

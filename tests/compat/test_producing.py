@@ -1,5 +1,7 @@
 """Topics made by their first record, partitions added while a producer runs, refusals (F06, F10, F12)."""
 
+from typing import Any, Final
+
 import pytest
 from confluent_kafka import KafkaException, Producer
 
@@ -8,6 +10,8 @@ from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
 from harness.deadline import wait_for
+
+SHORT_TIMEOUT: Final[dict[str, Any]] = {"message.timeout.ms": 3_000}
 
 
 def test_the_first_record_makes_its_topic(client: Client, topic: str) -> None:
@@ -18,7 +22,7 @@ def test_the_first_record_makes_its_topic(client: Client, topic: str) -> None:
 
 def test_an_internal_or_invalid_name_makes_no_topic(librdkafka: LibrdkafkaClient, topic: str) -> None:
     with pytest.raises(KafkaException):
-        librdkafka.produce(f"{topic}/slash", [Message(b"v")], **{"message.timeout.ms": 3_000})
+        librdkafka.produce(f"{topic}/slash", [Message(b"v")], **SHORT_TIMEOUT)
     assert f"{topic}/slash" not in librdkafka.topics()
 
 
@@ -26,7 +30,7 @@ def test_librdkafka_sends_to_partitions_added_while_it_runs(librdkafka: Librdkaf
     librdkafka.create_topic(topic, 1, {})
     settings = {**librdkafka.settings, "topic.metadata.refresh.interval.ms": 300, "partitioner": "murmur2"}
     producer = Producer(settings)
-    places: set[int] = set()
+    places: set[int | None] = set()
 
     def produce() -> int:
         for n in range(20):

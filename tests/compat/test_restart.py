@@ -1,16 +1,19 @@
 """What a broker knew it knows after a crash and after an orderly stop: records, topics, groups, producers."""
 
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from drivers.interface import Message
+from drivers.interface import Message, value_of
 from drivers.librdkafka import LibrdkafkaClient
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 
 TOPIC, GROUP = "restarted", "readers"
 RECORDS = 500
+End = Callable[[ServerProcess], None]
 
 
 def crash(server: ServerProcess) -> None:
@@ -22,7 +25,7 @@ def stop(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("end", [crash, stop])
-def test_groups_records_and_configs_survive_a_restart(own_broker: ServerProcess, end) -> None:
+def test_groups_records_and_configs_survive_a_restart(own_broker: ServerProcess, end: End) -> None:
     client = LibrdkafkaClient(own_broker.bootstrap)
     client.create_topic(TOPIC, 3, {"retention.ms": "7777777"})
     client.produce(TOPIC, [Message(b"%d" % n, key=b"%d" % n) for n in range(RECORDS)])
@@ -58,7 +61,7 @@ def committed_when_loaded(client: LibrdkafkaClient) -> dict[int, int] | None:
 
 
 @pytest.mark.parametrize("end", [crash, stop])
-def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: ServerProcess, end) -> None:
+def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: ServerProcess, end: End) -> None:
     client = LibrdkafkaClient(own_broker.bootstrap)
     client.create_topic(TOPIC, 2, {})
     members = [client.join(GROUP, name, [TOPIC]) for name in ("a", "b")]
@@ -79,10 +82,10 @@ def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: Serve
     assert producer.flush(60) == 0
     assert errors == [None] * (2 * RECORDS)
     expected = sorted(b"%d" % n for n in range(2 * RECORDS))
-    assert sorted(r.value for r in client.read(TOPIC, 2 * RECORDS)) == expected
+    assert sorted(value_of(r) for r in client.read(TOPIC, 2 * RECORDS)) == expected
 
     def read_by_both() -> set[bytes]:
-        return {record.value for member in members for record in member.records()}
+        return {value_of(record) for member in members for record in member.records()}
 
     wait_for(read_by_both, lambda values: len(values) == 2 * RECORDS, seconds_max=60)
     wait_for(lambda: [len(member.assignment()) for member in members], lambda sizes: sizes == [1, 1])

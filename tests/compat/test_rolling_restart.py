@@ -3,13 +3,16 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
+from operator import le
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drivers.background import PolledMember
 from drivers.builds import ToolMissing, java_driver
-from drivers.interface import Client, Member
+from drivers.interface import Client, Member, value_of
 from drivers.kafka_python import KafkaPythonClient
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
@@ -57,7 +60,7 @@ def clients(cluster: BarnabasCluster, java: RemoteClient) -> dict[str, Client]:
 
 
 def start_writers(cluster: BarnabasCluster, java: RemoteClient, history: History) -> dict[str, SteadyWriter]:
-    how = {"history": history, "partitions": PARTITIONS, "rate": RATE}
+    how: dict[str, Any] = {"history": history, "partitions": PARTITIONS, "rate": RATE}
     return {
         "librdkafka": LibrdkafkaWriter("librdkafka", topic="librdkafka", bootstrap=cluster.bootstrap, **how),
         "kafka-python": KafkaPythonWriter("kafka-python", topic="kafka-python", bootstrap=cluster.bootstrap, **how),
@@ -68,7 +71,7 @@ def start_writers(cluster: BarnabasCluster, java: RemoteClient, history: History
 def await_progress(writers: dict[str, SteadyWriter]) -> None:
     for writer in writers.values():
         written = writer.written()
-        wait_for(writer.written, lambda now, written=written: now >= written + RECORDS_BETWEEN, 60)
+        wait_for(writer.written, partial(le, written + RECORDS_BETWEEN), 60)
 
 
 def restart_all(cluster: BarnabasCluster, writers: dict[str, SteadyWriter], members: list[Member]) -> None:
@@ -101,7 +104,7 @@ def test_no_application_notices_a_rolling_restart(
     assert max(gaps_s.values()) < GAP_SECONDS_MAX, f"load {os.getloadavg()}: {gaps_s}"
     read_back(cluster, history)
     for name, group in groups.items():
-        wait_for(lambda name=name, group=group: has_seen_all(history, name, group), seconds_max=60)
+        wait_for(partial(has_seen_all, history, name, group), seconds_max=60)
     assert check(history) == []
     for member in members:
         member.leave()
@@ -130,5 +133,5 @@ def read_back(cluster: BarnabasCluster, history: History) -> None:
 def has_seen_all(history: History, topic: str, group: list[Member]) -> bool:
     """What the group was given goes into the history."""
     for record in (record for member in group for record in member.records()):
-        history.saw(Lane(record.topic, record.partition), record.offset, record.value)
+        history.saw(Lane(record.topic, record.partition), record.offset, value_of(record))
     return all(len(history.seen.get(lane, ())) >= len(log) for lane, log in history.logs.items() if lane.topic == topic)

@@ -132,7 +132,8 @@ class AiokafkaClient:
         return AiokafkaMember(self._loop, made)
 
     async def _make(self, *topics: str, **options: Any) -> AIOKafkaConsumer:
-        return await self._start(AIOKafkaConsumer, *topics, **options)
+        made: AIOKafkaConsumer = await self._start(AIOKafkaConsumer, *topics, **options)
+        return made
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         offsets = self._loop.run(self._admin.list_consumer_group_offsets(group))

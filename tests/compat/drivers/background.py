@@ -94,6 +94,7 @@ class PolledMember(ABC):
 
 def _complete(future: Future[None], call: Callable[[], None]) -> None:
     try:
-        future.set_result(call())
+        call()
+        future.set_result(None)
     except BaseException as error:
         future.set_exception(error)

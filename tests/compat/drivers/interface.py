@@ -92,3 +92,9 @@ class Client(Protocol):
     def delete_topic(self, topic: str) -> None: ...
 
     def close(self) -> None: ...
+
+
+def value_of(record: Message | Received) -> bytes:
+    """Of a record that must have one."""
+    assert record.value is not None, f"a record without a value: {record}"
+    return record.value

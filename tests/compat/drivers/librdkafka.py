@@ -53,7 +53,7 @@ class LibrdkafkaClient:
     name = "librdkafka"
 
     def __init__(self, bootstrap: str) -> None:
-        self.settings = {"bootstrap.servers": bootstrap}
+        self.settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
         self._admin = AdminClient(self.settings)
 
     def produce(
@@ -70,8 +70,8 @@ class LibrdkafkaClient:
         producer = Producer({**self.settings, **chosen, "message.timeout.ms": 20_000, **options})
         errors = []
         for message in messages:
-            where = {} if message.partition is None else {"partition": message.partition}
-            when = {} if message.timestamp_ms is None else {"timestamp": message.timestamp_ms}
+            where: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}
+            when: dict[str, Any] = {} if message.timestamp_ms is None else {"timestamp": message.timestamp_ms}
             producer.produce(
                 topic,
                 message.value,
