@@ -1,7 +1,8 @@
-"""How the operator grows: many Topics of one Cluster, and many Clusters, on a real API server with a real broker.
+"""How the operator grows: many Topics, a Topic of many partitions, and many Clusters.
 
-`python -m bench.operator_growth --topics 10000 --clusters 100` prints a table, and on stderr how far it is. No pods
-run: the one broker is a process, which every Cluster is told as its own; this program speaks for pods and StatefulSets.
+`python -m bench.operator_growth --topics 10000 --partitions 5000 --clusters 100` prints a table, and on stderr how far
+it is. The API server and the broker are real. No pods run: the one broker is a process, which every Cluster is told
+as its own; this program speaks for pods and StatefulSets.
 """
 
 import argparse
@@ -134,12 +135,15 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--partitions", type=int, default=5_000, help="of one Topic")
     parser.add_argument("--clusters", type=int, default=100)
     chosen = parser.parse_args()
     print(f"commit {commit()}, load average at the start {load_average()}\n\n{HEAD}", flush=True)
     with tempfile.TemporaryDirectory() as folder, api_server(Path(folder)) as plane:
         if chosen.topics:
             print(many_topics(plane, Path(folder), chosen.topics).row(), flush=True)
+        if chosen.partitions:
+            print(many_partitions(plane, Path(folder), chosen.partitions).row(), flush=True)
         if chosen.clusters:
             print(many_clusters(plane, Path(folder), chosen.clusters).row(), flush=True)
 
@@ -176,13 +180,22 @@ def growth(plane: ControlPlane, folder: Path, namespace: str) -> Iterator[Growth
 
 def many_topics(plane: ControlPlane, folder: Path, count: int) -> Figures:
     """Of one Cluster, one partition each."""
+    topics = [topic(f"t{number:05d}", 1) for number in range(count)]
     with growth(plane, folder, "many-topics") as grown:
         grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {}})
-        topics = [
-            {"apiVersion": API, "kind": "Topic", "metadata": {"name": f"t{number:05d}"}, "spec": {"partitions": 1}}
-            for number in range(count)
-        ]
         return measured(grown, f"{count} Topics of one Cluster", topics, "Topic")
+
+
+def many_partitions(plane: ControlPlane, folder: Path, count: int) -> Figures:
+    """Of one Topic."""
+    with growth(plane, folder, "many-partitions") as grown:
+        grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {}})
+        return measured(grown, f"a Topic of {count} partitions", [topic("large", count)], "Topic")
+
+
+def topic(name: str, partitions: int) -> dict[str, Any]:
+    """A resource."""
+    return {"apiVersion": API, "kind": "Topic", "metadata": {"name": name}, "spec": {"partitions": partitions}}
 
 
 def many_clusters(plane: ControlPlane, folder: Path, count: int) -> Figures:
