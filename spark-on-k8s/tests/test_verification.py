@@ -36,7 +36,7 @@ def test_records_that_are_twice_in_the_archive_are_found(spark: SparkSession, wo
     (entry,) = folder.ledger().entries
     run = folder.new_run(entry.topic_id, 1)
     write_parquet(of_topic(spark, world.bootstrap, world.topic, [OffsetRange(0, 3, 5)]), folder.store.url(run))
-    world.rewrite_ledger(files=[*entry.files, *folder.settled(run)])
+    world.rewrite_ledger(files=[*entry.files, *folder.synced(run)])
     found = world.verify(spark)
     assert not found.fine
     assert found.damaged_partitions == [0]

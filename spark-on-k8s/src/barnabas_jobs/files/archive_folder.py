@@ -50,7 +50,7 @@ class Store(Protocol):
     def sizes(self, folder: str) -> Mapping[str, int]:
         """The files in it and below, with their bytes."""
 
-    def settle(self, files: Iterable[str]) -> None:
+    def sync(self, files: Iterable[str]) -> None:
         """They stay, also after a power cut."""
 
     def remove(self, folder: str) -> None:
@@ -128,10 +128,10 @@ class ArchiveFolder:
         """A folder, not made yet, for the data files of one commit."""
         return f"{DATA}/topic_id={topic_id}/run={number:08d}-{uuid.uuid4().hex[:12]}"
 
-    def settled(self, run: str) -> list[DataFile]:
+    def synced(self, run: str) -> list[DataFile]:
         """The data files of a run, safe with their folders."""
         sizes = self.store.sizes(run)
-        self.store.settle(name for name in sizes if name.endswith((".parquet", ".parquet.crc")))  # Hadoop's checksums.
+        self.store.sync(name for name in sizes if name.endswith((".parquet", ".parquet.crc")))  # Hadoop's checksums.
         return [DataFile(name, size) for name, size in sizes.items() if name.endswith(".parquet")]
 
     def commit(self, entry: Entry) -> None:

@@ -124,7 +124,7 @@ class LocalFolder:
             files = (path for path in sorted((self.path / folder).rglob("*")) if path.is_file())
             return {str(path.relative_to(self.path)): path.stat().st_size for path in files}
 
-    def settle(self, files: Iterable[str]) -> None:
+    def sync(self, files: Iterable[str]) -> None:
         """They and their folders stay, also after a power cut."""
         paths = [self.path / name for name in files]
         folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(self.path)}

@@ -1,4 +1,4 @@
-"""One commit of an archive: records to files of a new folder, settled and counted, and then one ledger entry."""
+"""One commit of an archive: records to files of a new folder, synced and counted, and then one ledger entry."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -45,7 +45,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
             true = with_true_timestamps(records)
             with phase(job.spark, "archiving", offsets):
                 write_parquet(job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder))
-            files = job.folder.settled(run_folder)
+            files = job.folder.synced(run_folder)
             if not files:  # Ranges without records, as of transactions that were aborted: no entry names their folder.
                 job.folder.store.remove(run_folder)
             paths = [job.folder.store.url(file.path) for file in files]

@@ -92,7 +92,7 @@ class ObjectStore:
                 found[file.getPath().toString().removeprefix(self._prefix)] = file.getLen()
             return dict(sorted(found.items()))
 
-    def settle(self, _: Iterable[str]) -> None:
+    def sync(self, _: Iterable[str]) -> None:
         """What a bucket has taken stays."""
 
     def remove(self, folder: str) -> None:
