@@ -98,10 +98,10 @@ def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_th
 ) -> None:
     late = f"{release}-late"
     said = install(controllers, release, f"watchNamespaces={{{late}}}")
-    assert f"The namespace {late} is not there" in said
+    assert f"The namespace {late} does not exist" in said
     assert f"kubectl -n {late} apply" in said
     with controllers.kubectl.namespace(late):
-        assert "is not there" not in install(controllers, release, f"watchNamespaces={{{late}}}")
+        assert "does not exist" not in install(controllers, release, f"watchNamespaces={{{late}}}")
         account = f"--as=system:serviceaccount:{release}:barnabas-operator"
         assert controllers.kubectl("-n", late, "auth", "can-i", "create", "statefulsets", account) == "yes\n"
     gone = install(controllers, release, f"watchNamespaces={{{late}}}", "logLevel=DEBUG")
