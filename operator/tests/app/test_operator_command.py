@@ -1,9 +1,12 @@
 """`barnabas operator` where it cannot begin."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+from barnabas_operator.app import operator
 
 
 def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends(tmp_path: Path) -> None:
@@ -21,3 +24,30 @@ def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends
         "barnabas operator: KUBERNETES_SERVICE_HOST is not set, so this is no pod;"
         " KUBECONFIG must name a kubeconfig file\n"
     )
+
+
+def test_its_help_names_each_environment_variable_that_it_reads() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "barnabas", "operator", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    source = Path(operator.__file__).read_text(encoding="utf-8")
+    read = set(re.findall(r"environ(?:ment)?\.get\(\s*\"([A-Z_]+)\"", source.replace("'", '"')))
+    assert shown.returncode == 0
+    assert {"WATCH_NAMESPACES", "POD_NAME", "LEASE"} <= read
+    assert [name for name in read if not re.search(rf"\b{name}\b", shown.stdout)] == []
+
+
+def test_an_argument_is_refused() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "barnabas", "operator", "--namespace=x"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert "unrecognized arguments: --namespace=x" in ended.stderr

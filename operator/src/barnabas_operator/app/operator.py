@@ -1,5 +1,6 @@
 """`barnabas operator`: brings Clusters and Topics of a Kubernetes about, until it is told to stop."""
 
+import argparse
 import asyncio
 import json
 import logging
@@ -32,11 +33,33 @@ TURN_S: Final = 0.0005
 """How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
 
 
+VARIABLES: Final = """environment variables:
+  WATCH_NAMESPACES      namespaces whose resources it reads, comma-separated; all where it is empty
+  BROKER_IMAGE, OPERATOR_IMAGE, JOBS_IMAGE
+                        images of brokers, of lag exporters, and of maintenance jobs
+  BOOTSTRAP             replaces the bootstrap address of every Cluster
+  DRIFT_SECONDS         longest time between two rounds of a Cluster (60)
+  GROUP_LOOK_SECONDS    time between two looks at consumer groups (15)
+  RUN_LOOK_SECONDS      time between two looks at maintenance under way (5)
+  LEASE                 NAMESPACE/NAME; of all operators with the same lease one acts; empty: it asks nobody
+  POD_NAMESPACE, RELEASE, POD_NAME
+                        name the operator's own pods
+  POD_MONITOR_LABELS    labels of PodMonitors, as JSON
+  HTTP_LISTENER         where it serves /healthz and /metrics (0.0.0.0:8080)
+  WEBHOOK_CERTIFICATES  folder with tls.crt and tls.key; empty: no webhook
+  LOG_LEVEL             DEBUG, INFO (the default), WARNING or ERROR
+  KUBECONFIG            how it reaches the API server; left out, by the service account of its pod"""
+
+
 def main(arguments: Sequence[str]) -> int:
-    """The command; everything else is told by the environment, as containers are."""
-    if arguments:
-        print(f"barnabas operator: takes no arguments, was given {arguments}; allowed: environment variables")
-        return EXIT_USAGE
+    """The command; environment variables tell everything else, as of containers."""
+    parser = argparse.ArgumentParser(
+        prog="barnabas operator",
+        description="Reconciles the resources of a Kubernetes until it is told to stop.",
+        epilog=VARIABLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args(arguments)
     try:
         access = find_access(os.environ)
     except NoAccess as error:
