@@ -9,12 +9,15 @@ from functools import partial
 
 import pytest
 
+from barnabas_broker.app.connection_settings import socket_settings
+from barnabas_broker.server import listener as server_listener
 from barnabas_broker.server import slow_clients
 from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.answers import LATE_BYTES_MAX
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
-from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
 from barnabas_broker.server.transport import PlainTransport
+from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import INT_MAX
 
 MIB = 1024 * 1024
@@ -41,15 +44,28 @@ def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> No
 
 
 @asynccontextmanager
-async def listening(**settings: object) -> AsyncIterator[tuple[Listener, int]]:
+async def listening_at(*names: str, **settings: object) -> AsyncIterator[tuple[Listener, list[int]]]:
     given = {"request_bytes_max": REQUEST_BYTES_MAX, "queued_bytes_max": POOL_BYTES, "idle_s_max": 600.0, **settings}
     listener = Listener(asyncio.get_running_loop(), echo, SocketSettings(**given), lambda: NO_LIMITS)  # type: ignore[arg-type]
-    port = listener.bind("PLAINTEXT", "127.0.0.1", 0)
+    ports = [listener.bind(name, "127.0.0.1", 0) for name in names]
     listener.start()
     try:
-        yield listener, port
+        yield listener, ports
     finally:
         listener.close()
+
+
+@asynccontextmanager
+async def listening(**settings: object) -> AsyncIterator[tuple[Listener, int]]:
+    async with listening_at("PLAINTEXT", **settings) as (listener, (port,)):
+        yield listener, port
+
+
+@asynccontextmanager
+async def listening_to_brokers_too() -> AsyncIterator[tuple[Listener, int, int]]:
+    """The port of clients, and the one between brokers."""
+    async with listening_at("CLIENTS", "BROKERS", protected_listener="BROKERS") as (listener, (clients, brokers)):
+        yield listener, clients, brokers
 
 
 async def connect(port: int) -> Client:
@@ -254,21 +270,85 @@ def test_answers_behind_one_that_is_outstanding_are_bounded() -> None:
     run(_late_answers())
 
 
-async def _idle_for_ever() -> None:
+async def _brokers_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
+    async with listening_to_brokers_too() as (listener, clients_port, brokers_port):
+        culprits = await exhaust(listener, clients_port)
+        body = bytes(2 * SCRATCH_BYTES)
+        async with asyncio.timeout(20):
+            assert await ask(await connect(brokers_port), body) == body
+        assert listener.pool.is_exhausted
+        assert len(listener.connections) == len(culprits) + 1
+
+
+def test_a_large_request_of_a_broker_is_served_when_clients_hold_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_brokers_have_room(monkeypatch))
+
+
+async def _brokers_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
+    async with listening_to_brokers_too() as (listener, clients_port, brokers_port):
+        broker = await connect(brokers_port)
+        broker[1].write(framed(b"large"))
+        await until(lambda: any(each.has_unsent for each in listener.connections))
+        clients = [await connect(clients_port) for _ in range(30)]
+        for _, writer in clients:
+            writer.write(framed(b"large"))
+        await until(lambda: listener.slow_clients.closed_total >= 25)
+        assert len(await broker[0].readexactly(8 * MIB + 4)) == 8 * MIB + 4
+
+
+def test_a_broker_that_read_nothing_for_the_longest_stays_when_answers_to_clients_take_too_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(_brokers_answers_are_kept(monkeypatch))
+
+
+async def _a_broker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
+    async with listening_to_brokers_too() as (listener, _, brokers_port):
+        broker = await connect(brokers_port)
+        broker[1].write(struct.pack(">i", 1000))
+        async with asyncio.timeout(20):
+            assert await broker[0].read() == b""
+        assert not listener.connections
+
+
+def test_a_request_of_a_broker_that_does_not_come_on_is_closed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_a_broker_that_hangs(monkeypatch))
+
+
+async def _idle_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    period_s, looks, look = 0.01, list[float](), Listener._close_idle
+
+    def observed(listener: Listener) -> None:
+        looks.append(asyncio.get_running_loop().time())
+        look(listener)
+
+    monkeypatch.setattr(server_listener, "IDLE_LOOK_S", period_s)
+    monkeypatch.setattr(Listener, "_close_idle", observed)
     async with listening(idle_s_max=None) as (listener, port):
         client = await connect(port)
-        looks = 0
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        while loop.time() - began_s < 0.3:
-            looks += 1
-            await asyncio.sleep(0.01)
+        await until(lambda: len(looks) > 3 * IDLE_LOOKS)
         assert await ask(client, b"still here") == b"still here"
         assert len(listener.connections) == 1
+        assert len(looks) <= 1 + (looks[-1] - looks[0]) / (0.9 * period_s)  # Each after a pause: they do not spin.
 
 
-def test_nobody_is_idle_for_too_long_where_there_is_no_limit() -> None:
-    run(_idle_for_ever())
+def test_nobody_is_idle_for_too_long_where_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_idle_for_ever(monkeypatch))
+
+
+def test_minus_one_is_no_limit_and_the_systems_own_buffers() -> None:
+    """A limit of -1 s would be over at the first look, and the system takes no size of -1."""
+    names = ("connections.max.idle.ms", "socket.send.buffer.bytes", "socket.receive.buffer.bytes")
+    given = {"node.id": "1", "log.dirs": "/nowhere"}
+    unlimited = socket_settings(parse_broker_config(given | dict.fromkeys(names, "-1")))
+    assert (unlimited.idle_s_max, unlimited.send_buffer_bytes, unlimited.receive_buffer_bytes) == (None, None, None)
+    limited = socket_settings(parse_broker_config(given | dict.fromkeys(names, "50000")))
+    assert (limited.idle_s_max, limited.send_buffer_bytes, limited.receive_buffer_bytes) == (50.0, 50_000, 50_000)
 
 
 async def _buffers() -> None:
