@@ -257,6 +257,7 @@ MAY: Final = (
     ("bind", "clusterroles.rbac.authorization.k8s.io/cluster-admin", False),
     ("delete", "maintenancejobs.barnabas.dev", True),
     ("create", "maintenancejobs.barnabas.dev", False),
+    ("watch", "cronjobs.batch", True),
     ("watch", "jobs.batch", False),
     ("create", "roles.rbac.authorization.k8s.io", False),
     ("escalate", "roles.rbac.authorization.k8s.io", False),

@@ -16,17 +16,13 @@ from e2e.pods.castle import Castle
 from e2e.pods.figures import Figures
 from e2e.pods.in_sync import InSync
 from e2e.pods.traffic import Traffic
+from harness.machine_load import with_load
 
 PARTITIONS: Final = 6
 MIN_IN_SYNC: Final = 2
 STALL_SECONDS_MAX: Final = 3.0
 """For writers, readers and the slowest record, on a machine with little load: 0.1 to 1 s are usual, 3 s where a broker
 is killed. With more load it is longer, as each processor has more than one process to run: clients share them."""
-
-
-def with_load(seconds_max: float) -> float:
-    """The bound on a machine that has as much to do as this one now."""
-    return seconds_max * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @contextmanager

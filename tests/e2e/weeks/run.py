@@ -11,11 +11,11 @@ from confluent_kafka import KafkaException
 
 from e2e.pods.figures import Figures
 from e2e.pods.providers import Cluster
-from e2e.pods.under_traffic import with_load
 from e2e.weeks.action import STALL_SECONDS_MAX, Down
 from e2e.weeks.deck import ACTIONS, Plan
 from e2e.weeks.site import Site
 from e2e.weeks.tenant import Tenant
+from harness.machine_load import with_load
 
 Say = Callable[[str], None]
 AIMS: Final = {

@@ -49,11 +49,16 @@ OBJECTS: Final = (
     ("", "v1", "services"),
     ("apps", "v1", "deployments"),
     ("apps", "v1", "statefulsets"),
+    ("batch", "v1", "cronjobs"),
     ("networking.k8s.io", "v1", "networkpolicies"),
     ("policy", "v1", "poddisruptionbudgets"),
     ("rbac.authorization.k8s.io", "v1", "rolebindings"),
 )
-"""What Clusters own. The API server sends those alone that carry a Cluster's label."""
+"""What Clusters own. The API server sends those alone that carry a Cluster's label.
+
+PodMonitors are not here: many API servers have no such kind, and no client needs one. A deleted one comes back with
+the next full reconciliation.
+"""
 
 Event = Mapping[str, Any]
 Starter = Callable[[], Awaitable[ClusterWorkers]]
