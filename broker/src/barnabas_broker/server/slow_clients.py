@@ -33,20 +33,39 @@ class SlowClient(Protocol):
     """What is asked of a connection."""
 
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """The client's address, `host:port`."""
+        ...
 
     @property
-    def begun_bytes(self) -> int: ...
+    def begun_bytes(self) -> int:
+        """The bytes that have arrived of a request that is not whole yet."""
+        ...
+
     @property
-    def holds_buffer(self) -> bool: ...
+    def holds_buffer(self) -> bool:
+        """Whether the connection has a buffer of the pool for that request."""
+        ...
+
     @property
-    def waits_for_client(self) -> bool: ...
+    def waits_for_client(self) -> bool:
+        """Whether the client has to send the rest of a request; otherwise the broker has to read or answer."""
+        ...
+
     @property
-    def unsent_bytes(self) -> int: ...
+    def unsent_bytes(self) -> int:
+        """The bytes of answers that are ready and not sent."""
+        ...
+
     @property
-    def has_unsent(self) -> bool: ...
+    def has_unsent(self) -> bool:
+        """Whether there is any answer that is not sent."""
+        ...
+
     @property
-    def bytes_sent(self) -> int: ...
+    def bytes_sent(self) -> int:
+        """How many bytes the connection has sent since it was opened."""
+        ...
 
     def close(self, reason: str | None = None) -> None:
         """Closes the connection; the reason is one line in the log."""

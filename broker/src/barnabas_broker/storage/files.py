@@ -137,9 +137,11 @@ class PosixFile:
         os.close(self._descriptor)
 
     def fileno(self) -> int:
+        """As `LogFile` says."""
         return self._descriptor
 
     def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """As `LogFile` says."""
         try:
             written = os.pwrite(self._descriptor, data, position)
             if written != len(data):
@@ -154,6 +156,7 @@ class PosixFile:
             written += os.pwrite(self._descriptor, data[written:], position + written)
 
     def read_at(self, position: int, length: int) -> bytes:
+        """As `LogFile` says."""
         data = os.pread(self._descriptor, length, position)
         while len(data) < length:
             more = os.pread(self._descriptor, length - len(data), position + len(data))
@@ -163,19 +166,23 @@ class PosixFile:
         return data
 
     def rewrite(self, position: int) -> None:
+        """As `LogFile` says."""
         while data := os.pread(self._descriptor, _REWRITTEN_BYTES, position):
             position += os.pwrite(self._descriptor, data, position)
 
     def truncate(self, length: int) -> None:
+        """As `LogFile` says."""
         os.ftruncate(self._descriptor, length)
 
     def sync(self) -> None:
+        """As `LogFile` says."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise SyncFailed(error) from error
 
     def size_bytes(self) -> int:
+        """As `LogFile` says."""
         return os.fstat(self._descriptor).st_size
 
 
@@ -183,16 +190,20 @@ class PosixFileSystem:
     """The files of the operating system."""
 
     def open_file(self, path: str) -> LogFile:
+        """As `FileSystem` says."""
         return PosixFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def open_existing(self, path: str) -> LogFile:
+        """As `FileSystem` says."""
         return PosixFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self, path: str) -> bytes:
+        """As `FileSystem` says."""
         file = self.open_existing(path)
         return file.read_at(0, file.size_bytes())
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        """As `FileSystem` says."""
         temporary = path + ".tmp"
         file = PosixFile(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         file.append(data, 0)
@@ -203,19 +214,24 @@ class PosixFileSystem:
             self.sync_dir(os.path.dirname(path))
 
     def scan(self, path: str) -> list[FileEntry]:
+        """As `FileSystem` says."""
         with os.scandir(path) as entries:
             return sorted(_file_entry(entry) for entry in entries)
 
     def exists(self, path: str) -> bool:
+        """As `FileSystem` says."""
         return os.path.exists(path)
 
     def make_dir(self, path: str) -> None:
+        """As `FileSystem` says."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
+        """As `FileSystem` says."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
+        """As `FileSystem` says."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -224,12 +240,15 @@ class PosixFileSystem:
             shutil.rmtree(path)
 
     def modified_ms(self, path: str) -> int:
+        """As `FileSystem` says."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """As `FileSystem` says."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_dir(self, path: str) -> None:
+        """As `FileSystem` says."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -242,10 +261,12 @@ class PosixFileSystem:
             os.close(descriptor)
 
     def usage(self, path: str) -> DiskUsage:
+        """As `FileSystem` says."""
         status = os.statvfs(path)
         return DiskUsage(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def lock(self, path: str) -> LogFile:
+        """As `FileSystem` says."""
         file = self.open_file(path)
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file

@@ -54,8 +54,8 @@ def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int
     """API key, version, correlation id and where the body starts, of the request in `buffer[start:end]` (no size).
 
     What every request passes, so it makes no object but the tuple. The version is not held against what this broker
-    speaks, since an unsupported ApiVersions is to be answered; an unknown API key is malformed, as its header is
-    unknown too.
+    speaks, since an unsupported ApiVersions is to be answered. Raises MalformedRequest: the request ends before its
+    header does, or the API key is unknown, and with it the header.
     """
     try:
         api_key, api_version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(buffer, start)

@@ -29,6 +29,7 @@ class BrokerConfig:
     """Each setting that the broker uses, under its own name with `_` for `.`; settings in use are resolved.
 
     `log_retention_ms`, for example, also holds what the file says in minutes or hours.
+    `broker_definitions.BROKER_CONFIGS` describes each: its meaning, default and allowed values.
     """
 
     broker_id: int

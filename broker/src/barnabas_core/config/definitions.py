@@ -86,10 +86,12 @@ class Range:
 
     @property
     def allowed(self) -> str:
+        """As `Check` says."""
         span = f"at least {self.low}" if self.high is None else f"from {self.low} to {self.high}"
         return " or ".join([span, *map(str, self.also)])
 
     def accepts(self, value: Value) -> bool:
+        """As `Check` says."""
         number = value if isinstance(value, int | float) else 0
         return (self.low <= number and (self.high is None or number <= self.high)) or number in self.also
 
@@ -102,9 +104,11 @@ class OneOf:
 
     @property
     def allowed(self) -> str:
+        """As `Check` says."""
         return f"one of {', '.join(self.words)}"
 
     def accepts(self, value: Value) -> bool:
+        """As `Check` says."""
         entries = value if isinstance(value, tuple) else (value,)
         return all(entry in self.words for entry in entries)
 
@@ -118,9 +122,11 @@ class Only:
 
     @property
     def allowed(self) -> str:
+        """As `Check` says."""
         return f"{format_value(self.value)} ({self.why})"
 
     def accepts(self, value: Value) -> bool:
+        """As `Check` says."""
         return value == self.value
 
 
@@ -133,9 +139,11 @@ class Pattern:
 
     @property
     def allowed(self) -> str:
+        """As `Check` says."""
         return self.meaning
 
     def accepts(self, value: Value) -> bool:
+        """As `Check` says."""
         entries = value if isinstance(value, tuple) else (value,)
         return all(isinstance(entry, str) and re.fullmatch(self.regex, entry) for entry in entries)
 

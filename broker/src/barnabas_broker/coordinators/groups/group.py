@@ -2,7 +2,7 @@
 
 What is durable of a group is in its record (`records.GroupMetadata`); the rest is soft and gone with the broker. The
 phases have a file each: `join`, `rebalance`, `sync`, `membership` (heartbeat, leave, deadlines), `offsets`. Each
-changes the group and tells a `Step` what is to be done; `coordinator` does it.
+changes the group, and a `Step` takes what else is to be done: replies, a record, lines of the log. `shard` does that.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """One partition of `__consumer_offsets` that this broker leads: runs the steps of its groups and does what they ask
 for.
 
-A step is decided by the pure modules; its record goes to the writer, its answers to whoever waits, its deadlines to
-one timer a group. `removal` holds what takes groups and offsets away, `loading` how a shard comes to know its groups.
+A module of the phase decides a step and changes the group: no IO, no clock. The shard gives the step's record to the
+writer and its replies to whoever waits, and sets one timer for each group (`Group.wake_ms`). `removal` holds what takes groups and offsets away, `loading` how a shard comes to know its groups.
 """
 
 import logging

@@ -11,13 +11,19 @@ class LongTurn(Protocol):
     """A turn, how much of it was CPU, and what took most of it."""
 
     @property
-    def seconds(self) -> float: ...
+    def seconds(self) -> float:
+        """How long the turn lasted."""
+        ...
 
     @property
-    def cpu_s(self) -> float: ...
+    def cpu_s(self) -> float:
+        """How many of the seconds were work of this thread."""
+        ...
 
     @property
-    def what(self) -> str: ...
+    def what(self) -> str:
+        """What took most of the turn, in a few words for a label."""
+        ...
 
 
 def loop_families(

@@ -65,12 +65,14 @@ class KubernetesStore:
         self._closed = False
 
     async def get(self, key: str) -> Document | None:
+        """As `MetadataStore` says."""
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
             return None
         return objects.document_of(_parse(answer, objects.StateObject))
 
     async def listing(self, prefix: str) -> Listing:
+        """As `MetadataStore` says. One request for all documents of the cluster, whatever the prefix."""
         answer = await self._request("GET", self._documents, self._ours, timeout_s=BULK_S)
         found = _parse(answer, objects.StateObjectList)
         documents = [objects.document_of(each) for each in found.items if is_document(each, self._cluster)]
@@ -78,6 +80,7 @@ class KubernetesStore:
         return Listing(int(found.metadata.resource_version), below)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        """As `MetadataStore` says."""
         if expected_version is None:
             return await self._put_whatever_is_there(key, value)
         if expected_version == ABSENT:
@@ -130,6 +133,7 @@ class KubernetesStore:
         return VersionConflict(key, expected_version, actual)
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
+        """As `MetadataStore` says."""
         await self._delete(key, expected_version)
         return await self.latest_revision()
 
@@ -145,6 +149,7 @@ class KubernetesStore:
             _expect(answer, HTTPStatus.OK, HTTPStatus.ACCEPTED)
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
+        """As `MetadataStore` says. Keys are written at once, WRITES_AT_ONCE at most; writes of one key in their order."""
         by_key: dict[str, list[int]] = {}
         for number, write in enumerate(writes):
             by_key.setdefault(write.key, []).append(number)
@@ -176,6 +181,7 @@ class KubernetesStore:
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+        """As `MetadataStore` says. Keeps watching when the API server ends the request after its time."""
         if not from_revision:
             raise HistoryCompacted("the API server has no history that begins at nothing")
         seen = from_revision
@@ -209,6 +215,7 @@ class KubernetesStore:
             raise HistoryCompacted(f"the API server is at revision {latest}, and was at {revision}: it was put back")
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
+        """As `MetadataStore` says."""
         now_ms = monotonic_ms(self._clock)
         await self._list_leases()
         before, lease = self._observations.object(name), self._observations.leases().get(name)
@@ -234,6 +241,7 @@ class KubernetesStore:
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
+        """As `MetadataStore` says."""
         renewed = await self._renew(lease)
         if renewed is None:
             raise LeaseLost(f"{lease.name}: {lease.holder} holds it no longer")
@@ -246,6 +254,7 @@ class KubernetesStore:
         return lease._replace(expires_at_ms=now_ms + lease.duration_ms) if is_held else None
 
     async def release_lease(self, lease: Lease) -> None:
+        """As `MetadataStore` says."""
         await self._patch_held(lease, lease_objects.released(lease))
 
     async def _patch_held(self, lease: Lease, body: bytes) -> bool:
@@ -258,10 +267,12 @@ class KubernetesStore:
         return True
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
+        """As `MetadataStore` says."""
         await self._list_leases()
         return self._observed(prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        """As `MetadataStore` says."""
         if not self._lease_watch.is_current():
             await self._list_leases()
         return self._observed(prefix)
@@ -281,6 +292,7 @@ class KubernetesStore:
         return f"{self._cluster}.{name}"
 
     async def close(self) -> None:
+        """As `MetadataStore` says."""
         self._closed = True
         await self._lease_watch.close()
         await self._api.close()

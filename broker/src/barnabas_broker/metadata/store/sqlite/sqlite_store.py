@@ -66,15 +66,19 @@ class SqliteStore:
         return store
 
     async def get(self, key: str) -> Document | None:
+        """As `MetadataStore` says."""
         return await self._run(documents.get, key)
 
     async def listing(self, prefix: str) -> Listing:
+        """As `MetadataStore` says."""
         return await self._run(documents.listing, prefix)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        """As `MetadataStore` says."""
         return await self._write_one(Write(key, value, expected_version))
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
+        """As `MetadataStore` says."""
         return await self._write_one(Write(key, None, expected_version))
 
     async def _write_one(self, write: Write) -> int:
@@ -84,12 +88,15 @@ class SqliteStore:
         return result
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
+        """As `MetadataStore` says."""
         return await self._run(_write_and_ring, writes)
 
     async def latest_revision(self) -> int:
+        """As `MetadataStore` says."""
         return await self._run(documents.latest_revision)
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+        """As `MetadataStore` says."""
         seen = from_revision
         while not self._closed:
             rung = self._rung
@@ -101,22 +108,28 @@ class SqliteStore:
                 await _wait(rung, SAFETY_LOOK_S)
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
+        """As `MetadataStore` says."""
         now_ms, address = monotonic_ms(self._clock), self._change_signal.address
         return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
 
     async def renew_lease(self, lease: Lease) -> Lease:
+        """As `MetadataStore` says."""
         return await self._run(leases.renew, lease, monotonic_ms(self._clock))
 
     async def release_lease(self, lease: Lease) -> None:
+        """As `MetadataStore` says."""
         await self._run(leases.release, lease)
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
+        """As `MetadataStore` says."""
         return await self._run(leases.below, prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        """As `MetadataStore` says."""
         return await self.leases(prefix)
 
     async def close(self) -> None:
+        """As `MetadataStore` says."""
         if self._closed:
             return
         with contextlib.suppress(StoreUnavailable):  # Whoever rings next finds nobody here, and forgets it.
