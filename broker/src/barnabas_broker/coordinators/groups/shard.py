@@ -2,7 +2,8 @@
 for.
 
 A module of the phase decides a step and changes the group: no IO, no clock. The shard gives the step's record to the
-writer and its replies to whoever waits, and sets one timer for each group (`Group.wake_ms`). `removal` holds what takes groups and offsets away, `loading` how a shard comes to know its groups.
+writer and its replies to whoever waits, and sets one timer for each group (`Group.wake_ms`). `removal` takes
+groups and offsets away, `loading` reads the groups from the log.
 """
 
 import logging
