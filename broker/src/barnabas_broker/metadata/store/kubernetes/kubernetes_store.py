@@ -149,7 +149,7 @@ class KubernetesStore:
             _expect(answer, HTTPStatus.OK, HTTPStatus.ACCEPTED)
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """As `MetadataStore` says. Keys are written at once, WRITES_AT_ONCE at most; writes of one key in their order."""
+        """As `MetadataStore` says. At most WRITES_AT_ONCE keys are written at once; those of one key in order."""
         by_key: dict[str, list[int]] = {}
         for number, write in enumerate(writes):
             by_key.setdefault(write.key, []).append(number)
