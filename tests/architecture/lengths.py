@@ -17,6 +17,7 @@ FOLDERS = (
     "bench",
     "dashboards",
     "examples",
+    "images",
     "tests",
 )
 
