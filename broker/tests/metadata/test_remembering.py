@@ -1,5 +1,6 @@
 """What a broker remembers of the metadata over its restart, against what the store has then."""
 
+import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 from metadata_cluster import a_topic, led
 
+from barnabas_broker.app import metadata_memory
 from barnabas_broker.app.metadata_memory import FILE, MetadataMemory
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
@@ -268,3 +270,24 @@ async def test_what_changes_is_written_to_the_first_log_dir_that_works(tmp_path:
     await load(image, store)
     await copies.write()
     assert copies.read().keys() == REMEMBERED.keys() - {topic_key("flights")}
+
+
+async def test_a_thread_encodes_what_is_remembered(
+    tmp_path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.write([Write(key, encode(each)) for key, each in REMEMBERED.items()])
+    image, threads = MetadataImage(), list[int]()
+    await load(image, store)
+
+    def observed(documents: Mapping[str, AnyDocument], written_ms: int) -> bytes:
+        threads.append(threading.get_ident())
+        return encode_copy(documents, written_ms)
+
+    monkeypatch.setattr(metadata_memory, "encode_copy", observed)
+    own(tmp_path, HERE)
+    copies = memory_of(image, tmp_path)
+    copies.start([LogDir(PosixFileSystem(), str(tmp_path))])
+    await copies.write()
+    assert copies.read() == REMEMBERED
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads

@@ -4,7 +4,8 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
@@ -12,14 +13,19 @@ import pytest
 from one_replica import Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
-from barnabas_broker.storage.checkpoints import decode_partition_metadata
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage import log_dir
+from barnabas_broker.storage.checkpoints import decode_partition_metadata, encode_offsets
+from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_broker.storage.cleaner.settings import CleanerSettings
 from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.helper.helper import Helper
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_core.config.log_config import LogConfig
+from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
 
@@ -33,7 +39,7 @@ def broker_with_logs(folder: Path) -> Broker:
     return broker
 
 
-def longest_turn(looked: list[Log], work: Callable[[], Awaitable[None]]) -> int:
+def longest_turn(looked: Sequence[object], work: Callable[[], Awaitable[None]]) -> int:
     """How many logs were looked at in one turn, at most."""
     seen = [0]
 
@@ -65,6 +71,62 @@ def test_a_round_over_all_logs_looks_at_a_few_in_a_turn(
     chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
     assert longest_turn(looked, getattr(chores, chore)) <= 5
     assert len(looked) == LOGS + 1
+
+
+def test_the_search_for_the_log_to_compact_looks_at_a_few_in_a_turn(tmp_path: Path) -> None:
+    broker, looked = broker_with_logs(tmp_path), list[TopicPartition]()
+    for log in broker.logs.online_logs():
+        log.config = LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT}))
+
+    def stable_offset(topic_partition: TopicPartition) -> int:
+        looked.append(topic_partition)
+        broker.clock.pass_time(0.001)
+        return 0
+
+    helper, settings = Helper(broker.timers, lambda: 0), CleanerSettings()
+    cleaner = LogCleaner(
+        broker.logs, helper, broker.timers, broker.clock, lambda: settings, stable_offset, lambda *_: None
+    )
+
+    async def search() -> None:
+        assert not await cleaner.clean_dirtiest()
+
+    assert longest_turn(looked, search) <= 5
+    assert len(looked) == LOGS + 1
+
+
+def test_a_round_over_in_sync_replicas_looks_at_a_few_partitions_in_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, looked = Broker(tmp_path, led(1, 1, 1)), list[Partition]()
+    broker.show(*[led(1, 1, 1)] * LOGS)
+    while broker.timers.turn():
+        pass
+
+    def look(partition: Partition, _: int) -> None:
+        looked.append(partition)
+        broker.clock.pass_time(0.001)
+
+    monkeypatch.setattr(Partition, "check_isr", look)
+    broker.replicas.check_isr()
+    turns = [0, len(looked)]
+    while broker.timers.turn():
+        turns.append(len(looked))
+    assert max(after - before for before, after in pairwise(turns)) <= 5
+    assert len(set(looked)) == len(looked) == LOGS
+
+
+def test_a_thread_encodes_the_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, threads = broker_with_logs(tmp_path), list[int]()
+
+    def observed(offsets: Mapping[TopicPartition, int]) -> bytes:
+        threads.append(threading.get_ident())
+        return encode_offsets(offsets)
+
+    monkeypatch.setattr(log_dir, "encode_offsets", observed)
+    asyncio.run(LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None).checkpoint())
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
@@ -105,8 +167,8 @@ def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushe
 
     def flush(log: Log, _: int) -> None:
         flushed.append(log)
-        for log_dir in broker.logs.log_dirs:
-            broker.logs.fail_dir(LogDirFailed(log_dir.path, "its disk is away for a moment"))
+        for each in broker.logs.log_dirs:
+            broker.logs.fail_dir(LogDirFailed(each.path, "its disk is away for a moment"))
         assert broker.logs.probe_failed_dirs()
 
     monkeypatch.setattr(Log, "due_flush", flush)
@@ -169,9 +231,9 @@ def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_tur
         log.flush()
     checkpoint = LogDir.checkpoint_anew
 
-    def observed(log_dir: LogDir) -> None:
+    def observed(each: LogDir) -> None:
         threads.append(threading.get_ident())
-        checkpoint(log_dir)
+        checkpoint(each)
 
     monkeypatch.setattr(LogDir, "checkpoint_anew", observed)
 
