@@ -7,7 +7,8 @@ three replicas, and where another Topic, `owner`, has the topic `taken`.
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-Json = dict[str, Any]
+from barnabas_operator.resources.json_types import JsonObject
+
 By = Literal["schema", "rule", "webhook", "dry run"]
 """The API server by a resource's schema or its rules (CEL); the operator's webhook, where it takes more to know; the
 webhook after it has asked the API server what it would say of the brokers' pods."""
@@ -23,11 +24,11 @@ class Bad(NamedTuple):
     by: By
     spec: Any
     says: tuple[str, ...]
-    before: Json | None = None
+    before: JsonObject | None = None
     name: str = "flights"
-    status: Json | None = None
+    status: JsonObject | None = None
 
-    def manifest(self, spec: Any) -> Json:
+    def manifest(self, spec: Any) -> JsonObject:
         """As `kubectl apply` takes it."""
         return {
             "apiVersion": "barnabas.dev/v1alpha1",
@@ -38,13 +39,13 @@ class Bad(NamedTuple):
 
 
 def topic(
-    by: By, *says: str, before: Json | None = None, name: str = "", status: Json | None = None, **spec: Any
+    by: By, *says: str, before: JsonObject | None = None, name: str = "", status: JsonObject | None = None, **spec: Any
 ) -> Bad:
     """A Topic with this spec; what is a change only is of one that nobody has made yet, unless a status says so."""
     return Bad("Topic", by, spec, says, before, name or ("flights" if before is None else "changing"), status)
 
 
-def cluster(by: By, *says: str, before: Json | None = None, name: str = "other", **spec: Any) -> Bad:
+def cluster(by: By, *says: str, before: JsonObject | None = None, name: str = "other", **spec: Any) -> Bad:
     """A Cluster with this spec."""
     return Bad("Cluster", by, spec, says, before, name)
 
@@ -64,7 +65,7 @@ def config(by: By, *says: str, **settings: Any) -> Bad:
     return topic(by, *says, config={name.replace("_", "."): value for name, value in settings.items()})
 
 
-def volumes(*sizes: str) -> Json:
+def volumes(*sizes: str) -> JsonObject:
     """Disks of these sizes."""
     return {"volumes": [{"id": number, "size": size} for number, size in enumerate(sizes)]}
 

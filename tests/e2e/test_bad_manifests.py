@@ -19,7 +19,8 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.review import review
-from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
+from barnabas_operator.resources.json_types import JsonObject
+from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, refused_by
 from e2e.gates import without_rules
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
@@ -38,7 +39,7 @@ STATE = ClusterState(
 )
 
 
-def stored(bad: Bad, spec: Any) -> Json:
+def stored(bad: Bad, spec: Any) -> JsonObject:
     """As the API server hands it on."""
     manifest = bad.manifest(spec) | ({"status": bad.status} if bad.status is not None else {})
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": NAMESPACE}}
@@ -77,7 +78,7 @@ def define(plane: ControlPlane, *, with_rules: bool = True) -> None:
     wait_for(lambda: is_refused(plane, probe.manifest(probe.spec)) == with_rules)
 
 
-def is_refused(plane: ControlPlane, manifest: Json) -> bool:
+def is_refused(plane: ControlPlane, manifest: JsonObject) -> bool:
     return plane.kubectl.ask(*IN, "apply", "--dry-run=server", "-f-", stdin=json.dumps(manifest)).returncode != 0
 
 
@@ -141,7 +142,7 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
         body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
         inventory.keep(body, is_gone=False)
 
-    async def answer(asked: Json) -> Json:
+    async def answer(asked: JsonObject) -> JsonObject:
         async with api_client(defined) as connection:
             dry_run = DryRun(KubeApi(connection), "image")
             return await operator_webhook.answer(asked, inventory, lambda _: STATE, dry_run, no_preview)

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from barnabas_operator.resources.json_types import Json
 from e2e.world import SECONDS_MAX, World, world_of_one
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
@@ -17,7 +18,6 @@ from local_kubernetes.control_plane import ControlPlane
 
 KIND: Final = "MaintenanceJob"
 OPTIONS: Final = {"topic": "flights", "archive": "/archive/flights"}
-Json = Mapping[str, Any]
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION
 from barnabas_operator.planning.cluster_state import MetadataVersions
+from barnabas_operator.resources.json_types import JsonObject
 from e2e.mortal_operator import Bodies, Life, die, live
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
-from local_kubernetes.kube_requests import Json
 
 pytestmark = pytest.mark.slow
 API = "barnabas.dev/v1alpha1"
@@ -48,10 +48,10 @@ class Scene:
         meta = {"name": "one" if kind == "Cluster" else self.name, "namespace": self.name}
         self.plane.requests.apply({"apiVersion": API, "kind": kind, "metadata": meta, "spec": spec})
 
-    def make(self, body: Json) -> None:
+    def make(self, body: JsonObject) -> None:
         self.plane.requests.create({**body, "metadata": {**body["metadata"], "namespace": self.name}})
 
-    def stateful_set(self) -> Json:
+    def stateful_set(self) -> JsonObject:
         found = self.plane.requests.get("StatefulSet", self.name, "one-broker")
         assert found is not None
         return found

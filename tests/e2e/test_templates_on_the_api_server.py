@@ -25,13 +25,13 @@ from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, 
 from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.template import ClusterTemplate, MetadataTemplate, Template, TemplateMetadata
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
-Json = Mapping[str, Any]
 EXAMPLES: Final = sorted((Path(__file__).parents[2] / "examples" / "kubernetes" / "templates").glob("*.yaml"))
 FREE: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 MONITORS: Final = {

@@ -21,6 +21,7 @@ from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_clock import ManualClock
 from harness.worker_world import KEY, environment_of, resource
@@ -29,7 +30,6 @@ WAIT_S = 30.0
 CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
 SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0, group_look_s=0.0)
 FLIGHTS = TopicPartition("flights", 0)
-Json = dict[str, Any]
 Found = Mapping[str, GroupSeen]
 
 
@@ -102,8 +102,8 @@ class World:
         await self.next_look()
         return len(self.api.writes) - before
 
-    def status(self, name: str) -> Json:
-        found: Json = (self.api.found("ConsumerGroup", name) or {}).get("status", {})
+    def status(self, name: str) -> JsonObject:
+        found: JsonObject = (self.api.found("ConsumerGroup", name) or {}).get("status", {})
         return found
 
     def said(self, name: str, kind: str = "Ready") -> tuple[str, str]:

@@ -8,8 +8,8 @@ from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import APPLY, CONFLICT, NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.kube.api_resources import path_of
+from barnabas_operator.resources.json_types import JsonObject
 
-Json = dict[str, Any]
 Refuse = Callable[[str, str, Mapping[str, Any]], Exception | None]
 """By method, path and body; None lets the request pass."""
 
@@ -28,22 +28,22 @@ class KubeMemory(KubeApi):
 
     def __init__(self, connection: ApiClient) -> None:
         super().__init__(connection)
-        self.objects: dict[str, Json] = {}
+        self.objects: dict[str, JsonObject] = {}
         self.writes: list[str] = []
         self.refuse: Refuse = _nothing
         self._versions = count(1)
 
-    def put(self, item: Json) -> Json:
+    def put(self, item: JsonObject) -> JsonObject:
         """As somebody else writes it."""
         meta = {"uid": item["metadata"]["name"], "generation": 1, "namespace": "air", **item["metadata"]}
         kept = {**item, "metadata": meta}
         return self._keep(path_of(item["kind"], meta["namespace"], meta["name"]), kept)
 
-    def found(self, kind: str, name: str, namespace: str = "air") -> Json | None:
+    def found(self, kind: str, name: str, namespace: str = "air") -> JsonObject | None:
         """The object as it is now."""
         return self.objects.get(path_of(kind, namespace, name))
 
-    def of_kind(self, kind: str, namespace: str = "air") -> list[Json]:
+    def of_kind(self, kind: str, namespace: str = "air") -> list[JsonObject]:
         """All objects of a kind."""
         return [each for path, each in self.objects.items() if path.startswith(f"{path_of(kind, namespace)}/")]
 
@@ -60,7 +60,7 @@ class KubeMemory(KubeApi):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
-    ) -> Json:
+    ) -> JsonObject:
         """Serves it from memory."""
         given = body or {}
         if method != "GET":
@@ -86,13 +86,13 @@ class KubeMemory(KubeApi):
         self._delete(path, given)
         return {}
 
-    def _create(self, path: str, item: Mapping[str, Any]) -> Json:
+    def _create(self, path: str, item: Mapping[str, Any]) -> JsonObject:
         where = f"{path}/{item['metadata'].get('name') or next(self._versions)}"
         if where in self.objects:
             raise KubeRefused(CONFLICT, "AlreadyExists", where)
         return self._keep(where, dict(item))
 
-    def _read(self, path: str) -> Json:
+    def _read(self, path: str) -> JsonObject:
         if path in self.objects:
             return self.objects[path]
         *_, last = path.split("/")
@@ -100,7 +100,7 @@ class KubeMemory(KubeApi):
             raise KubeRefused(NOT_FOUND, "NotFound", path)
         return {"items": [each for where, each in self.objects.items() if where.rpartition("/")[0] == path]}
 
-    def _patch(self, path: str, change: Mapping[str, Any]) -> Json:
+    def _patch(self, path: str, change: Mapping[str, Any]) -> JsonObject:
         there = self.objects.get(path)
         if there is None:
             raise KubeRefused(NOT_FOUND, "NotFound", path)
@@ -109,7 +109,7 @@ class KubeMemory(KubeApi):
                 raise KubeRefused(CONFLICT, "Conflict", path)
         return self._keep(path, _merged(there, change))
 
-    def _keep(self, path: str, item: Json) -> Json:
+    def _keep(self, path: str, item: JsonObject) -> JsonObject:
         before = self.objects.get(path, {}).get("metadata", {})
         meta = {
             "uid": path,
@@ -137,7 +137,7 @@ class KubeMemory(KubeApi):
             del self.objects[each]
 
 
-def _merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
+def _merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> JsonObject:
     """A JSON merge patch (RFC 7386)."""
     merged = dict(there)
     for name, value in change.items():

@@ -16,6 +16,7 @@ from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_clock import ManualClock
 from harness.worker_world import KEY, environment_of, resource
@@ -24,7 +25,6 @@ KIND = "MaintenanceJob"
 CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
 SETTINGS = OperatorSettings("broker:dev", batch_s=0.0, busy_s=0.0, jobs_image="jobs:dev")
 ARCHIVE = {"topic": "flights", "archive": "/archive/flights"}
-Json = dict[str, Any]
 
 
 class MaintenanceWorld:
@@ -61,11 +61,11 @@ class MaintenanceWorld:
             self.worker.begin(CLUSTER, self.bodies())
         return await self.worker.look()
 
-    def job(self, name: str) -> Json | None:
+    def job(self, name: str) -> JsonObject | None:
         return self.api.found("Job", driver_name(name))
 
-    def status(self, name: str) -> Json:
-        found: Json = (self.api.found(KIND, name) or {}).get("status", {})
+    def status(self, name: str) -> JsonObject:
+        found: JsonObject = (self.api.found(KIND, name) or {}).get("status", {})
         return found
 
     def said(self, name: str) -> tuple[str, str, str]:
@@ -95,12 +95,12 @@ class MaintenanceWorld:
             if pod["metadata"]["name"].startswith(driver_name(name)):
                 del self.api.objects[f"/api/v1/namespaces/air/pods/{pod['metadata']['name']}"]
 
-    def _pod(self, name: str, status: Json, annotations: dict[str, str]) -> None:
+    def _pod(self, name: str, status: JsonObject, annotations: dict[str, str]) -> None:
         meta = {"name": f"{driver_name(name)}-x1", "labels": dict(run_labels("one", name, "driver"))}
         pod = {"kind": "Pod", "metadata": {**meta, "annotations": annotations}, "spec": {}, "status": status}
         self.api.put(pod)
 
-    def _job_status(self, name: str, status: Json) -> None:
+    def _job_status(self, name: str, status: JsonObject) -> None:
         self.api.put({**(self.job(name) or {}), "status": status})
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from barnabas_operator.reconcile.cluster_worker import ClusterWorker
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.reconcile.worker_environment import Connect, WorkerEnvironment
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_key import Key
 from harness.brokers_memory import BrokersMemory
@@ -26,17 +27,16 @@ from harness.kube_memory import KubeMemory, no_server
 KEY = Key("air", "one")
 SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=60.0, drift_s=60.0)
 WAIT_S = 10.0
-Json = dict[str, Any]
 
 
-def resource(kind: str, name: str, *, goes: bool = False, held: bool = False, **spec: object) -> Json:
-    meta: Json = {"name": name, "namespace": "air", "finalizers": [FINALIZER] if held else []}
+def resource(kind: str, name: str, *, goes: bool = False, held: bool = False, **spec: object) -> JsonObject:
+    meta: JsonObject = {"name": name, "namespace": "air", "finalizers": [FINALIZER] if held else []}
     if goes:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
 
 
-def topic(name: str, *, goes: bool = False, **spec: object) -> Json:
+def topic(name: str, *, goes: bool = False, **spec: object) -> JsonObject:
     """Held, where it goes: it would be gone else."""
     return resource("Topic", name, goes=goes, held=goes, **{"cluster": "one", "partitions": 1, **spec})
 
@@ -138,7 +138,7 @@ def refuses(part: str, error: Exception) -> Callable[[str, str, object], Excepti
     return lambda method, path, _: error if part in path and method != "GET" else None
 
 
-def of_broker(number: int) -> Json:
+def of_broker(number: int) -> JsonObject:
     """Its pod, which is ready, as a StatefulSet makes it."""
     labels = {"app.kubernetes.io/name": "barnabas-broker", CLUSTER_LABEL: "one", REVISION: "new"}
     claim = {"persistentVolumeClaim": {"claimName": f"volume-0-one-broker-{number}"}}
@@ -150,7 +150,7 @@ def of_broker(number: int) -> Json:
     }
 
 
-def claim_of(volume: int, broker_id: int, *, size: str = "10Gi", **labels: str) -> Json:
+def claim_of(volume: int, broker_id: int, *, size: str = "10Gi", **labels: str) -> JsonObject:
     """As a StatefulSet makes it. `labels` are those of barnabas.dev besides."""
     named = {CLUSTER_LABEL: "one", **{f"barnabas.dev/{name}": value for name, value in labels.items()}}
     meta = {"name": f"volume-{volume}-one-broker-{broker_id}", "labels": named}

@@ -6,13 +6,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from barnabas_operator.kube.api import APPLY, MERGE, NOT_FOUND
 from barnabas_operator.kube.api_resources import path_of
+from barnabas_operator.resources.json_types import JsonObject
 
-Json = dict[str, Any]
 JSON: Final = "application/json"
 SECONDS_MAX: Final = 60.0
 
@@ -25,7 +25,7 @@ class KubeRequests:
     token: str
     trust: ssl.SSLContext
 
-    def get(self, kind: str, namespace: str | None, name: str) -> Json | None:
+    def get(self, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """The object; None where it is gone."""
         return self._json("GET", path_of(kind, namespace, name))
 
@@ -35,23 +35,23 @@ class KubeRequests:
         namespace: str,
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
-    ) -> list[Json]:
+    ) -> list[JsonObject]:
         """All objects with these labels, and these fields by their paths."""
         chosen = {"labelSelector": _chosen(labels or {}), "fieldSelector": _chosen(fields or {})}
         found = self._json("GET", f"{path_of(kind, namespace)}?{urlencode(chosen)}")
         return found["items"] if found is not None else []
 
-    def create(self, item: Json) -> None:
+    def create(self, item: JsonObject) -> None:
         """A new object."""
         self._json("POST", path_of(item["kind"], item["metadata"].get("namespace")), item)
 
-    def apply(self, item: Json) -> None:
+    def apply(self, item: JsonObject) -> None:
         """What is in `item`, and nothing else that was applied before."""
         meta = item["metadata"]
         query = urlencode({"fieldManager": "tests", "force": "true", "fieldValidation": "Strict"})
         self._json("PATCH", f"{path_of(item['kind'], meta.get('namespace'), meta['name'])}?{query}", item, APPLY)
 
-    def merge_status(self, kind: str, namespace: str, name: str, status: Json) -> None:
+    def merge_status(self, kind: str, namespace: str, name: str, status: JsonObject) -> None:
         """As a controller of Kubernetes tells it."""
         self._json("PATCH", f"{path_of(kind, namespace, name)}/status", {"status": status}, MERGE)
 
@@ -63,12 +63,14 @@ class KubeRequests:
         """A page, such as `/metrics`."""
         return self._ask("GET", path, None, JSON).decode()
 
-    def _json(self, method: str, path: str, body: Json | None = None, content_type: str = JSON) -> Json | None:
+    def _json(
+        self, method: str, path: str, body: JsonObject | None = None, content_type: str = JSON
+    ) -> JsonObject | None:
         answer = self._ask(method, path, body, content_type)
-        found: Json | None = json.loads(answer) if answer else None
+        found: JsonObject | None = json.loads(answer) if answer else None
         return found
 
-    def _ask(self, method: str, path: str, body: Json | None, content_type: str) -> bytes:
+    def _ask(self, method: str, path: str, body: JsonObject | None, content_type: str) -> bytes:
         """Nothing where there is no such object."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "*/*", "Content-Type": content_type}
         sent = json.dumps(body).encode() if body is not None else None

@@ -1,7 +1,6 @@
 """A kind that is added to the table of kinds is defined, watched, counted and reviewed without another change."""
 
 import asyncio
-from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
@@ -19,6 +18,7 @@ from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import cluster_roles
 from barnabas_operator.resources.crd import definitions
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.manifests import parse_manifests
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.reference import reference_text
@@ -30,7 +30,6 @@ from harness.no_preview import no_preview
 from harness.worker_world import KEY, Play, World, environment_of, resource, topic
 
 WAIT_S = 10.0
-Json = Mapping[str, Any]
 TOO_WIDE = "spec.width is 10 (integer); allowed: an integer from 1 to 9"
 CLUSTER = resource("Cluster", "one", pause=True)
 

@@ -11,10 +11,10 @@ from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kube_memory import KubeMemory, no_server
 
-Json = dict[str, Any]
 CLUSTER = Cluster(metadata=ObjectMeta(name="one", namespace="air", uid="u"))
 OWNER = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "name": "one", "uid": "u", "controller": True}
 META = {"name": "one-broker", "namespace": "air", "ownerReferences": [OWNER]}
@@ -33,13 +33,13 @@ def play(scenario: Callable[[KubeMemory, AppliedObjects], Awaitable[None]]) -> N
     asyncio.run(whole())
 
 
-def now(api: KubeMemory) -> Json:
+def now(api: KubeMemory) -> JsonObject:
     found = api.found("ConfigMap", "one-broker")
     assert found is not None
     return found
 
 
-def changed(found: Json, **fields: object) -> Json:
+def changed(found: JsonObject, **fields: object) -> JsonObject:
     version = str(int(found["metadata"]["resourceVersion"]) + 1)
     return {**found, **fields, "metadata": {**found["metadata"], "resourceVersion": version}}
 

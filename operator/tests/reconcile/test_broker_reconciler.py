@@ -17,12 +17,12 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kube_memory import no_server
 from harness.worker_world import environment_of
 
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
-Json = Mapping[str, Any]
 
 
 def cluster(config: Mapping[str, bool | str] | None = None, *, pause: bool = False) -> Cluster:

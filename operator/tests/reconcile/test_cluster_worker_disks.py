@@ -10,9 +10,10 @@ from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.object_names import EMPTIED_LABEL
-from harness.worker_world import SETTINGS, Json, Play, World, claim_of, of_broker, refuses, resource
+from barnabas_operator.resources.json_types import JsonObject
+from harness.worker_world import SETTINGS, Play, World, claim_of, of_broker, refuses, resource
 
-TWO_DISKS: Json = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
+TWO_DISKS: JsonObject = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
 
 
 async def disks_are_refused(here: World, why: str, **spec: Any) -> None:
@@ -50,7 +51,7 @@ def claims(here: World) -> dict[str, bool]:
     ],
 )
 def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
-    play: Play, volumes: list[Json], why: str
+    play: Play, volumes: list[JsonObject], why: str
 ) -> None:
     async def scenario(here: World) -> None:
         for volume in range(2):
@@ -251,7 +252,7 @@ def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else
     storage = {"volumes": [{"id": 0, "deleteClaim": delete_claim}]}
     config = {"auto.leader.rebalance.enable": False}
 
-    def declared(replicas: int) -> Json:
+    def declared(replicas: int) -> JsonObject:
         made = resource("Cluster", "one", brokers={"replicas": replicas}, storage=storage, config=config)
         return {**made, "metadata": {"name": "one", "generation": 10 - replicas}}
 

@@ -1,6 +1,7 @@
 """What a Cluster says of itself round after round: whether clients are served, and what becomes of claims and pods."""
 
-from harness.worker_world import Json, Play, World, claim_of, of_broker, resource
+from barnabas_operator.resources.json_types import JsonObject
+from harness.worker_world import Play, World, claim_of, of_broker, resource
 
 SILENT = "no broker answers the operator at brokers: nobody is there"
 
@@ -14,7 +15,7 @@ async def whole(here: World, brokers: int = 2) -> None:
     here.kubernetes_saw("new")
 
 
-def ending(item: Json) -> Json:
+def ending(item: JsonObject) -> JsonObject:
     """It was deleted, and something holds it."""
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["held"]}
     return {**item, "metadata": {**item["metadata"], **gone}}

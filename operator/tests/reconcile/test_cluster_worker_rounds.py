@@ -11,7 +11,8 @@ from barnabas_operator.planning.cluster_state import StrayLog, Trouble
 from barnabas_operator.reconcile.last_known_state import PATIENCE_S
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts, ShortOutages
 from barnabas_operator.reconcile.status_writer import FINALIZER
-from harness.worker_world import SETTINGS, Json, Play, World, claim_of, of_broker, refuses, resource, topic
+from barnabas_operator.resources.json_types import JsonObject
+from harness.worker_world import SETTINGS, Play, World, claim_of, of_broker, refuses, resource, topic
 
 UNREADABLE = {"config": {"retention.ms": [1]}}
 
@@ -129,7 +130,7 @@ AWAY = "Cluster one does not answer yet"
     ],
 )
 def test_topics_without_brokers_go_where_nothing_is_to_be_done_and_the_others_hear_why_not(
-    play: Play, spec: Json, brokers: int, why: str
+    play: Play, spec: JsonObject, brokers: int, why: str
 ) -> None:
     async def scenario(here: World) -> None:
         here.brokers.count = brokers

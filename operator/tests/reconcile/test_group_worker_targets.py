@@ -8,7 +8,8 @@ import pytest
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.groups.group_worker import AWAY_S
-from harness.group_worker_world import WAIT_S, Json, World, lagging, play
+from barnabas_operator.resources.json_types import JsonObject
+from harness.group_worker_world import WAIT_S, World, lagging, play
 from harness.worker_world import resource
 
 SCALING = {"target": {"name": "app"}}
@@ -54,7 +55,7 @@ def test_a_target_at_0_for_a_reset_is_scaled_up_before_the_resource_goes_whoever
 
 
 @pytest.mark.parametrize("spec", [{}, {"pause": True}], ids=["Retain", "paused"])
-def test_a_target_at_0_for_a_reset_is_scaled_up_although_the_cluster_is_away(spec: Json) -> None:
+def test_a_target_at_0_for_a_reset_is_scaled_up_although_the_cluster_is_away(spec: JsonObject) -> None:
     async def scenario(world: World) -> None:
         put_target_at_0(world)
         put_ending(world, "billing", scaling=SCALING, offsets={"reset": RESET}, **spec)
@@ -132,7 +133,7 @@ async def until_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("spec", [{"pause": True}, {"groupId": "another"}], ids=["paused", "refused"])
-def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resource(spec: Json) -> None:
+def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resource(spec: JsonObject) -> None:
     async def scenario(world: World) -> None:
         put_resetting(world, **spec)
         world.begin()

@@ -11,8 +11,9 @@ import pytest
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import Trouble
+from barnabas_operator.resources.json_types import JsonObject
 from harness.brokers_memory import BrokersMemory
-from harness.worker_world import Json, Play, World, of_broker, resource
+from harness.worker_world import Play, World, of_broker, resource
 
 RAISED = (
     "MetadataVersionRaised",
@@ -22,7 +23,7 @@ WHY = "broker 1 supports 1 to 1."
 REFUSED = StepRefused(ErrorCode.INVALID_UPDATE_VERSION, WHY)
 
 
-def declared(**spec: Any) -> Json:
+def declared(**spec: Any) -> JsonObject:
     return resource("Cluster", "one", brokers={"replicas": 2}, **spec)
 
 

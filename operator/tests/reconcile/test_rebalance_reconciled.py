@@ -4,10 +4,11 @@ from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.topics.rebalance import APPROVAL
-from harness.worker_world import Json, Play, World, of_broker, resource
+from barnabas_operator.resources.json_types import JsonObject
+from harness.worker_world import Play, World, of_broker, resource
 
 
-def uneven(here: World) -> Json:
+def uneven(here: World) -> JsonObject:
     """Two brokers, of which the first has all ten partitions."""
     here.brokers.count = 2
     for number in range(2):
@@ -22,10 +23,10 @@ def approve(here: World) -> None:
     here.api.put({**found, "metadata": {**found["metadata"], "annotations": {APPROVAL: "approve", "kept": "x"}}})
 
 
-def annotations(here: World) -> Json:
+def annotations(here: World) -> JsonObject:
     found = here.api.found("Cluster", "one")
     assert found is not None
-    kept: Json = found["metadata"].get("annotations", {})
+    kept: JsonObject = found["metadata"].get("annotations", {})
     return kept
 
 

@@ -1,7 +1,6 @@
 """What a reset has scaled down is scaled up when its Cluster goes, or has gone."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,7 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
 from harness.worker_world import KEY, WAIT_S, Play, World, environment_of, refuses, resource
 
@@ -20,10 +20,9 @@ SPEC = {
 }
 WAITS = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "lastTransitionTime": "x"}
 STATUS = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "conditions": [WAITS]}
-Json = dict[str, Any]
 
 
-def put_resetting(api: KubeMemory, *, goes: bool) -> Json:
+def put_resetting(api: KubeMemory, *, goes: bool) -> JsonObject:
     """The resource, whose reset has scaled the target down."""
     before = before_text(BeforeReset("billing", "a", 3))
     meta = {"name": "app", "namespace": "air", "annotations": {BEFORE_RESET: before}}

@@ -1,11 +1,11 @@
 """MaintenanceJobs by the operator: a run with executors, a wrong one, and a schedule that fires."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
+from barnabas_operator.resources.json_types import Json
 from e2e.pods.castle import NAME, Castle
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
@@ -24,7 +24,6 @@ RUN: Final = {
     "executor": RESOURCES,
     "volumes": [{"name": "archive", "mountPath": "/archive", "claimName": CLAIM}],
 }
-Json = Mapping[str, Any]
 
 
 def apply(castle: Castle, *items: Json) -> None:

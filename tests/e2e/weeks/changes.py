@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from barnabas_operator.resources.json_types import JsonObject
 from e2e.pods.castle import BROKERS, LOOK_S, NAME
 from e2e.weeks.action import Action
 from e2e.weeks.site import Site
-from e2e.weeks.tenant import BROKERS_MAX, BUSY, SECONDS_MAX, Json, Tenant, changed
+from e2e.weeks.tenant import BROKERS_MAX, BUSY, SECONDS_MAX, Tenant, changed
 from harness.deadline import wait_for
 
 LIBRARY: Final = "docker.io/library/"
@@ -66,7 +67,7 @@ def _topic_again(site: Site, tenant: Tenant, chance: random.Random) -> None:
         tenant.apply()
 
 
-def _wrong(tenant: Tenant) -> Mapping[str, Json]:
+def _wrong(tenant: Tenant) -> Mapping[str, JsonObject]:
     topic, cluster = tenant.topics[BUSY], tenant.manifest
     volumes = cluster["spec"]["storage"]["volumes"]
     return {
@@ -94,7 +95,7 @@ def _wrong_manifests(site: Site, tenant: Tenant, chance: random.Random) -> None:
     assert _specs(tenant) == before
 
 
-def await_refusal(tenant: Tenant, manifest: Json) -> None:
+def await_refusal(tenant: Tenant, manifest: JsonObject) -> None:
     """Returns when a dry run of it is refused."""
     ask = ("apply", "--dry-run=server", "-f-")
     wait_for(

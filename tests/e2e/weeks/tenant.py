@@ -5,17 +5,17 @@ What the user keeps are the manifests: after an accident they are applied again.
 
 import json
 from copy import deepcopy
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from barnabas_operator.resources.json_types import JsonObject
 from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
 from e2e.pods.providers import Cluster
 from e2e.pods.traffic import Traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 
-Json = dict[str, Any]
 BUSY: Final = "busy"
 """The topic of the clients that never stop."""
 PARTITIONS: Final = 6
@@ -35,7 +35,7 @@ class Tenant:
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.castle = Castle(cluster, NAME, BROKERS, f"tenant-{number}")
         self.manifest = _cluster(NODE_PORTS + number * PORTS_OF_A_TENANT)
-        self.topics: dict[str, Json] = {}
+        self.topics: dict[str, JsonObject] = {}
         self.records: dict[str, list[bytes]] = {}
         self._bootstrap = ""
         self._traffic: Traffic | None = None
@@ -46,9 +46,9 @@ class Tenant:
         return self.castle.namespace
 
     @property
-    def spec(self) -> Json:
+    def spec(self) -> JsonObject:
         """Of the Cluster's manifest: what is changed here is declared by the next `apply`."""
-        spec: Json = self.manifest["spec"]
+        spec: JsonObject = self.manifest["spec"]
         return spec
 
     @property
@@ -148,16 +148,16 @@ class Tenant:
         return found
 
 
-def changed(manifest: Json, **spec: object) -> Json:
+def changed(manifest: JsonObject, **spec: object) -> JsonObject:
     """Another one, with these fields of its spec in the place of those it has."""
     return {**deepcopy(manifest), "spec": {**deepcopy(manifest["spec"]), **spec}}
 
 
-def _topic(name: str, spec: Json) -> Json:
+def _topic(name: str, spec: JsonObject) -> JsonObject:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
 
 
-def _cluster(first_port: int) -> Json:
+def _cluster(first_port: int) -> JsonObject:
     """Its node ports are named, so that clients outside find it again when it was deleted and comes back."""
     brokers = [{"brokerId": number, "spec": _node_port(first_port + 1 + number)} for number in range(BROKERS_MAX)]
     template = {"bootstrapService": {"spec": _node_port(first_port)}, "brokerServices": brokers}
@@ -170,9 +170,9 @@ def _cluster(first_port: int) -> Json:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": NAME}, "spec": spec}
 
 
-def _node_port(port: int) -> Json:
+def _node_port(port: int) -> JsonObject:
     return {"ports": [{"port": 9094, "nodePort": port}]}
 
 
-def _listing(*items: Json) -> str:
+def _listing(*items: JsonObject) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})

@@ -1,22 +1,20 @@
 """What is told to whoever applies a Cluster, before it is stored."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.review import review
+from barnabas_operator.resources.json_types import JsonObject
 
-Json = dict[str, Any]
 
-
-def cluster(**spec: object) -> Json:
+def cluster(**spec: object) -> JsonObject:
     meta = {"name": "quickstart", "namespace": "default"}
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
 
 
-def at_level(level: int, **spec: object) -> Json:
+def at_level(level: int, **spec: object) -> JsonObject:
     """A Cluster whose brokers go by that level of the metadata."""
     return {**cluster(**spec), "status": {"metadataVersion": level}}
 
@@ -29,7 +27,7 @@ NEVER_LOWERED = (
 ALLOWED = Verdict()
 A_QUANTITY = "a quantity such as 500m, 2, 512Mi or 10Gi"
 BALANCED = {"name": "outside", "port": 9094, "type": "loadbalancer"}
-CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
+CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] = {
     "a good one": (None, cluster(brokers={"replicas": 3}), None),
     "amounts as people write them": (
         None,
@@ -163,7 +161,7 @@ def test_disks_that_nobody_asked_for_are_told_once() -> None:
     assert review(None, cluster(storage={"volumes": [{"id": 0}]}), AdmissionContext()).warnings == ()
 
 
-def annotated(**annotations: str) -> Json:
+def annotated(**annotations: str) -> JsonObject:
     declared = cluster(storage={"volumes": [{"id": 0}]})
     named = {f"barnabas.dev/{name}": value for name, value in annotations.items()}
     return {**declared, "metadata": {**declared["metadata"], "annotations": named}}
@@ -177,7 +175,7 @@ def test_a_word_that_approves_no_rebalance_is_told() -> None:
     assert review(annotated(), annotated(rebalance="approve"), AdmissionContext()) == ALLOWED
 
 
-DELETED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
+DELETED: Mapping[str, tuple[JsonObject, tuple[str, ...]]] = {
     "with all disks kept": ({"storage": {"volumes": [{"id": 0}]}}, ()),
     "with disks that go, though it keeps all else": (
         {"storage": {"volumes": [{"id": 0, "deleteClaim": True}, {"id": 1}, {"id": 2, "deleteClaim": True}]}},

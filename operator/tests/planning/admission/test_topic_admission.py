@@ -2,26 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.review import review
+from barnabas_operator.resources.json_types import JsonObject
 
-Json = dict[str, Any]
 LIVE = ClusterState(
     racks={0: None, 1: None, 2: None},
     topics={"flights": TopicState("id", ((0, 1, 2),) * 6, {}), "a.b": TopicState("i", ((0,),), {})},
 )
 
 
-def topic(name: str = "flights", **spec: object) -> Json:
+def topic(name: str = "flights", **spec: object) -> JsonObject:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
 
 
-def noted(applied: str) -> Json:
+def noted(applied: str) -> JsonObject:
     declared = topic("new", config={"segment.ms": 5})
     declared["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": applied}
     return declared
@@ -31,7 +30,7 @@ ALLOWED = Verdict()
 HELD = {**topic(), "status": {"cluster": "one"}}
 NEVER_FEWER = "Decreasing partitions not supported: spec.partitions is"
 
-TOPICS: Mapping[str, tuple[Json | None, Json | None, AdmissionContext, str | None]] = {
+TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContext, str | None]] = {
     "a good one": (None, topic(partitions=6, replicas=3), AdmissionContext(), None),
     "a status only": (
         topic(partitions=6),
@@ -214,7 +213,7 @@ def test_a_topic_is_refused_for_what_the_api_server_cannot_know(name: str) -> No
     assert review(old, new, around).refusal == refusal
 
 
-WARNINGS: Mapping[str, tuple[Json | None, Json, AdmissionContext, tuple[str, ...]]] = {
+WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tuple[str, ...]]] = {
     "more partitions than declared": (
         topic(partitions=6),
         topic(partitions=12),

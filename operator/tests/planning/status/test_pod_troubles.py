@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.planning.status.pod_troubles import pod_trouble, runs
+from barnabas_operator.resources.json_types import Json
 
 LOG = """[2026-01-01 00:00:00,000] INFO 3 topics are loaded (barnabas_broker.app)
 [2026-01-01 00:00:01,000] ERROR log dir /data/0 is offline: Input/output error (barnabas_broker.storage)
@@ -13,7 +14,6 @@ LOG = """[2026-01-01 00:00:00,000] INFO 3 topics are loaded (barnabas_broker.app
 """
 NO_NODE = "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) had volume node affinity conflict"
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container=broker"}}
-Json = Mapping[str, Any]
 
 
 def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]:
