@@ -10,17 +10,19 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from barnabas_operator.planning.lease import DURATION_S, RETRY_S
 from e2e.refusing_proxy import RefusingProxy
 from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of, world_of_one
 from harness.deadline import wait_for
+from harness.machine_load import with_load
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
-LEASE_S = 15.0
-RETRY_S = 2.0
+ACTS_S_MAX = 15.0
+"""After a death, on a machine with little load."""
 SLACK_S = 5.0
-"""For a machine that is busy with other tests."""
+"""A busy machine may have renewed the lease that much before the death."""
 LOOK_S = 0.1
 
 Start = Callable[..., ServerProcess]
@@ -67,7 +69,7 @@ def test_one_of_two_acts_and_the_other_follows_at_once_when_it_ends(world: World
     first.stop()
     wait_for(lambda: acts(second), seconds_max=SECONDS_MAX)
     took = time.monotonic() - began
-    assert took < LEASE_S - SLACK_S, "the lease was released"
+    assert took < DURATION_S - SLACK_S, "the lease was released"
     world.apply("after", partitions=1)
     world.await_ready("after")
 
@@ -77,7 +79,9 @@ def test_the_other_follows_within_the_lease_when_the_one_that_acts_dies(world: W
     began = time.monotonic()
     first.kill()
     wait_for(lambda: acts(second), seconds_max=SECONDS_MAX)
-    assert LEASE_S - RETRY_S - SLACK_S < time.monotonic() - began < LEASE_S + RETRY_S + SLACK_S
+    took = time.monotonic() - began
+    print(f"the other acted after {took:.1f} s")
+    assert DURATION_S - RETRY_S - SLACK_S < took < with_load(ACTS_S_MAX)
     world.apply("after", partitions=1)
     world.await_ready("after")
 
