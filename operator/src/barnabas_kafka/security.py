@@ -27,7 +27,7 @@ class Sasl(NamedTuple):
     password_file: Path
 
     def password(self) -> str:
-        """Raises PasswordFileError."""
+        """The password as the file has it now, without the line's end. Raises PasswordFileError."""
         try:
             return self.password_file.read_text(encoding="utf-8", errors="replace").rstrip("\r\n")
         except OSError as error:

@@ -53,7 +53,7 @@ class _PartitionDeletion:
             self.end(refusal.code)
 
     def end(self, error: ErrorCode, low_watermark: int = NO_WATERMARK) -> None:
-        """This is the result."""
+        """Keeps the partition's result for the answer."""
         self.result = PartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
 
     def look(self) -> bool:

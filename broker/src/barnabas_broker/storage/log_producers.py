@@ -141,7 +141,7 @@ class LogProducers:
         self._release()
 
     def found(self, lookup: ProducerLookup) -> None:
-        """The lookup has run."""
+        """Takes in what a lookup found that has run."""
         if self._held is not None:
             self._held.replace(lookup.lacking, lookup.found)
         self._lacking = frozenset()

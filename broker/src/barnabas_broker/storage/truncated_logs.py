@@ -47,7 +47,7 @@ class DirOfLogs(Protocol):
 
     @property
     def logs(self) -> Mapping[TopicPartition, TruncatedLog]:
-        """Those that are loaded."""
+        """The loaded logs by partition."""
         ...
 
     def checkpoint_anew(self) -> None:
@@ -76,7 +76,7 @@ class CutLog(NamedTuple):
         return self.log.producer_lookup() if self.is_current else None
 
     def found(self, lookup: ProducerLookup) -> None:
-        """The lookup has run."""
+        """Takes in what a lookup found that has run, unless the log was truncated again."""
         if self.is_current:
             self.log.known_producers.found(lookup)
 
@@ -92,7 +92,7 @@ def complete_truncation(log: TruncatedLog) -> None:
 
 
 def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
-    """For `make_durable`. StorageError."""
+    """The syncs that `make_durable` has to run for these logs. Raises StorageError."""
     return [job for cut in logs if (job := _cut_job(cut.log)) is not None]
 
 

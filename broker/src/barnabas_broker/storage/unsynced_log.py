@@ -17,7 +17,7 @@ class UnsyncedLog(Protocol):
         ...
 
     def flushed(self, job: FlushJob) -> None:
-        """It has run."""
+        """Takes note that a thread has run the job."""
         ...
 
     def flush(self, offset: int | None = None) -> None:

@@ -49,7 +49,7 @@ class _Handler(WSGIRequestHandler):
     timeout = READ_TIMEOUT_S
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Scrapes are no news."""
+        """Writes nothing: a line for each scrape would fill the log."""
 
 
 class PageServer(ThreadingMixIn, WSGIServer):
@@ -71,7 +71,7 @@ class PageServer(ThreadingMixIn, WSGIServer):
 
 
 def page_server(listener: Listener, pages: Pages) -> PageServer:
-    """Listening. Raises OSError."""
+    """A server that listens already, and has not begun to answer. Raises OSError."""
     server = PageServer(listener)
     server.set_app(pages)
     return server

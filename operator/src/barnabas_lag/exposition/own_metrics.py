@@ -34,7 +34,7 @@ class OwnMetrics:
         return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def round_ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Counts one."""
+        """Counts a round of `seconds`; `is_answered`: the brokers answered."""
         self._rounds.inc()
         self._seconds.set(seconds)
         self._up.set(is_answered)

@@ -14,7 +14,7 @@ from barnabas_lag.kafka.partitions import partitions_of
 
 
 class Filters(NamedTuple):
-    """What is looked at."""
+    """Which topics and groups the exporter reads."""
 
     topics: Filter
     groups: Filter

@@ -59,7 +59,7 @@ class LocalGroups:
     async def bring(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
     ) -> Groups:
-        """Once."""
+        """Takes one step with each group, and ends the removed ones. Returns them with their new statuses."""
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
         worked = [await self._bring(cluster, group, owned, looked) for group in declared]

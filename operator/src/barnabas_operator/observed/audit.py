@@ -106,5 +106,5 @@ def identity(body: Mapping[str, Any]) -> str:
 
 
 def versions(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """By identity."""
+    """The `resourceVersion` of each body, by its identity."""
     return {identity(body): int(body["metadata"]["resourceVersion"]) for body in bodies}

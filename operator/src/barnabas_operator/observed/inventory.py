@@ -123,7 +123,7 @@ class _Members:
         return self._by_subject.get(self._subject(body), {})
 
     def keep(self, key: Key, body: Json, *, is_gone: bool) -> None:
-        """What is so now."""
+        """Replaces what was known of a resource by its body, or forgets it where it is gone."""
         before = self.all.pop(key, None)
         if before is not None:
             _take(self._by_named, _named(before), key.name)

@@ -28,7 +28,7 @@ def page(stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotoni
 
 
 class LinesPage:
-    """For logs."""
+    """Prints progress as lines, for a stream that is no terminal."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream

@@ -18,7 +18,7 @@ class Listener(Protocol):
     """Is told each progress, and which is the last."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """It must not raise."""
+        """Takes note of the progress; `last` where no other follows. It must not raise."""
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class Stray(NamedTuple):
 
 
 def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
-    """Of `ID:FOLDER` words."""
+    """The log dirs that words of the form `ID:FOLDER` name."""
     return [LogDir(int(broker), path.rstrip("/") or "/") for broker, path in (word.split(":", 1) for word in words)]
 
 

@@ -62,7 +62,7 @@ class SegmentSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For `spark.read.format`."""
+        """The name that `spark.read.format` takes."""
         return "kafka-segments"
 
     def schema(self) -> str:
@@ -70,7 +70,7 @@ class SegmentSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: Any) -> "SegmentReader":  # noqa: ARG002  # Spark names it.
-        """For a read."""
+        """A reader with the options of this read."""
         listed = {name: self.options.get(name, "").split(",") for name in ("log_dirs", "topics", "compacted")}
         return SegmentReader(
             listed["log_dirs"], listed["topics"], listed["compacted"], self.options.get("deep") == "true"
@@ -227,7 +227,7 @@ class Rows:
         return self._filled(len(columns[0]), dict(zip(Batch._fields, columns, strict=True)))
 
     def of_problems(self, problems: Sequence[Problem]) -> Any:
-        """A row each."""
+        """A table with one row for each problem."""
         names = {"kind": "problem", "offset": "base_offset"}
         columns = {
             names.get(name, name): [each[number] for each in problems] for number, name in enumerate(Problem._fields)

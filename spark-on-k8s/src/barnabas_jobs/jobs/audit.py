@@ -101,7 +101,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """In two sentences."""
+        """What was read and found, in two sentences."""
         read = f"{self.replicas:,} replicas of {self.partitions:,} partitions, {self.segments:,} segments"
         speed = self.bytes / 1e6 / max(self.seconds, 0.001)
         told = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"

@@ -24,7 +24,7 @@ class TimeLookup:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def ends(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Ends]:
-        """Those that are there."""
+        """Where the log of each wanted partition that exists begins and ends."""
         topics = self._topics()
         there = [each for each in wanted if each.topic in topics and each.partition in topics[each.topic].partitions]
         first, last = (self._ask(dict.fromkeys(there, spec)) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))

@@ -96,7 +96,7 @@ class Generation(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many it has."""
+        """How many records all entries have together."""
         return sum(entry.records for entry in self.entries)
 
     @property

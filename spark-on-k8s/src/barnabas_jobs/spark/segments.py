@@ -73,7 +73,7 @@ def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
 
 
 def first_of_each_partition(offsets: DataFrame) -> DataFrame:
-    """The lowest ones."""
+    """The rows with the lowest offsets of each partition, OFFSETS_TOLD at most."""
     order = Window.partitionBy("topic", "partition").orderBy("base_offset")
     return offsets.withColumn("number", F.row_number().over(order)).where(F.col("number") <= OFFSETS_TOLD)
 

@@ -64,7 +64,7 @@ class _Write:
     uncommitted: int
 
     def finish(self, error: ErrorCode) -> None:
-        """Answer, once."""
+        """Answers the request; any later call does nothing."""
         answer, self.answer = self.answer, None
         if answer is not None:
             answer(error)
@@ -188,7 +188,7 @@ class _Batch:
             self.timer.cancel()
 
     def done(self, error: ApiError | None) -> None:
-        """The log's word."""
+        """The log has committed the batch, or refused it with `error`."""
         self.stop_waiting()
         code = ErrorCode.NONE if error is None else error.code
         self.writer.finished(self, _ANSWERS.get(code, code))

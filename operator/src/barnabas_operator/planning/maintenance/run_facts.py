@@ -76,7 +76,7 @@ class RunFacts(NamedTuple):
 
 
 def run_job(found: Json) -> RunJob:
-    """Of a `batch/v1` Job."""
+    """What a plan needs of a `batch/v1` Job."""
     meta, status = found["metadata"], found.get("status", {})
     owners = [each for each in meta.get("ownerReferences", ()) if each.get("controller")]
     counted = (status.get(field, 0) for field in ("failed", "succeeded", "active"))

@@ -34,7 +34,7 @@ Truth = Literal["True", "False", "Unknown"]
 
 
 def pending(run: MaintenanceJob, cluster: str, why: Refusal, now: str) -> MaintenanceJob:
-    """It has not begun."""
+    """The run with the status of one that has not begun, and why it has not."""
     return _told(run, cluster, "Pending", ("False", why.reason, why.message), now)
 
 
@@ -44,7 +44,7 @@ def refused(run: MaintenanceJob, cluster: str, why: str, now: str) -> Maintenanc
 
 
 def running(run: MaintenanceJob, cluster: str, facts: RunFacts, now: str) -> MaintenanceJob:
-    """It is under way."""
+    """The run with the status of one that is under way, with its driver's numbers."""
     last = facts.drivers[-1] if facts.drivers else None
     run = _with_numbers(run, facts, now)
     return _told(run, cluster, "Running", ("Unknown", RUNNING, _doing(last)), now)

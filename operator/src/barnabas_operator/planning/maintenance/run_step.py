@@ -17,7 +17,7 @@ STARTED: Final = "Started"
 
 
 class Wait(NamedTuple):
-    """Nothing is done yet."""
+    """The run waits, for the reason `why`."""
 
     why: Refusal
 
@@ -35,7 +35,7 @@ class ResumeJob(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """It is under way."""
+    """The run is under way: only its status is written."""
 
 
 class End(NamedTuple):

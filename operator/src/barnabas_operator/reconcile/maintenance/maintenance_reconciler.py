@@ -19,7 +19,7 @@ class MaintenanceReconciler(KindReconciler):
 
     @property
     def idle_s(self) -> float:
-        """Of the worker."""
+        """How long ago the worker of the runs did something; infinite where it has ended."""
         if self._running is None:
             return 0.0
         return math.inf if self._running.done() else self._worker.idle_s

@@ -36,12 +36,12 @@ def decode_offsets(text: str) -> dict[Partition, int]:
 
 
 def decode_epochs(text: str) -> list[EpochStart]:
-    """`epoch start-offset` a line."""
+    """The epochs of a `leader-epoch-checkpoint`, which has `epoch start-offset` in each line."""
     return [EpochStart(int(epoch), int(start)) for epoch, start in _rows(text, 2)]
 
 
 def decode_topic_id(text: str) -> str:
-    """Of `partition.metadata`."""
+    """The topic's id from the text of `partition.metadata`. Raises ValueError where it has none."""
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if "topic_id" not in fields:
         raise ValueError("it has no topic_id")

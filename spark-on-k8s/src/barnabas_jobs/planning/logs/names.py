@@ -48,7 +48,7 @@ class Partition(NamedTuple):
 
 
 def segment_file(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`"""
+    """The name of a segment's file: `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
