@@ -1,4 +1,4 @@
-"""F26, F28, F64: AlterReplicaLogDirs for replicas that are here, that will be, and whose disks fail."""
+"""F26, F28, F64: requests about log dirs, of replicas that are here, that will be, and whose disks fail."""
 
 import asyncio
 from pathlib import Path
@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.handlers import alter_replica_log_dirs
+from barnabas_broker.handlers import alter_replica_log_dirs, describe_log_dirs
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError
-from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest
+from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ErrorCode
 
@@ -35,7 +35,10 @@ class Asked:
         self.logs, self.more = str(folder / "logs"), str(folder / "more")
         throttle = Throttle(self.broker.clock, lambda: UNLIMITED)
         mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close(), asyncio.sleep)
-        self.handler_environment = cast(HandlerEnvironment, SimpleNamespace(mover=mover))
+        self.handler_environment = cast(
+            HandlerEnvironment,
+            SimpleNamespace(mover=mover, logs=self.broker.logs, replicas=self.broker.replicas),
+        )
 
     def move(self, *paths: str, partition: int = 0) -> list[ErrorCode]:
         """To each of these paths in one request; the answers in the same order."""
@@ -43,6 +46,11 @@ class Asked:
         request = AlterReplicaLogDirsRequest(dirs=[Dir(path=path, topics=[topic]) for path in paths])
         (answered,) = alter_replica_log_dirs.handle(self.handler_environment, CONTEXT, request).results
         return [ErrorCode(each.error_code) for each in answered.partitions]
+
+    def described(self) -> dict[str, int]:
+        """The error of each log dir."""
+        answer = describe_log_dirs.handle(self.handler_environment, CONTEXT, DescribeLogDirsRequest(topics=None))
+        return {each.log_dir: each.error_code for each in answer.results}
 
     def lose(self, path: str, failure: type[StorageError] = LogDirFailed) -> None:
         log_dir = next(each for each in self.broker.logs.log_dirs if each.path == path)
@@ -117,3 +125,9 @@ def test_a_log_that_was_there_all_the_time_ends_the_wish_for_it(tmp_path: Path) 
     asked.broker.show(NOWHERE)
     asked.broker.show(COMES)
     assert asked.log_dir() == asked.logs
+
+
+def test_a_log_dir_that_failed_a_moment_ago_is_described_as_offline(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, led(HERE, 4, HERE))
+    Path(asked.more).rename(tmp_path / "away")
+    assert asked.described() == {asked.logs: ErrorCode.NONE, asked.more: ErrorCode.KAFKA_STORAGE_ERROR}

@@ -2,32 +2,33 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafka.errors import KafkaTimeoutError
 
-from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import DiskSpace, Partition
+from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, TopicStep
 from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
 from harness.running_up import RunningUp
 from harness.stock_client import StockClient
 
 NOW = "2026-01-01T00:00:00Z"
 TWO_DISKS = Storage(volumes=(Volume(id=0), Volume(id=1)))
 HEAVY, LIGHT = b"x" * 500_000, b"x"
+HEAVY_ONES = 20
+"""A move that lacks less than 4 MiB is done at once, however slow it is to be."""
 
 
 def wanted(partitions: int, storage: Storage = TWO_DISKS, brokers: int = 1, **config: str) -> DesiredState:
@@ -98,37 +99,46 @@ def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_n
         assert list(Path(first).glob("told-*")) == []
 
 
-def test_a_replica_that_moves_between_log_dirs_counts_where_it_goes() -> None:
-    def described(log_dir: str, error_code: int, *replicas: tuple[int, int, bool]) -> dict[str, object]:
-        keys = ("partition_index", "partition_size", "is_future_key")
-        topic = {"name": "t", "partitions": [dict(zip(keys, replica, strict=True)) for replica in replicas]}
-        return {"log_dir": log_dir, "error_code": error_code, "topics": [topic], "usable_bytes": 7}
-
-    online = described("/a", 0, (0, 50, False), (1, 0, False)), described("/b", 0, (0, 20, True), (2, 5, False))
-    answer = {"broker": 0, "log_dirs": [*online, described("/c", ErrorCode.KAFKA_STORAGE_ERROR)]}
-    client = SimpleNamespace(describe_log_dirs=lambda brokers: [answer])
-    found = ClusterAdmin.log_dirs(cast(ClusterAdmin, SimpleNamespace(client=client)), 0)
-    assert found == [LogDirLoad("/a", 1, 1, 0, 7), LogDirLoad("/b", 2, 0, 25, 7)]
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    """Two brokers with three log dirs each, between which replicas move so slowly that they never arrive."""
+    settings = {"replica.alter.log.dirs.io.max.bytes.per.second": "1"}
+    with barnabas_cluster(tmp_path, brokers=2, properties=settings, log_dirs=3) as running:
+        yield running
 
 
-def test_disks_are_those_of_the_brokers_that_answer(caplog: pytest.LogCaptureFixture) -> None:
-    keys = ("partition_index", "partition_size", "is_future_key")
+def make_one_that_moves(admin: ClusterAdmin, cluster: BarnabasCluster) -> list[str]:
+    """The log dirs of broker 0: partition 0 moves from the first to the second, 1 is empty, the third has failed."""
+    first, second, third = (load.path for load in admin.log_dirs(0))
+    admin.prefer_log_dirs({NewReplica("t", number, 0): first for number in range(2)})
+    cluster.create_topic("t", 2, assignment=[[0], [0]])
+    cluster.client().write("t", [HEAVY] * HEAVY_ONES, 0)
+    admin.prefer_log_dirs({NewReplica("t", 0, 0): second})
+    Path(third).rename(f"{third}-away")
+    wait_for(lambda: [load.path for load in admin.log_dirs(0)], lambda paths: paths == [first, second])
+    assert list(Path(second).glob("t-0.*-future")), "it is on its way"
+    return [first, second]
 
-    def described(log_dir: str, error_code: int, *replicas: tuple[int, int, bool]) -> dict[str, object]:
-        topic = {"name": "t", "partitions": [dict(zip(keys, replica, strict=True)) for replica in replicas]}
-        space = {"usable_bytes": 7, "total_bytes": 9}
-        return {"log_dir": log_dir, "error_code": error_code, "topics": [topic], **space}
 
-    def answer(brokers: list[int]) -> list[dict[str, object]]:
-        if brokers == [1]:
-            raise KafkaTimeoutError
-        failed = described("/c", ErrorCode.KAFKA_STORAGE_ERROR, (3, 99, False))
-        return [{"log_dirs": [described("/a", 0, (0, 50, False), (1, 20, True)), described("/b", 0), failed]}]
+def test_a_replica_that_moves_between_log_dirs_counts_where_it_goes(cluster: BarnabasCluster) -> None:
+    with ClusterAdmin(cluster.bootstrap, SystemClock()) as admin:
+        paths = make_one_that_moves(admin, cluster)
+        found = admin.log_dirs(0)
+    assert [(load.path, load.partitions) for load in found] == [(path, 1) for path in paths]
+    assert (found[0].empty_partitions, found[0].log_bytes) == (1, 0)
+    assert min(load.free_bytes for load in found) > 0
 
-    client = SimpleNamespace(describe_log_dirs=answer)
-    found = ClusterAdmin.disks(cast(ClusterAdmin, SimpleNamespace(client=client)), [0, 1])
-    assert found.spaces == {0: (DiskSpace(7, 9), DiskSpace(7, 9))}
-    assert found.replicas == {0: {Partition("t", 0): 50}}
+
+def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, caplog: pytest.LogCaptureFixture) -> None:
+    with ClusterAdmin(cluster.bootstrap, SystemClock()) as admin:
+        make_one_that_moves(admin, cluster)
+        cluster.kill(1)
+        found = admin.disks([0, 1])
+    assert [len(spaces) for spaces in found.spaces.values()] == [2]
+    assert all(0 < space.usable_bytes < space.total_bytes for space in found.spaces[0])
+    assert found.replicas.keys() == {0}
+    assert found.replicas[0][Partition("t", 0)] > HEAVY_ONES * len(HEAVY), "the whole one, not what has moved so far"
+    assert found.replicas[0][Partition("t", 1)] == 0
     assert found.room_bytes(1) == 0
     assert "broker 1 gets no replicas now: it does not report its free space" in caplog.text
 

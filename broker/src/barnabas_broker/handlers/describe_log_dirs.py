@@ -5,6 +5,7 @@ from typing import Final
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas_core.errors import ErrorCode
@@ -30,14 +31,11 @@ def handle(
 
 def _describe(environment: HandlerEnvironment, log_dir: LogDir, wanted: set[TopicPartition] | None) -> DirResult:
     if not log_dir.is_online:
-        return DirResult(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR,
-            log_dir=log_dir.path,
-            topics=[],
-            total_bytes=UNKNOWN_BYTES,
-            usable_bytes=UNKNOWN_BYTES,
-            is_cordoned=False,
-        )
+        return _offline(log_dir)
+    try:
+        usage = log_dir.usage()
+    except StorageError:  # It has failed since somebody looked at the disks.
+        return _offline(log_dir)
     topics: dict[str, list[PartitionResult]] = defaultdict(list)
     for hosted in environment.replicas.lookup.partitions():
         name, index = hosted.topic_partition
@@ -56,12 +54,22 @@ def _describe(environment: HandlerEnvironment, log_dir: LogDir, wanted: set[Topi
                     partition_index=index, partition_size=copied_bytes, offset_lag=move.lag_bytes, is_future_key=True
                 )
             )
-    usage = log_dir.usage()
     return DirResult(
         error_code=ErrorCode.NONE,
         log_dir=log_dir.path,
         topics=[TopicResult(name=name, partitions=partitions) for name, partitions in topics.items()],
         total_bytes=usage.total_bytes,
         usable_bytes=usage.usable_bytes,
+        is_cordoned=False,
+    )
+
+
+def _offline(log_dir: LogDir) -> DirResult:
+    return DirResult(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+        log_dir=log_dir.path,
+        topics=[],
+        total_bytes=UNKNOWN_BYTES,
+        usable_bytes=UNKNOWN_BYTES,
         is_cordoned=False,
     )
