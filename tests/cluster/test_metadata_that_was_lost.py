@@ -2,7 +2,8 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from io import StringIO
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
+from harness.writer import Writer
 
 LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000", "min.insync.replicas": "2"}
 PARTITIONS = range(3)
@@ -106,32 +108,59 @@ def test_what_nobody_remembers_is_set_aside_told_and_back_with_its_metadata(clus
     out = Console(file=StringIO())
     print_report(out, report, wide=False)
     assert "set aside: 9 logs" in out.file.getvalue()  # type: ignore[attr-defined]
-    page = cluster.page(0, "/metrics")[1]
-    assert f'barnabas_stray_logs{{log_dir="{cluster.log_dirs(0)[0]}"}} 3' in page
+    check_strays_told(cluster, 3)
     stop_all(cluster)
     with sqlite3.connect(store_of(cluster)) as connection:
         connection.executemany("INSERT INTO documents VALUES (?, ?, ?)", rows)
     cluster.start(*BROKERS)
     check_all_is_there(cluster, written)
-    assert 'barnabas_stray_logs{log_dir="' in cluster.page(0, "/metrics")[1]
+    check_strays_told(cluster, 0)
     assert list(cluster.folder.glob("broker-*/logs-0/*-stray")) == []
 
 
 @pytest.mark.slow
-def test_rows_that_are_removed_by_hand_come_back(cluster: BarnabasCluster) -> None:
-    written: list[list[bytes]] = [[] for _ in PARTITIONS]
-    write_some(cluster, written)
-    with sqlite3.connect(store_of(cluster)) as connection:
-        connection.execute("DELETE FROM documents WHERE key LIKE 'topics/%'")
-    write_some(cluster, written)
-    kill_each_once(cluster)
-    check_all_is_there(cluster, written)
-    with sqlite3.connect(store_of(cluster)) as connection:
-        connection.execute("DELETE FROM documents WHERE key LIKE 'topics/%'")
+def test_rows_that_are_removed_by_hand_while_clients_write_come_back(cluster: BarnabasCluster) -> None:
+    with ExitStack() as writing:
+        writers = [writing.enter_context(Writer(cluster.client(), "t", number)) for number in PARTITIONS]
+        wait_for_more(writers)
+        remove_topics(cluster)
+        wait_for_more(writers)
+        for number in BROKERS:
+            cluster.kill(number)
+            wait_for_more(writers)
+            cluster.start(number)
+            cluster.wait_until_full("t")
+        wait_for(lambda: topics_in_the_store(cluster), lambda found: found == ["topics/t"])
+        remove_topics(cluster)
+        wait_for_more(writers)
     for number in BROKERS:
         cluster.kill(number)
     cluster.start(*BROKERS)
-    check_all_is_there(cluster, written)
+    cluster.wait_until_full("t")
+    for writer, number in zip(writers, PARTITIONS, strict=True):
+        assert set(cluster.client().read("t", number)) >= set(writer.acknowledged)
+
+
+def check_strays_told(cluster: BarnabasCluster, count: int) -> None:
+    """By each broker."""
+    for number in BROKERS:
+        lines = cluster.page(number, "/metrics")[1].splitlines()
+        assert f'barnabas_stray_logs{{log_dir="{cluster.log_dirs(number)[0]}"}} {count}' in lines
+
+
+def wait_for_more(writers: Sequence[Writer]) -> None:
+    for writer in writers:
+        writer.wait_for_more()
+
+
+def remove_topics(cluster: BarnabasCluster) -> None:
+    with closing(sqlite3.connect(store_of(cluster), timeout=30)) as connection, connection:
+        assert connection.execute("DELETE FROM documents WHERE key LIKE 'topics/%'").rowcount > 0
+
+
+def topics_in_the_store(cluster: BarnabasCluster) -> list[str]:
+    with closing(sqlite3.connect(store_of(cluster), timeout=30)) as connection:
+        return [key for (key,) in connection.execute("SELECT key FROM documents WHERE key LIKE 'topics/%'")]
 
 
 def test_a_deleted_topic_leaves_nothing(cluster: BarnabasCluster) -> None:

@@ -1,15 +1,13 @@
-"""Three brokers as processes whose metadata is in a real Kubernetes API, and who writes to them all the time."""
+"""Three brokers as processes whose metadata is in a real Kubernetes API."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Final
 from uuid import uuid4
 
 from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster, prepare_cluster
-from harness.stock_client import StockClient
 from local_kubernetes.control_plane import ControlPlane
 
 HEARTBEAT_MS: Final = 300
@@ -40,34 +38,3 @@ def three_with_flights(folder: Path, plane: ControlPlane) -> Iterator[BarnabasCl
         yield running
     finally:
         running.close()
-
-
-class Writer:
-    """Writes numbers to a partition, each when the one before is acknowledged, until it is stopped."""
-
-    def __init__(self, client: StockClient, partition: int) -> None:
-        self.acknowledged: list[bytes] = []
-        self._client = client
-        self._partition = partition
-        self._stopping = Event()
-        self._failure: Exception | None = None
-        self._thread = Thread(target=self._run)
-
-    def __enter__(self) -> "Writer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                values = [b"%d" % (len(self.acknowledged) + offset) for offset in range(100)]
-                self._client.write("flights", values, self._partition)
-                self.acknowledged += values
-        except Exception as error:
-            self._failure = error

@@ -13,10 +13,11 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler
 from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare, three_with_flights
+from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, prepare, three_with_flights
 from harness.cluster import BarnabasCluster, PartitionView
 from harness.deadline import wait_for
 from harness.worker_world import environment_of
+from harness.writer import Writer
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
@@ -51,7 +52,7 @@ def test_while_the_api_server_is_away_brokers_serve_on_and_nothing_changes(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     before = views(cluster)
-    with Writer(cluster.client(), 0) as writer:
+    with Writer(cluster.client(), "flights", 0) as writer:
         api_server.stop_api_server()
         try:
             wait_for(lambda: len(writer.acknowledged) >= 100)
@@ -79,7 +80,7 @@ def test_a_leader_killed_while_the_api_server_is_away_is_replaced_once_it_is_bac
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     leader = cluster.leader("flights", 0)
-    with Writer(cluster.client(), 0) as writer:
+    with Writer(cluster.client(), "flights", 0) as writer:
         wait_for(lambda: len(writer.acknowledged) >= 100)
         api_server.stop_api_server()
         try:
@@ -105,7 +106,7 @@ def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
     try:
         cluster.start()
         cluster.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
-        with Writer(cluster.client(), 0) as writer:
+        with Writer(cluster.client(), "flights", 0) as writer:
             for number in range(3):
                 wait_for(lambda: len(writer.acknowledged) > 0)
                 cluster.kill(number)

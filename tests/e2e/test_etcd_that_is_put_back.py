@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.brokers_on_the_api import Writer, three_with_flights
+from e2e.brokers_on_the_api import three_with_flights
 from harness.cluster import BarnabasCluster
-from harness.deadline import wait_for
 from harness.require import missing
+from harness.writer import Writer
 from local_kubernetes.apiserver import define, prepare_api_server
 from local_kubernetes.binaries import CannotStart
 from local_kubernetes.control_plane import ControlPlane
@@ -38,15 +38,10 @@ def cluster(tmp_path: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
         yield running
 
 
-def goes_on(writer: Writer) -> None:
-    written = len(writer.acknowledged)
-    wait_for(lambda: len(writer.acknowledged) > written + 300)
-
-
 def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
     """Each broker restarts, a topic is made."""
     for number in range(3):
-        goes_on(writer)
+        writer.wait_for_more()
         cluster.kill(number)
         cluster.start(number)
         cluster.wait_until_full("flights")
@@ -59,10 +54,10 @@ def test_brokers_that_run_lose_nothing(
     cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path, bump_revision: bool
 ) -> None:
     back_up(plane, tmp_path / "backup")
-    with Writer(cluster.client(), 0) as writer:
+    with Writer(cluster.client(), "flights", 0) as writer:
         weeks_pass(cluster, writer)
         put_back(plane, tmp_path / "backup", bump_revision=bump_revision)
-        goes_on(writer)
+        writer.wait_for_more()
         cluster.wait_until_full("flights", "newer")
         cluster.create_topic("after", 1, 3)
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
@@ -71,14 +66,14 @@ def test_brokers_that_run_lose_nothing(
 
 def test_brokers_that_were_all_down_lose_nothing(cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path) -> None:
     back_up(plane, tmp_path / "backup")
-    with Writer(cluster.client(), 0) as writer:
+    with Writer(cluster.client(), "flights", 0) as writer:
         weeks_pass(cluster, writer)
     for number in range(3):
         cluster.stop(number)
     put_back(plane, tmp_path / "backup")
     cluster.start(0, 1, 2)
     cluster.wait_until_full("flights", "newer")
-    with Writer(cluster.client(), 1) as other:
-        goes_on(other)
+    with Writer(cluster.client(), "flights", 1) as other:
+        other.wait_for_more()
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
     assert cluster.client().read("newer") == [b"kept"]

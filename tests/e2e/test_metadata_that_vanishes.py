@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from barnabas_core.config.properties import parse_properties
-from e2e.brokers_on_the_api import Writer, three_with_flights
+from e2e.brokers_on_the_api import three_with_flights
 from e2e.state_documents import DEFINITION, define_state_documents
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
+from harness.writer import Writer
 from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
@@ -40,11 +41,6 @@ def until_all_are_back(api_server: ControlPlane, cluster: BarnabasCluster, keys:
     wait_for(lambda: keys <= documents(api_server, cluster).keys(), seconds_max=60)
 
 
-def goes_on(writer: Writer) -> None:
-    written = len(writer.acknowledged)
-    wait_for(lambda: len(writer.acknowledged) > written + 300)
-
-
 def keys_of(api_server: ControlPlane, cluster: BarnabasCluster) -> set[str]:
     return documents(api_server, cluster).keys() - {"mark"}
 
@@ -53,14 +49,14 @@ def test_objects_that_are_deleted_are_back_and_nothing_is_lost(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     keys = keys_of(api_server, cluster)
-    with Writer(cluster.client(), 0) as writer:
-        goes_on(writer)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        writer.wait_for_more()
         api_server.kubectl("-n", "default", "delete", "statedocuments", f"--selector={LABEL}={name_of(cluster)}")
         until_all_are_back(api_server, cluster, keys)
-        goes_on(writer)
+        writer.wait_for_more()
         leader = cluster.leader("flights", 0)
         cluster.kill(leader)
-        goes_on(writer)
+        writer.wait_for_more()
         cluster.start(leader)
         cluster.wait_until_full("flights")
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
@@ -70,11 +66,11 @@ def test_a_label_that_is_taken_away_is_back_and_nothing_is_lost(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     keys = keys_of(api_server, cluster)
-    with Writer(cluster.client(), 0) as writer:
-        goes_on(writer)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        writer.wait_for_more()
         api_server.kubectl("-n", "default", "label", "statedocuments", "--all", f"{LABEL}-")
         until_all_are_back(api_server, cluster, keys)
-        goes_on(writer)
+        writer.wait_for_more()
     cluster.wait_until_full("flights")
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
 
@@ -83,16 +79,16 @@ def test_a_definition_that_is_deleted_and_applied_again_loses_nothing(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     keys = keys_of(api_server, cluster)
-    with Writer(cluster.client(), 0) as writer:
-        goes_on(writer)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        writer.wait_for_more()
         api_server.kubectl("delete", "-f", str(DEFINITION))
-        goes_on(writer)
+        writer.wait_for_more()
         define_state_documents(api_server)
         until_all_are_back(api_server, cluster, keys)
-        goes_on(writer)
+        writer.wait_for_more()
         leader = cluster.leader("flights", 0)
         cluster.kill(leader)
-        goes_on(writer)
+        writer.wait_for_more()
         cluster.start(leader)
         cluster.wait_until_full("flights")
         cluster.create_topic("after", 1, 3)
@@ -103,17 +99,17 @@ def test_an_older_copy_that_is_put_back_while_brokers_run_loses_nothing(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     older = documents(api_server, cluster)["topics/flights"]
-    with Writer(cluster.client(), 0) as writer:
+    put_back_to = leader_epoch(older)
+    with Writer(cluster.client(), "flights", 0) as writer:
         for number in range(3):
-            goes_on(writer)
+            writer.wait_for_more()
             cluster.kill(number)
             cluster.start(number)
             cluster.wait_until_full("flights")
         put_back(api_server, older)
-        goes_on(writer)
+        writer.wait_for_more()
         cluster.wait_until_full("flights")
-        newest = documents(api_server, cluster)["topics/flights"]["spec"]["document"]["partitions"][0]
-        wait_for(lambda: newest["leader_epoch"] > older["spec"]["document"]["partitions"][0]["leader_epoch"])
+        wait_for(lambda: leader_epoch(documents(api_server, cluster)["topics/flights"]), lambda now: now > put_back_to)
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
 
 
@@ -121,9 +117,9 @@ def test_an_older_copy_that_is_put_back_while_all_are_down_loses_nothing(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
     older = documents(api_server, cluster)
-    with Writer(cluster.client(), 0) as writer:
+    with Writer(cluster.client(), "flights", 0) as writer:
         for number in range(3):
-            goes_on(writer)
+            writer.wait_for_more()
             cluster.kill(number)
             cluster.start(number)
             cluster.wait_until_full("flights")
@@ -133,9 +129,14 @@ def test_an_older_copy_that_is_put_back_while_all_are_down_loses_nothing(
         put_back(api_server, each)
     cluster.start(0, 1, 2)
     cluster.wait_until_full("flights")
-    with Writer(cluster.client(), 1) as other:
-        goes_on(other)
+    with Writer(cluster.client(), "flights", 1) as other:
+        other.wait_for_more()
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+def leader_epoch(topic: dict[str, Any]) -> int:
+    """Of its first partition."""
+    return int(topic["spec"]["document"]["partitions"][0]["leader_epoch"])
 
 
 def put_back(api_server: ControlPlane, older: dict[str, Any]) -> None:

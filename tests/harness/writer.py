@@ -1,0 +1,43 @@
+"""Somebody who writes all the time, while brokers go and metadata is lost."""
+
+from threading import Event, Thread
+
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+
+class Writer:
+    """Writes numbers to a partition, each hundred when the one before is acknowledged, until it is stopped."""
+
+    def __init__(self, client: StockClient, topic: str, partition: int) -> None:
+        self.acknowledged: list[bytes] = []
+        self._client = client
+        self._topic = topic
+        self._partition = partition
+        self._stopping = Event()
+        self._failure: Exception | None = None
+        self._thread = Thread(target=self._run)
+
+    def __enter__(self) -> "Writer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def wait_for_more(self) -> None:
+        """Until some that were not begun before are acknowledged."""
+        written = len(self.acknowledged)
+        wait_for(lambda: len(self.acknowledged) > written + 300)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                values = [b"%d" % (len(self.acknowledged) + offset) for offset in range(100)]
+                self._client.write(self._topic, values, self._partition)
+                self.acknowledged += values
+        except Exception as error:
+            self._failure = error
