@@ -258,15 +258,14 @@ def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
 BROKER: str = """
 import asyncio, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
 from test_helper_process import Helper, ManualTimers, filled, slow_request, quick_request
 
 async def run():
-    one = filled(Path(sys.argv[2]))
+    one = filled(Path(sys.argv[1]))
     helper = Helper(ManualTimers(), lambda: 1 << 29)
     await helper.request(quick_request())
     print(helper.process_id, flush=True)
-    if sys.argv[3] == "working":
+    if sys.argv[2] == "working":
         await helper.request(slow_request(one))
     await asyncio.sleep(1000)
 
@@ -276,8 +275,9 @@ asyncio.run(run())
 
 @pytest.mark.parametrize("state", ["idle", "working"])
 def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state: str) -> None:
-    command = [sys.executable, "-c", BROKER, str(Path(__file__).parent), str(tmp_path), state]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+    command = [sys.executable, "-c", BROKER, str(tmp_path), state]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None
         try:
             process_id = int(broker.stdout.readline())
