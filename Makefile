@@ -38,6 +38,7 @@ check: .venv/spark
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py
 	$(BIN)/python tests/architecture/names.py
+	$(BIN)/python tests/architecture/module_names.py
 
 # What is made of the types of resources: CRDs, the chart's copy, the reference of all fields.
 crds: venv

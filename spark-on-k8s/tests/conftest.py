@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from buckets import Bucket, new_bucket
-from jobs_world import JARS, World, broker_for_jobs
+from jobs_world import JARS, SMALL, World, broker_for_jobs
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
@@ -19,7 +19,6 @@ from harness.server_process import ServerProcess
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """What a JVM is best with that does not live long."""
-SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +49,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture
 def world(broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> World:
     """A topic's name that nobody else has, a folder for its archive, and a client."""
-    name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:150]
+    name = re.sub(r"[^a-zA-Z0-9-]+", "-", f"{request.module.__name__}-{request.node.name}").strip("-")[:200]
     return World(broker.bootstrap, f"{name}-{os.getpid()}", tmp_path / "archive")
 
 

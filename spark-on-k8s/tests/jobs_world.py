@@ -22,6 +22,7 @@ from harness.server_process import ServerProcess
 from harness.stock_client import StockClient
 
 JARS = CACHE / "spark-jars"
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
 HOUR_MS = 3_600_000
 WAIT_S = 30.0

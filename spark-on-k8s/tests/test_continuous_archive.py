@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 from jobs_world import WAIT_S, World
 from pyspark.sql import SparkSession
+from started_drivers import driver
 
 from barnabas_jobs.jobs.location import archive_at
-from drivers import driver
 from harness.deadline import wait_for
 
 END_SECONDS_MAX = 60.0

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from jobs_world import World
 from pyspark.sql import SparkSession
+from started_drivers import driver
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
-from drivers import driver
 from harness.deadline import wait_for
 
 KILLS = 20

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs_world import JARS, World
+from jobs_world import JARS, SMALL, World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.main import EXIT_TERMINATED
-from conftest import SMALL
 from harness.deadline import wait_for
 from harness.server_process import bound_to_us
 
