@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,9 @@ from aiohttp import ClientSession, TCPConnector, web
 from local_kubernetes.control_plane import ControlPlane
 
 HOST: Final = "127.0.0.1"
-HOP_BY_HOP: Final = {"host", "transfer-encoding", "content-length", "content-encoding", "connection"}
+HOP_BY_HOP: Final = {"transfer-encoding", "content-length", "connection"}
+# aiohttp has decompressed the body of a request when it is read here, and names the host itself.
+NOT_ASKED: Final = HOP_BY_HOP | {"host", "content-encoding"}
 
 
 class RefusingProxy:
@@ -64,19 +66,27 @@ class RefusingProxy:
             return web.json_response({"kind": "Status", "message": "not now"}, status=self._refusing)
         assert self._session is not None
         assert request.transport is not None
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        headers = _without(NOT_ASKED, request.headers)
         url = f"{self._plane.url}{request.raw_path}"
         transport = request.transport
         self._running.add(transport)
         try:
             async with self._session.request(
-                request.method, url, headers=headers, data=await request.read() or None
+                request.method,
+                url,
+                headers=headers,
+                skip_auto_headers={"Accept-Encoding"},
+                data=await request.read() or None,
             ) as found:
-                answer = web.StreamResponse(status=found.status)
-                answer.content_type = found.content_type
+                # The API server compresses what is larger than 128 KiB: a list of all CRDs, for one.
+                answer = web.StreamResponse(status=found.status, headers=_without(HOP_BY_HOP, found.headers))
                 await answer.prepare(request)
                 async for part in found.content.iter_any():
                     await answer.write(part)
                 return answer
         finally:
             self._running.discard(transport)
+
+
+def _without(names: set[str], headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in names}
