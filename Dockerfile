@@ -64,12 +64,14 @@ COPY --from=spark-packages /opt/barnabas /opt/barnabas
 COPY images/prepare_spark.py /opt/spark/
 RUN ["python", "/opt/spark/prepare_spark.py"]
 
-# Spark's Kafka connector, by the checksums that the sources name.
+# Spark's Kafka connector, by the checksums that the sources name. With `--build-arg S3=yes` also what archives in S3 need,
+# of 700 MB.
 FROM spark AS fetched
+ARG S3=
 COPY spark-on-k8s/src/barnabas_jobs/app/connector.py /fetch/barnabas_jobs/app/
 COPY spark-on-k8s/src/barnabas_jobs/planning/errors.py /fetch/barnabas_jobs/planning/
 WORKDIR /fetch
-RUN ["python", "-c", "from barnabas_jobs.app import connector; connector.jars(connector.default_folder())"]
+RUN ["python", "-m", "barnabas_jobs.app.connector"]
 
 FROM scratch AS connector
 COPY --from=fetched /opt/spark/connector /

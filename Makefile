@@ -31,7 +31,8 @@ check: .venv/spark
 	$(BIN)/mypy operator/tests
 	$(BIN)/mypy broker/tests
 	$(BIN)/mypy spark-on-k8s/tests
-	$(BIN)/mypy tests/architecture tests/cluster tests/examples tests/conftest.py tests/soak.py images/prepare_spark.py
+	$(BIN)/mypy tests/architecture tests/benches tests/cluster tests/examples tests/conftest.py tests/soak.py images/prepare_spark.py
+	$(BIN)/mypy conftest.py
 	$(BIN)/mypy tests/faults
 	$(BIN)/mypy --explicit-package-bases tests/compat
 	$(BIN)/lint-imports --no-logo

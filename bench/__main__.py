@@ -7,6 +7,8 @@ import signal
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
@@ -18,13 +20,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import machine, plot, report, results
 from bench.clusters import CLUSTER_KINDS
-from bench.peers import peer_kinds
+from bench.peers import BEFORE, peer_kinds, sources_of
 from bench.pool import Pool
 from bench.results import RowResult, RunResult
 from bench.row import Row
-from bench.rows import all_rows
+from bench.rows import all_rows, rows_before
 from bench.run import measure
-from bench.scenarios.stand import FULL, QUICK, Clients, Limits, Stand
+from bench.scenarios.stand import BEFORE_AND_AFTER, FULL, QUICK, Clients, Limits, Stand
+from bench.status import Status
 
 HERE: Final = Path(__file__).resolve().parent
 RESULTS: Final = HERE / "results"
@@ -35,7 +38,9 @@ PROTOTYPE: Final = HERE.parent.parent / "shared/prototype"
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short runs and fewer rows, at most 18 minutes")
-    parser.add_argument("--only", metavar="PATTERN", default="*", help="rows whose key fits, such as 'raw.*'")
+    parser.add_argument(
+        "--only", metavar="PATTERN", action="append", help="rows whose key fits, such as 'raw.*'; may be given again"
+    )
     parser.add_argument("--repeats", type=int, help="runs of each row on each peer")
     parser.add_argument(
         "--minutes", type=float, help="begin no row later than that; 15 in a quick run, 75 in a full one"
@@ -49,12 +54,21 @@ def _arguments() -> argparse.Namespace:
         default=Path(os.environ.get("PROTOTYPE_DIR", PROTOTYPE)),
         help="the folder of the prototype that the raw rows compare with",
     )
+    parser.add_argument(
+        "--before", metavar="COMMIT", help="only the raw requests, beside the broker of that commit in place of others"
+    )
     parser.add_argument("--list", action="store_true", help="print the rows' keys")
     return parser.parse_args()
 
 
 def _mode(options: argparse.Namespace) -> str:
+    if options.before:
+        return "before"
     return "quick" if options.quick else "full"
+
+
+def _all_rows(options: argparse.Namespace) -> list[Row]:
+    return rows_before() if options.before else all_rows()
 
 
 def _reasons() -> dict[str, str]:
@@ -64,27 +78,32 @@ def _reasons() -> dict[str, str]:
 def _render(run: RunResult, path: Path, prototype: Path) -> str:
     """Writes PATH.md beside PATH.json; the page."""
     titles = {kind.name: kind.title for kind in peer_kinds(prototype).values()}
-    page = report.markdown(run, all_rows(), titles, _reasons())
+    page = report.markdown(run, [*all_rows(), *rows_before()], titles, _reasons())
     path.with_suffix(".md").write_text(page, encoding="utf-8")
     return page
 
 
 def _limits(options: argparse.Namespace) -> Limits:
-    chosen = QUICK if options.quick else FULL
-    repeats = chosen.repeats if options.repeats is None else options.repeats
-    budget_s = chosen.budget_s if options.minutes is None else options.minutes * 60
-    return replace(chosen, repeats=repeats, budget_s=budget_s)
+    chosen = {"quick": QUICK, "full": FULL, "before": BEFORE_AND_AFTER}[_mode(options)]
+    if options.repeats is not None:
+        chosen = replace(chosen, repeats=options.repeats, repeats_slow=options.repeats)
+    if options.minutes is not None:
+        chosen = replace(chosen, budget_s=options.minutes * 60)
+    return chosen
 
 
 def _new_run(options: argparse.Namespace, limits: Limits) -> RunResult:
-    kinds = peer_kinds(options.prototype).values()
-    versions = {kind.title: kind.version() for kind in kinds if kind.has_topics}
     facts = {**machine.facts(), "repeats": str(limits.repeats)}
+    if options.before:
+        versions = {"the commit before": options.before}
+    else:
+        kinds = peer_kinds(options.prototype).values()
+        versions = {kind.title: kind.version() for kind in kinds if kind.has_topics and kind.name != BEFORE}
     return RunResult(options.date, _mode(options), machine.commit(), facts, versions)
 
 
 def _chosen(options: argparse.Namespace, limits: Limits) -> list[Row]:
-    rows = [row for row in all_rows() if fnmatch(row.key, options.only)]
+    rows = [row for row in _all_rows(options) if any(fnmatch(row.key, each) for each in options.only or ["*"])]
     return rows if limits.rows_all else [row for row in rows if row.quick]
 
 
@@ -92,15 +111,15 @@ def _measure(options: argparse.Namespace, path: Path, console: Console) -> RunRe
     limits = _limits(options)
     rows = _chosen(options, limits)
     run = _new_run(options, limits)
-    folder = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    kinds = peer_kinds(options.prototype)
-    brokers = Pool({name: kind.prepare for name, kind in kinds.items()}, folder)
-    clusters = Pool({name: kind.prepare for name, kind in CLUSTER_KINDS.items()}, folder / "clusters")
-    clients = Clients(options.prototype)
+    by_key = {row.key: row for row in rows}
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(rows))
-        by_key = {row.key: row for row in rows}
+
+        def show(text: str) -> None:
+            progress.update(task, description=text)
+            if not console.is_terminal:
+                console.log(text, highlight=False, markup=False)
 
         def keep(result: RowResult) -> None:
             run.rows.append(result)
@@ -109,17 +128,29 @@ def _measure(options: argparse.Namespace, path: Path, console: Console) -> RunRe
             progress.advance(task)
             console.print(_line(by_key[result.key], result), highlight=False, markup=False)
 
-        try:
-            stand = Stand(kinds, brokers, clusters, clients, limits)
-            measure(stand, rows, keep, lambda row: progress.update(task, description=row.key))
-            run.facts["load average at the end"] = machine.load_average()
-            run.save(path)
-        finally:
-            clients.close()
-            brokers.close()
-            clusters.close()
-            shutil.rmtree(folder, ignore_errors=True)
+        with _stand(options, limits, Status(show)) as stand:
+            measure(stand, rows, keep)
+        run.facts["load average at the end"] = machine.load_average()
+        run.save(path)
     return run
+
+
+@contextmanager
+def _stand(options: argparse.Namespace, limits: Limits, status: Status) -> Iterator[Stand]:
+    """What it started is ended, and its files are removed, at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
+    before = sources_of(options.before, folder / "sources") if options.before else None
+    kinds = peer_kinds(options.prototype, before)
+    brokers = Pool({name: kind.prepare for name, kind in kinds.items()}, folder)
+    clusters = Pool({name: kind.prepare for name, kind in CLUSTER_KINDS.items()}, folder / "clusters")
+    clients = Clients(options.prototype)
+    try:
+        yield Stand(kinds, brokers, clusters, clients, limits, status)
+    finally:
+        clients.close()
+        brokers.close()
+        clusters.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _line(row: Row, result: RowResult) -> str:
@@ -135,10 +166,10 @@ def _end(_signal: int, _frame: object) -> None:
 def main() -> int:
     """Measures, or with --render only writes the page and the picture anew."""
     options = _arguments()
-    console = Console()
+    console = Console(log_path=False)
     signal.signal(signal.SIGTERM, _end)
     if options.list:
-        console.print("\n".join(row.key for row in all_rows()), highlight=False)
+        console.print("\n".join(row.key for row in _all_rows(options)), highlight=False)
         return 0
     if options.render:
         path = options.render
@@ -148,7 +179,7 @@ def main() -> int:
         path = RESULTS / f"{options.name or f'{options.date}-{_mode(options)}'}.json"
         run = _measure(options, path, console)
     _render(run, path, options.prototype)
-    plot.draw(run, all_rows(), path.with_suffix(".png"))
+    plot.draw(run, [*all_rows(), *rows_before()], path.with_suffix(".png"))
     console.print(f"written: {path.with_suffix('.md')} (.json, .png)", highlight=False)
     return 0
 

@@ -1,8 +1,9 @@
 """What a row measures, which way is better, and what we aim for. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import comb
 from statistics import median
 from typing import Final
 
@@ -77,6 +78,20 @@ THROUGHPUT: Final = (MB_PER_S, MB_PER_CPU_S, CPU_S_PER_GB, CLIENT_CPU_S_PER_GB)
 RSS_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, NO_LONGER)
 CREATE_S: Final = Metric("create_s", "create, s", Better.LOWER, NO_LONGER)
 MANY_START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, NO_LONGER)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Between these lies the median with at least 95 %, whatever the distribution; None for fewer than six values.
+
+    The median is below the k smallest with the chance that of n tosses fewer than k are heads.
+    """
+    count, leaves_out, chance = len(values), 0, 0.0
+    while (chance := chance + comb(count, leaves_out) / 2**count) <= 0.025:
+        leaves_out += 1
+    if leaves_out == 0:
+        return None
+    ordered = sorted(values)
+    return ordered[leaves_out - 1], ordered[-leaves_out]
 
 
 def throughput(payload_bytes: float, seconds: float, broker_cpu_s: float, client_cpu_s: float) -> Measurement:

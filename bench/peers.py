@@ -1,14 +1,18 @@
 """The single brokers that are measured. Each kind prepares an own `ServerProcess` on an own folder."""
 
+import os
 import re
+import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Final
 
-from bench.clients.job import PartMissing
+from bench.clients.job import ROOT, PartMissing
 from harness import apache_kafka
 from harness.kafka_jars import JarsMissing, jars_folder
 from harness.server_process import ServerProcess, free_port
@@ -20,6 +24,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "log.segment.delete.delay.ms": "1000",
     "offsets.topic.replication.factor": "1",
 }
+BEFORE: Final = "before"
+"""The broker of an earlier commit."""
+SOURCES: Final = ("broker/src", "operator/src")
 # The prototype writes over the first 256 MiB of each log again and again, as its own notes say to run it.
 PROTOTYPE_WRAP_BYTES: Final = 256 * 1024 * 1024
 PROTOTYPE_SLICE_BYTES: Final = 256 * 1024
@@ -39,7 +46,7 @@ class PeerKind:
     has_topics: bool = True
 
 
-def _barnabas(folder: Path) -> ServerProcess:
+def _barnabas(folder: Path, environment: Mapping[str, str] | None = None) -> ServerProcess:
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     settings = {
@@ -51,7 +58,26 @@ def _barnabas(folder: Path) -> ServerProcess:
     config = folder / "server.properties"
     apache_kafka.write_properties(config, settings)
     command = [sys.executable, "-m", "barnabas", "broker", str(config)]
-    return ServerProcess(command, port, folder / "server.log")
+    return ServerProcess(command, port, folder / "server.log", environment)
+
+
+def sources_of(commit: str, folder: Path) -> Path:
+    """The sources of that commit, written to `folder`. Raises PartMissing."""
+    folder.mkdir(parents=True)
+    packed = folder / "sources.tar"
+    command = ["git", "archive", "--output", str(packed), commit, *SOURCES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode != 0:
+        raise PartMissing(f"no sources of {commit}: {done.stderr.strip()}")
+    with tarfile.open(packed) as sources:
+        sources.extractall(folder, filter="data")
+    return folder
+
+
+def _before(folder: Path, sources: Path | None) -> ServerProcess:
+    if sources is None:
+        raise PartMissing("no commit to compare with was named (--before COMMIT)")
+    return _barnabas(folder, {"PYTHONPATH": os.pathsep.join(str(sources / each) for each in SOURCES)})
 
 
 def _kafka(folder: Path) -> ServerProcess:
@@ -87,10 +113,11 @@ def _prototype_kind(name: str, title: str, source: Path, *, wrap: bool) -> PeerK
     return PeerKind(name, title, lambda folder: _prototype(source, folder, wrap), lambda: "-", has_topics=False)
 
 
-def peer_kinds(prototype: Path) -> dict[str, PeerKind]:
-    """All kinds by name."""
+def peer_kinds(prototype: Path, before: Path | None = None) -> dict[str, PeerKind]:
+    """All kinds by name; `before` has the sources of an earlier commit."""
     kinds = (
         PeerKind("barnabas", "Barnabas", _barnabas, lambda: package_version("barnabas")),
+        PeerKind(BEFORE, "the commit before", partial(_before, sources=before), lambda: package_version("barnabas")),
         PeerKind("kafka", "Apache Kafka", _kafka, _kafka_version),
         _prototype_kind("prototype", "prototype F", prototype, wrap=True),
         _prototype_kind("appending", "prototype F, appending", prototype, wrap=False),

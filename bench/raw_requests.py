@@ -12,8 +12,11 @@ CLIENT_ID: Final = b"bench"
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
 PRODUCE_VERSION: Final = 7
+OFFSET_COMMIT: Final = 8
+OFFSET_COMMIT_VERSION: Final = 2
 OFFSET_FETCH: Final = 9
 OFFSET_FETCH_VERSION: Final = 1
+FIND_COORDINATOR: Final = 10
 ATTEMPT_SECONDS_MAX: Final = 2.0
 PAUSE_S: Final = 0.002
 
@@ -92,6 +95,36 @@ def wait_for_acknowledgement(port: int, topic: str, seconds_max: float) -> float
             return time.monotonic()
         time.sleep(PAUSE_S)
     return None
+
+
+def coordinator_request(group: str) -> bytes:
+    """FindCoordinator v0 of a group."""
+    group_id = group.encode()
+    return _request(FIND_COORDINATOR, 0, struct.pack(">h", len(group_id)) + group_id)
+
+
+def commit_request(group: str, topic: str, partitions: int, offset: int) -> bytes:
+    """OffsetCommit v2 of a group without members: the same offset for each of the partitions."""
+    name, group_id = topic.encode(), group.encode()
+    body = (
+        struct.pack(">h", len(group_id))
+        + group_id
+        # Generation -1 and no member id, and the broker's own retention; one topic.
+        + struct.pack(">ihqih", -1, 0, -1, 1, len(name))
+        + name
+        + struct.pack(">i", partitions)
+        + b"".join(struct.pack(">iqh", partition, offset, 0) for partition in range(partitions))
+    )
+    return _request(OFFSET_COMMIT, OFFSET_COMMIT_VERSION, body)
+
+
+def commit_error(answer: bytes) -> int:
+    """The first error code in an answer to `commit_request`; 0 where each offset was taken."""
+    (name_length,) = struct.unpack_from(">h", answer, 4 + 4)
+    place = 4 + 4 + 2 + name_length
+    (partitions,) = struct.unpack_from(">i", answer, place)
+    codes = (struct.unpack_from(">ih", answer, place + 4 + 6 * number)[1] for number in range(partitions))
+    return next((code for code in codes if code), 0)
 
 
 def _committed(connection: socket.socket, group: str, topic: str) -> bool:

@@ -13,7 +13,8 @@ NOTES: Final = """\
 Each cell is `Barnabas / the other = ratio`, medians over the repeats; ↑ more is better, ↓ less is better. The two
 brokers and the client share the machine's cores; the brokers take turns, run by run, in one run of the bench. CPU is
 that of the broker and the helper processes it started (user and system);
-MB are 10^6 bytes of record values before compression.
+MB are 10^6 bytes of record values before compression. In brackets: where the median ratio of two neighbouring runs
+lies with 95 %, if there were six pairs.
 """
 
 
@@ -30,7 +31,10 @@ def cell(metric: Metric, result: RowResult, peer: str) -> str:
         return "-"
     ratio = result.ratio(metric, peer)
     pair = " / ".join("-" if value is None else _number(value) for value in (mine, its))
-    return pair if ratio is None else f"{pair} = **{ratio:.2f}**"
+    if ratio is None:
+        return pair
+    interval = result.ratio_interval(metric, peer)
+    return f"{pair} = **{ratio:.2f}**" + (f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else "")
 
 
 def aim_cell(row: Row, result: RowResult) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench.metrics import Better, Measurement, Metric, medians
+from bench.metrics import Better, Measurement, Metric, median_interval, medians
 from bench.row import SUBJECT, Row
 
 
@@ -29,6 +29,11 @@ class RowResult:
         """The subject's median over the peer's."""
         mine, its = self.median(SUBJECT, metric), self.median(peer, metric)
         return mine / its if mine is not None and its else None
+
+    def ratio_interval(self, metric: Metric, peer: str) -> tuple[float, float] | None:
+        """Of the ratio of two neighbouring runs: where its median lies with 95 %; None for fewer than six pairs."""
+        mine, its = ([run[metric.name] for run in self.runs.get(name, [])] for name in (SUBJECT, peer))
+        return median_interval([one / other for one, other in zip(mine, its, strict=False) if other])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from bench.metrics import (
     Better,
     Metric,
 )
+from bench.peers import BEFORE
 from bench.row import Group, Place, Row
 from bench.scenarios.cold import ColdConsumer
 from bench.scenarios.group_offsets import OffsetsLoaded
@@ -86,6 +87,16 @@ RAW_KAFKA: Final = Group(
         P99_US,
     ),
 )
+RAW_BEFORE: Final = Group(
+    "raw-before",
+    "Raw requests, closed loop, beside an earlier commit",
+    BEFORE,
+    (
+        Metric("cpu_us_per_request", "broker CPU us/request", Better.LOWER, Aim(times_peer_max=1.03)),
+        Metric("requests_per_s", "requests/s", Better.HIGHER),
+        *PERCENTILES,
+    ),
+)
 ROUND_TRIPS: Final = Group("round-trips", "Round trips of one 1 KB record", "kafka", (P50_US, P99_US))
 PRODUCERS: Final = {
     "librdkafka": Group("produce-librdkafka", "Producers, librdkafka", "kafka", THROUGHPUT),
@@ -119,13 +130,13 @@ def _lifecycle() -> Iterator[Row]:
         place=Place.OWN,
         slow=True,
     )
-    yield Row("cold", "2 GB at 20 MB/s", COLD, ColdConsumer(2000), quick=False, place=Place.OWN, slow=True)
+    yield Row("cold", "500 MB at 20 MB/s", COLD, ColdConsumer(500), quick=False, place=Place.OWN, slow=True)
     yield Row("cold.quick", "200 MB at 20 MB/s", COLD, ColdConsumer(200), place=Place.OWN, slow=True)
     yield Row(
         "offsets",
-        "95 MiB of commits of 1,000 partitions",
+        "95 MiB of commits of 100 partitions",
         OFFSETS,
-        OffsetsLoaded(log_bytes=95 * 1024 * 1024, partitions=1000),
+        OffsetsLoaded(log_mib=95, partitions=100),
         quick=False,
         place=Place.OWN,
         slow=True,
@@ -141,6 +152,11 @@ def _raw() -> Iterator[Row]:
         yield Row(f"raw.{name}.kafka", title, RAW_KAFKA, scenario)
         if name == "prod16k":
             yield Row(f"raw.{name}.appending", title, RAW_APPENDING, scenario)
+
+
+def rows_before() -> list[Row]:
+    """What is measured beside an earlier commit, and only then."""
+    return [Row(f"before.{name}", title, RAW_BEFORE, scenario) for name, title, scenario in RAW]
 
 
 def _round_trips() -> Iterator[Row]:

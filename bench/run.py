@@ -38,26 +38,38 @@ def _attempt(stand: Stand, scenario: Scenario, peer: str) -> Measurement | str:
         return kind + str(problem)[-PROBLEM_LENGTH_MAX:]
 
 
-def turns(peers: tuple[str, str], repeats: int) -> list[str]:
-    """A B B A A B ...: neither peer is always the one that finds the machine as the other left it."""
-    return [peer for number in range(repeats) for peer in (peers if number % 2 == 0 else peers[::-1])]
+def pairs(peers: tuple[str, str], repeats: int) -> list[tuple[str, str]]:
+    """A B, B A, A B ...: neither peer is always the one that finds the machine as the other left it."""
+    return [peers if number % 2 == 0 else peers[::-1] for number in range(repeats)]
 
 
 def measure_row(stand: Stand, row: Row) -> RowResult:
-    """All repeats on both peers; a peer that fails is not asked again in this row."""
+    """All repeats on both peers that begin in time; a peer that fails is not asked again in this row."""
     repeats = stand.limits.repeats_slow if row.slow else stand.limits.repeats
     result = RowResult(row.key)
     failed: dict[str, str] = {}
-    for peer in turns((SUBJECT, row.group.peer), repeats):
-        if peer in failed:
-            continue
-        measured = _attempt(stand, row.scenario, peer)
-        if isinstance(measured, str):
-            failed[peer] = measured
-        else:
-            result.add(peer, measured)
-    result.problem = _problem(stand, failed)
+    late: str | None = None
+    deadline = time.monotonic() + stand.limits.row_s
+    for number, peers in enumerate(pairs((SUBJECT, row.group.peer), repeats), 1):
+        if time.monotonic() > deadline:
+            late = _too_late(number, repeats, stand.limits.row_s)
+            break
+        for peer in peers:
+            if peer in failed:
+                continue
+            stand.status.run(f"{row.key}, {stand.kinds[peer].title}, run {number} of {repeats}")
+            measured = _attempt(stand, row.scenario, peer)
+            if isinstance(measured, str):
+                failed[peer] = measured
+            else:
+                result.add(peer, measured)
+    result.problem = "; ".join(each for each in (_problem(stand, failed), late) if each) or None
     return result
+
+
+def _too_late(number: int, repeats: int, row_s: float) -> str:
+    which = f"repeat {number}" if number == repeats else f"repeats {number} to {repeats}"
+    return f"{which}, since the {row_s:.0f} s of a row were used up"
 
 
 def _problem(stand: Stand, failed: dict[str, str]) -> str | None:
@@ -68,16 +80,18 @@ def _problem(stand: Stand, failed: dict[str, str]) -> str | None:
 
 
 def warm_up(stand: Stand, peer: str, scenarios: tuple[Scenario, ...]) -> None:
-    """Lets a JIT compile the paths that the rows use, and touches the page cache; nothing is kept."""
+    """Lets a JIT compile the paths that the rows use, and touches the page cache; nothing is kept.
+
+    A client that this machine lacks leaves the others.
+    """
     deadline = time.monotonic() + stand.limits.warm_up_s
-    while time.monotonic() < deadline:
-        for scenario in scenarios:
-            if isinstance(_attempt(stand, scenario, peer), str):
-                return
+    able = scenarios
+    while able and time.monotonic() < deadline:
+        able = tuple(each for each in able if not isinstance(_attempt(stand, each, peer), str))
 
 
-def measure(stand: Stand, rows: list[Row], keep: Callable[[RowResult], None], begin: Callable[[Row], None]) -> None:
-    """Every row within the budget of time; `begin` and `keep` are called before and after each."""
+def measure(stand: Stand, rows: list[Row], keep: Callable[[RowResult], None]) -> None:
+    """Every row within the budget of time; `keep` is called after each."""
     deadline = time.monotonic() + stand.limits.budget_s
     warm: set[str] = set()
     place = Place.OWN
@@ -85,13 +99,13 @@ def measure(stand: Stand, rows: list[Row], keep: Callable[[RowResult], None], be
         if time.monotonic() > deadline:
             keep(RowResult(row.key, problem="the run's time was used up"))
             continue
-        begin(row)
         if row.place is not place:
             stand.clear()
             warm.clear()
             place = row.place
         for peer in (SUBJECT, row.group.peer) if WARM_UPS[place] else ():
             if peer not in warm and stand.kinds[peer].has_topics:
+                stand.status.run(f"{stand.kinds[peer].title} is warmed up")
                 warm_up(stand, peer, WARM_UPS[place])
                 warm.add(peer)
         keep(measure_row(stand, row))

@@ -55,6 +55,12 @@ def _of_topic(how: str, labels: str, metric: str) -> str:
     return f"{how} by ({labels}) ({METRIC}{metric}{{{CHOSEN}}})"
 
 
+def _worst(labels: str) -> str:
+    """Who goes back gets on again, and hides nobody who does not, though Burrow's number of it is greater."""
+    found = f"{METRIC}status{{{CHOSEN}}}"
+    return f"max by ({labels}) ({found} < 6) >= 4 or max by ({labels}) ({found})"
+
+
 def _state() -> list[Panel]:
     stuck = f"{_of_topic('max', GROUP, 'status')} >= 4"
     return [
@@ -84,13 +90,14 @@ def _state() -> list[Panel]:
 def _groups() -> Panel:
     keys = {"namespace": "Namespace", "cluster": "Cluster", "consumergroup": "Group"}
     columns = [
-        Column("Status", _of_topic("max", GROUP, "status"), words=STATUS),
+        Column("Status", _worst(GROUP), words=STATUS),
         Column("Members", f"max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}})"),
         Column("Lag", _by(GROUP, "sum", "lag")),
         Column("Behind", _by(GROUP, "max", "lag_seconds"), "s", BEHIND),
-        Column("Lag grows by", _of_topic("sum", GROUP, "lag_velocity"), "cps"),
+        Column("Lag grows by", f"sum by ({GROUP}) ({_of_topic('max', TOPIC, 'lag_velocity')})", "cps"),
         Column("Caught up in", _of_topic("max", GROUP, "time_to_catch_up_seconds"), "s"),
         Column("Unread share", _by(GROUP, "max", "retention_percent"), "percent", RETAINED),
+        Column("Offsets expire in", f"min by ({GROUP}) ({METRIC}offsets_expire_seconds{{{OF_GROUP}}})", "s"),
     ]
     link = (
         "This group alone",
@@ -98,7 +105,8 @@ def _groups() -> Panel:
     )
     return rows(
         "Groups",
-        "Behind: how long ago the oldest unread record was written. Infinite: the lag does not get less.",
+        "Behind: how long ago the oldest unread record was written. Infinite: the lag does not get less. "
+        "Offsets expire in: at most; only groups without members lose them.",
         keys,
         columns,
         sort_by="Lag",
@@ -144,7 +152,7 @@ def _ten(expr: str, legend: str) -> Query:
 def _topics() -> Panel:
     keys = {"namespace": "Namespace", "cluster": "Cluster", "consumergroup": "Group", "topic": "Topic"}
     columns = [
-        Column("Status", _of_topic("max", TOPIC, "status"), words=STATUS),
+        Column("Status", _worst(TOPIC), words=STATUS),
         Column("Partitions", _by(TOPIC, "count", "lag")),
         Column("Lag", _by(TOPIC, "sum", "lag")),
         Column("Largest of a partition", _by(TOPIC, "max", "lag")),

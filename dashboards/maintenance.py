@@ -45,7 +45,8 @@ def _in(phase: str) -> str:
 
 
 def _state() -> list[Panel]:
-    late = f"time() - {_last_success()} > {_each('schedule_max_age_seconds', SCHEDULE)}"
+    since = f"({_last_success()} or {_each('schedule_created_timestamp_seconds', SCHEDULE)})"
+    late = f"time() - {since} > {_each('schedule_max_age_seconds', SCHEDULE)}"
     failed = f"count({_each('last_run_succeeded')} == 0) or vector(0)"
     return [
         number("Running", "MaintenanceJobs that are under way.", _in("Running"), span=4),
@@ -61,7 +62,7 @@ def _state() -> list[Panel]:
         ),
         number(
             "Schedules too late",
-            "Whose last success is older than maxAgeSeconds allows.",
+            "Whose last success, or they themselves without one, are older than maxAgeSeconds allows.",
             f"count({late}) or vector(0)",
             "short",
             (1, RED),

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException
-from confluent_kafka.cimpl import TopicPartition
-
 from bench import raw_requests
+from bench.clients.commits import commit_until
 from bench.clients.job import NotRun
 from bench.metrics import Measurement
 from bench.processes import rss_mb
@@ -20,17 +18,20 @@ from harness.server_process import ServerFailed, ServerProcess
 
 GROUP: Final = "readers"
 TOPIC: Final = "read"
-SERVED_SECONDS_MAX: Final = 120.0
-COORDINATOR_SECONDS_MAX: Final = 120.0
-PAUSE_S: Final = 0.1
-COMMITS_BETWEEN_LOOKS: Final = 20
+MIB: Final = 1024 * 1024
+TOLD_MIB: Final = 20
+COMMIT_SECONDS_MAX: Final = 60.0
+SERVED_SECONDS_MAX: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsLoaded:
-    """One group commits `partitions` offsets again and again; then the broker starts anew."""
+    """One group commits `partitions` offsets again and again; then the broker starts anew.
 
-    log_bytes: int
+    The partitions are few, for their own logs are opened at the start too, and it is the offsets that count here.
+    """
+
+    log_mib: int
     partitions: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
@@ -39,42 +40,32 @@ class OffsetsLoaded:
         try:
             server.start()
             create(server.bootstrap, [TOPIC], self.partitions)
-            self._commit(server, folder)
+            self._commit(stand, server, folder)
             server.stop()
+            stand.status.step("the start that is measured")
             served_s = _served_seconds(server)
             time.sleep(stand.limits.settle_s)
             return {"served_s": served_s, "rss_mb": rss_mb(server.pid)}
-        except (ServerFailed, KafkaException) as failure:
+        except ServerFailed as failure:
             raise NotRun(str(failure)[-500:]) from None
         finally:
             server.close()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _commit(self, server: ServerProcess, folder: Path) -> None:
-        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": GROUP, "log_level": 0})
-        try:
-            number = 0
-            while _log_bytes(folder) < self.log_bytes:
-                for _ in range(COMMITS_BETWEEN_LOOKS):
-                    number += 1
-                    offsets = [TopicPartition(TOPIC, partition, number) for partition in range(self.partitions)]
-                    _commit_patiently(consumer, offsets)
-        finally:
-            consumer.close()
+    def _commit(self, stand: Stand, server: ServerProcess, folder: Path) -> None:
+        mib = 0
 
+        def is_enough() -> bool:
+            nonlocal mib
+            before, mib = mib, _log_bytes(folder) // MIB
+            if mib // TOLD_MIB > before // TOLD_MIB:
+                stand.status.step(f"{mib} of {self.log_mib} MiB of commits")
+            return mib >= self.log_mib
 
-def _commit_patiently(consumer: Consumer, offsets: list[TopicPartition]) -> None:
-    """Apache Kafka says NOT_COORDINATOR until its topic of offsets, which the first commit makes, has leaders."""
-    deadline = time.monotonic() + COORDINATOR_SECONDS_MAX
-    while True:
         try:
-            consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(PAUSE_S)
-        else:
-            return
+            commit_until(server.port, GROUP, TOPIC, self.partitions, is_enough, COMMIT_SECONDS_MAX)
+        except NotRun as problem:
+            raise NotRun(f"{problem} ({mib} of {self.log_mib} MiB were written)") from None
 
 
 def _log_bytes(folder: Path) -> int:

@@ -161,7 +161,10 @@ class RawLoad:
         counted = client.run(self.request, self.connections, stand.limits.run_s, server.port)
         cpu_s = cpu_seconds(server.pid) - cpu_s
         rates = {name: counted[name] for name in ("requests_per_s", "p50_us", "p99_us")}
-        return {**rates, "requests_per_cpu_s": counted["requests"] / cpu_s}
+        requests = counted["requests"]
+        if not requests:
+            raise NotRun(f"no request was answered within {stand.limits.run_s} s")
+        return {**rates, "requests_per_cpu_s": requests / cpu_s, "cpu_us_per_request": cpu_s / requests * 1e6}
 
 
 def _fill(client: RawClient, request: str, port: int) -> None:

@@ -1,7 +1,7 @@
 """What every scenario works with: the peers, the load generators and the limits of the run."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,15 +14,17 @@ from bench.clusters import CLUSTER_KINDS, Cluster
 from bench.metrics import Measurement
 from bench.peers import PeerKind
 from bench.pool import Pool
+from bench.status import Status
 from harness.server_process import ServerProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of every run. `budget_s`: no row begins later. `rows_all`: also rows that a quick run leaves out.
+    """The bounds of every run. `budget_s`: no row begins later; `row_s`: nor a repeat of one, counted from its first.
 
-    `failovers`: how often a broker is killed or restarted in one repeat; `move_bytes`: what a replica copies;
-    `watch_s`: how long a throttled copy is watched; `idle_s`: how long a cluster rests while its CPU is counted.
+    `rows_all`: also rows that a quick run leaves out; `failovers`: how often a broker is killed or restarted in one
+    repeat; `move_bytes`: what a replica copies; `watch_s`: how long a throttled copy is watched; `idle_s`: how long a
+    cluster rests while its CPU is counted.
     """
 
     repeats: int
@@ -38,6 +40,7 @@ class Limits:
     idle_s: float
     warm_up_s: float
     budget_s: float
+    row_s: float
     rows_all: bool
 
 
@@ -55,6 +58,7 @@ QUICK: Final = Limits(
     idle_s=4.0,
     warm_up_s=8.0,
     budget_s=900.0,
+    row_s=120.0,
     rows_all=False,
 )
 FULL: Final = Limits(
@@ -71,8 +75,12 @@ FULL: Final = Limits(
     idle_s=10.0,
     warm_up_s=15.0,
     budget_s=4_500.0,
+    row_s=240.0,
     rows_all=True,
 )
+# Two brokers that differ by a few per cent: many runs in turns, so that what else runs meets both. In runs of half a
+# second the first batches of a connection, which are all looked into, would be most of what large batches cost.
+BEFORE_AND_AFTER: Final = replace(FULL, repeats=12, run_s=2.0, warm_up_s=5.0)
 
 
 class Client(Protocol):
@@ -132,6 +140,7 @@ class Stand:
     clusters: Pool[Cluster]
     clients: Clients
     limits: Limits
+    status: Status
     _numbers: Iterator[int] = field(default_factory=count)
 
     def new_topic_name(self) -> str:

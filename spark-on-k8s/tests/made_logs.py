@@ -39,9 +39,9 @@ def batch(
     return sealed(base_offset, epoch, records(count, value), count, codec)
 
 
-def sealed(base_offset: int, epoch: int, data: bytes, count: int, codec: int = 0) -> bytes:
+def sealed(base_offset: int, epoch: int, data: bytes, count: int, codec: int = 0, first_ms: int | None = None) -> bytes:
     """A batch of these records, which are compressed already."""
-    first_ms = FIRST_MS + base_offset
+    first_ms = FIRST_MS + base_offset if first_ms is None else first_ms
     covered = struct.pack(">hiqqqhii", codec, count - 1, first_ms, first_ms + count - 1, -1, -1, -1, count) + data
     return struct.pack(">qiibI", base_offset, 9 + len(covered), epoch, 2, crc32c(covered)) + covered
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions
 from jobs_world import WAIT_S, World
 from pyspark.sql import SparkSession
 
+from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.jobs import archive
 from barnabas_jobs.planning.errors import JobFailed
 
@@ -110,7 +111,7 @@ def timed(world: World, moments_ms: list[int]) -> None:
 
 
 def test_timestamps_before_1970_are_kept(spark: SparkSession, world: World) -> None:
-    moments_ms = [-1, -5, -86_400_000 * 365, -2_208_988_800_000, 253_402_300_799_999]
+    moments_ms = [-1, -5, -86_400_000 * 365, -2_208_988_800_000, 253_402_300_799_999, 10**15]
     world.make(1, message_timestamp_after_max_ms=str(2**63 - 1))
     timed(world, moments_ms)
     world.archive(spark)
@@ -176,7 +177,30 @@ def test_a_ledger_that_lost_its_last_entries_removes_no_data(spark: SparkSession
         path.unlink()
     with pytest.raises(JobFailed, match="nothing was removed"):
         world.archive(spark)
+    with pytest.raises(JobFailed, match="nothing was removed"):
+        world.verify(spark)
     assert len(list(world.folder.glob("data/*/*"))) == 3
+
+
+def test_a_file_that_the_store_does_not_list_fails_the_run(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a store that lists late: its records would be missing, and nobody could tell them from compacted ones."""
+    world.make()
+    world.write(30)
+    sizes = LocalFolder.sizes
+
+    def all_but_one(folder: LocalFolder, name: str) -> dict[str, int]:
+        found = sizes(folder, name)
+        del found[max(path for path in found if path.endswith(".parquet"))]
+        return found
+
+    with monkeypatch.context() as late:
+        late.setattr(LocalFolder, "sizes", all_but_one)
+        with pytest.raises(JobFailed, match="30 records were written, and the files that the store lists hold 28"):
+            world.archive(spark)
+    assert list(world.folder.glob("ledger/*.json")) == []
+    assert world.archive(spark).records == 30
 
 
 def test_a_second_writer_that_knows_of_no_lock_takes_the_number_of_the_first(

@@ -1,12 +1,18 @@
 """Archives in a bucket, by Hadoop's real client and an S3 server."""
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pytest
-from buckets import Bucket, configure
+from buckets import Bucket, configure, new_bucket
 from jobs_world import World
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from pyspark.sql import SparkSession
+from werkzeug.serving import make_server
 
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.planning.errors import JobFailed
@@ -65,6 +71,34 @@ def test_what_a_run_left_in_a_bucket_does_not_count_and_is_removed(
     assert world.archive(spark).swept_runs == 1
     assert [key for key in bucket.keys("data/") if key.endswith(".parquet")] == [named]
     assert len(world.archived(spark)) == 10
+
+
+@contextmanager
+def server_without_conditions() -> Iterator[str]:
+    """An S3 server that knows no conditional puts, as older ones."""
+    whole = DomainDispatcherApplication(create_backend_app)
+
+    def without(environ: dict[str, Any], start_response: Any) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return whole(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, without, threaded=True, request_handler=MotoRequestHandler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        serving.join()
+
+
+def test_a_server_that_overwrites_in_spite_of_the_condition_is_refused(spark: SparkSession, world: World) -> None:
+    with server_without_conditions() as endpoint:
+        bucket = new_bucket(endpoint, spark)
+        world.at(bucket.location).make(1)
+        with pytest.raises(JobFailed, match="an archive needs a server with conditional puts"):
+            world.archive(spark)
+        assert bucket.keys() == [""]  # Hadoop's mark that the folder is there.
 
 
 def test_a_bucket_that_is_not_there_is_told(spark: SparkSession, world: World, s3_endpoint: str) -> None:

@@ -30,6 +30,7 @@ class Planted:
         self.folder = folder
         self.keys = [("flights", number) for number in range(cases)]
         self.brokers = {each: write_log_dir(folder / str(each), each, self.keys) for each in BROKERS}
+        self.after_the_read: list[Callable[[], None]] = []
         self.offsets = {each: dict.fromkeys(self.keys, 60) for each in BROKERS}
 
     def replica(self, broker: int, case: int) -> MadeReplica:
@@ -38,6 +39,17 @@ class Planted:
     def ends_at(self, broker: int, case: int, offset: int) -> None:
         """Its checkpoints say so."""
         self.offsets[broker]["flights", case] = offset
+
+    def then_changed(self, read: Callable[..., audit.FilesRead]) -> Callable[..., audit.FilesRead]:
+        """What happens between the read of the files and the second look at their folders."""
+
+        def reading(*arguments: Any) -> audit.FilesRead:
+            found = read(*arguments)
+            for change in self.after_the_read:
+                change()
+            return found
+
+        return reading
 
     def write(self) -> list[str]:
         """The checkpoints; what `log_dirs` takes."""
@@ -135,6 +147,28 @@ def another_topic(planted: Planted, case: int) -> None:
     replica.patch(20, ".log", SIZE, batch(25, 3, value=b"y" * 100))
 
 
+def compacting(planted: Planted, case: int) -> None:
+    """Broker 1 compacts for the first time, and its checkpoint does not say so before it has ended."""
+    replica = planted.replica(1, case)
+    write_segment(replica.folder, [batch(0), batch(15)], 0)
+    write_segment(replica.folder, [batch(30, 3)], 20)
+    replica.folder.joinpath("00000000000000000020.log.cleaned").write_bytes(b"")
+
+
+def merged_while_it_was_read(planted: Planted, case: int) -> None:
+    """Broker 2 compacts two segments to one: the second was read before that, and the first after it."""
+    replica = planted.replica(2, case)
+    found = [batch(offset, 0 if offset < 20 else 3) for offset in range(0, 40, RECORDS)]
+    write_segment(replica.folder, found, 0)
+
+    def swapped() -> None:
+        for suffix in (".log", ".index", ".timeindex"):
+            replica.file(20, suffix).unlink()
+        write_offsets(planted.folder / "2", {("flights", case): 40}, "cleaner-offset-checkpoint")
+
+    planted.after_the_read.append(swapped)
+
+
 SECOND = "00000000000000000020.log"
 THIRD = "00000000000000000040.log"
 CASES: list[tuple[Callable[[Planted, int], None], list[Told]]] = [
@@ -160,6 +194,8 @@ CASES: list[tuple[Callable[[Planted, int], None], list[Told]]] = [
     (epochs_out_of_order, [(kinds.CHECKPOINT_CONTRADICTS, 2, "leader-epoch-checkpoint", None, None)]),
     (older_epoch, [(kinds.EPOCH_GOES_BACK, broker, THIRD, 0, 40) for broker in BROKERS]),
     (offsets_again, [(kinds.OFFSETS_GO_BACK, broker, THIRD, 0, 40) for broker in BROKERS]),
+    (compacting, []),
+    (merged_while_it_was_read, []),
     (another_topic, [(kinds.REPLICAS_DIFFER, 3, "partition.metadata", None, None)]),
 ]
 
@@ -185,18 +221,24 @@ def plant_strays(folder: Path) -> set[Told]:
 
 
 @pytest.mark.slow
-def test_planted_damage_of_each_kind_is_found_and_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_planted_damage_of_each_kind_is_found_and_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planted = Planted(tmp_path, len(CASES))
     expected = plant_strays(tmp_path / "1")
     for case, (damage, found) in enumerate(CASES):
         damage(planted, case)
         expected |= {(kind, broker, f"flights-{case}/{file}", at, offset) for kind, broker, file, at, offset in found}
+    (tmp_path / "3" / "cleaner-offset-checkpoint").write_text("damaged")
+    expected.add((kinds.UNREADABLE, 3, "3/cleaner-offset-checkpoint", None, None))
     report = tmp_path / "report"
+    monkeypatch.setattr(audit, "_read", planted.then_changed(audit._read))
     result = run(spark, planted.write(), report)
     assert told(result) == expected
     assert sum(result.found.values()) == len(expected)
     assert not result.fine
-    assert (result.replicas, result.partitions, result.uncommitted_differences) == (39, 13, 1)
+    cases = len(CASES)
+    assert (result.replicas, result.partitions, result.uncommitted_differences) == (3 * cases, cases, 1)
     (differs,) = (each for each in result.findings if each.offset == 25 and each.partition == 0)
     crcs = [f"CRC {int.from_bytes(data[17:21], 'big'):08x}" for data in (batch(25, 3), batch(25, 3, value=b"y" * 100))]
     assert differs.detail == "; ".join(
@@ -243,6 +285,7 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
         (["2:{0}/1"], "its meta.properties says node.id=1"),
         (["1:{0}/1", "2:{0}/other"], "it is of cluster.id=other; {0}/1 is of cluster.id=made. Audit one cluster"),
         (["9:{0}/broken"], "meta.properties cannot be read: it has no node.id"),
+        (["1:{0}/1", "1:{0}/1/"], "log_dirs=1:{0}/1: it is given twice; allowed is once"),
         (["3:{0}/empty"], "they hold no partition, so there is nothing to audit"),
     ],
 )

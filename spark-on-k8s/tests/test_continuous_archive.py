@@ -3,14 +3,17 @@
 import os
 import random
 import subprocess
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka.admin import NewPartitions
 from jobs_world import WAIT_S, World
 from pyspark.sql import SparkSession
 from started_drivers import driver
 
+from barnabas_jobs.jobs import archive
 from barnabas_jobs.jobs.location import archive_at
 from harness.deadline import wait_for
 
@@ -58,6 +61,36 @@ def test_what_is_written_is_archived_until_sigterm_and_once(spark: SparkSession,
     assert world.archive(spark).commits == 0
     assert world.archived(spark) == world.read()
     assert world.verify(spark).fine
+
+
+@pytest.mark.slow
+def test_partitions_that_were_empty_and_partitions_that_are_added_are_known_to_the_ledger(
+    spark: SparkSession, world: World
+) -> None:
+    """Retention had taken all records of both before the archive began."""
+    world.make(2)
+    world.write(10, 2)
+    world.delete_before({0: 5, 1: 5})
+    stopping = threading.Event()
+    options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, "continuous": True}
+    chosen = msgspec.convert({**options, "trigger_seconds": 1}, archive.Options)
+    job = threading.Thread(target=lambda: archive.run(spark, chosen, stopping=stopping))
+    job.start()
+    try:
+        wait_for(lambda: spark.streams.active, seconds_max=ARCHIVED_SECONDS_MAX)
+        world.client.write(world.topic, [b"one"] * 5, 0)
+        await_archived(spark, world, 5)
+        world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(WAIT_S)
+        world.client.write(world.topic, [b"two"] * 5, 2)
+        await_archived(spark, world, 10)
+    finally:
+        stopping.set()
+        job.join()
+    assert [entry.topic_partitions for entry in archive_at(spark, world.location).ledger().entries] == [2, 3]
+    world.client.write(world.topic, [b"three"] * 5, 1)
+    result = world.archive(spark)
+    assert (result.records, result.lost) == (5, [])
+    assert world.archived(spark) == world.read()
 
 
 @pytest.mark.slow

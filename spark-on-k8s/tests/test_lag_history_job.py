@@ -35,6 +35,12 @@ class Watched:
         self._exporter.wait_for_value("kafka_consumergroup_lag", lag, 120.0, **labels)
         self.seen.append((partition, offset, lag))
 
+    def commit_unwatched(self, partition: int, offset: int) -> None:
+        """After `close`."""
+        consumer = Consumer({**self._world.client.settings, "group.id": self.group})
+        consumer.commit(offsets=[TopicPartition(self._world.topic, partition, offset)], asynchronous=False)
+        consumer.close()
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -78,6 +84,11 @@ def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World,
     world.archive(spark, topic="__consumer_offsets")
     again = msgspec.structs.replace(options, report=str(tmp_path / "again"), archive=str(world.folder))
     assert lag_history.run(spark, again).groups == result.groups
+    group.commit_unwatched(1, 45)
+    later = lag_history.run(spark, msgspec.structs.replace(again, report=str(tmp_path / "later")))
+    assert [(each.partition, each.committed, each.lag) for each in later.now] == [(0, 90, 0), (1, 45, 0)]
+    verified = world.verify(spark, topic="__consumer_offsets").partitions
+    assert sum(each.topic_records for each in verified) == sum(each.archive_records for each in verified) > 0
 
 
 def test_groups_that_are_not_there_have_no_history(spark: SparkSession, world: World, tmp_path: Path) -> None:

@@ -97,6 +97,12 @@ def test_a_lag_that_nobody_knows_any_more_is_none() -> None:
     assert lags([Moment(TopicPartition("gone", 0), 5, 1000)], log.ends, log.ask) == [None]
 
 
+def test_a_log_that_ends_before_what_was_committed_is_another_one() -> None:
+    """Its topic was deleted and made again: that nothing was behind then, nobody knows."""
+    log = Written([1000 * number for number in range(100)])
+    assert log.lags((101, 99_000), (500, 20_000)) == [None, None]
+
+
 def test_lag_in_seconds_is_true_for_any_log() -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)

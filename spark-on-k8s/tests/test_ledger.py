@@ -207,6 +207,40 @@ def test_leftovers_with_a_number_that_nobody_has_are_fenced_first() -> None:
     assert leftovers(ledger, [of_entry, dead, alive], "/archive") == Leftovers([dead, alive], fence=True)
 
 
+def test_what_another_writer_commits_while_an_archive_is_looked_over_is_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a bucket, which has no locks: it commits, and begins its next run, after the first look at a folder."""
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    names = folder.store.names
+    with folder.written_by_us():
+        written(folder, entry(0, 0, 5))
+        folder.commit(entry(0, 0, 5))
+        written(folder, entry(1, 5, 9))
+
+        def commits_after(looked_at: str) -> list[str]:
+            found = names(looked_at)
+            monkeypatch.setattr(folder.store, "names", names)
+            folder.commit(entry(1, 5, 9))
+            written(folder, entry(2, 9, 12))
+            return found
+
+        monkeypatch.setattr(folder.store, "names", commits_after)
+        ledger, left = folder.survey()
+    assert len(ledger.entries) == 2
+    assert left == Leftovers([f"data/topic_id=one/run={2:08d}-0123456789ab"], fence=True)
+
+
+def test_a_plan_of_a_restore_is_kept_once(tmp_path: Path) -> None:
+    """Two runs that both found none, where there are no locks: the second would write all records again."""
+    one, other = ArchiveFolder(LocalFolder(str(tmp_path))), ArchiveFolder(LocalFolder(str(tmp_path)))
+    with one.restored_by_us("id"):
+        one.keep_restore_plan("restore", "id", b"one's")
+        with pytest.raises(JobFailed, match="another run of the restore name=restore has begun meanwhile"):
+            other.keep_restore_plan("restore", "id", b"other's")
+    assert one.restore_plan("restore", "id") == b"one's"
+
+
 def test_leftovers_beyond_the_ledger_show_that_it_lost_entries() -> None:
     with pytest.raises(JobFailed, match="the ledger ends before 0: the files of its last entries are missing"):
         leftovers(checked([], "/archive"), ["data/topic_id=one/run=00000001-0123456789ab"], "/archive")

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import retention_audit, skew
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.skew_report import PartitionLoad, balance, key_text
+from barnabas_jobs.planning.skew_report import PartitionLoad, balance, key_text, rate
+from barnabas_jobs.spark.run_name import RUN
 
 DAY_MS = 86_400_000
 
@@ -35,43 +36,49 @@ def test_skew_names_hot_partitions_and_keys(spark: SparkSession, world: World, t
     write(world, [(0, b"hot", now_ms + n) for n in range(70)] + [(1, b"cold-%d" % n, now_ms) for n in range(20)])
     write(world, [(2, None, now_ms)] * 8 + [(2, b"\xff\x00", now_ms)] * 2)
     report = tmp_path / "report"
-    result = skew.run(spark, skew.Options(bootstrap=world.bootstrap, topic=world.topic, report=str(report), top=3))
-    assert [(each.records, each.bytes, each.keys) for each in result.partitions] == [
+    options = skew.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(report), top=3)
+    result = skew.run(spark, options)
+    (topic,) = result.topics
+    assert [(each.records, each.bytes, each.keys) for each in topic.partitions] == [
         (70, 910, 1),
         (20, 330, 20),
         (10, 104, 1),
         (0, 0, 0),
     ]
-    assert [(each.key, each.records, each.share) for each in result.hot_keys] == [
+    assert [(each.key, each.records, each.share) for each in topic.hot_keys] == [
         ("hot", 70, 0.7),
         (None, 8, 0.08),
         ("0xff00", 2, 0.02),
     ]
-    assert result.largest_over_mean.records == pytest.approx(2.8)
+    assert topic.largest_over_mean.records == pytest.approx(2.8)
+    assert topic.partitions[0].records_per_s == pytest.approx(70 / 0.069)
     assert json.loads((report / "skew.json").read_bytes())["records"] == 100
     assert spark.read.parquet(str(report / "partitions.parquet")).count() == 4
     page = (report / "skew.html").read_text(encoding="utf-8")
     assert "http" not in page
-    assert page.count("<rect") == 4 + 4 + 3
+    assert page.count("<rect") == 1 + 1 + 4 + 4 + 3
     with pytest.raises(JobFailed, match="is there already; name another folder"):
-        skew.run(spark, skew.Options(bootstrap=world.bootstrap, topic=world.topic, report=str(report)))
+        skew.run(spark, options)
 
 
 def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """The third partition's second record is from the day after tomorrow: it keeps the first, which is too old."""
+    """The third partition's second record is from the day after tomorrow: it keeps the first, which is too old.
+
+    The first partition's third record has no time: nothing is too old for that.
+    """
     world.make(3, message_timestamp_after_max_ms=str(10 * DAY_MS))
     now_ms = int(time.time() * 1000)
     write(world, [(0, None, now_ms - 2 * DAY_MS), (0, None, now_ms), (1, None, now_ms - 40 * DAY_MS)])
-    write(world, [(2, None, now_ms - 20 * DAY_MS), (2, None, now_ms + 2 * DAY_MS)])
+    write(world, [(0, None, -1), (2, None, now_ms - 20 * DAY_MS), (2, None, now_ms + 2 * DAY_MS)])
     options = retention_audit.Options(
         bootstrap=world.bootstrap, topics=[world.topic], report=str(tmp_path / "kept"), retention_ms=DAY_MS
     )
     result = retention_audit.run(spark, options, lambda: now_ms / 1000)
     (topic,) = result.topics
     assert [each.bytes_by_age for each in topic.partitions] == [
-        [10, 0, 10, 0, 0, 0, 0],
+        [10, 0, 10, 0, 0, 0, 10],
         [0, 0, 0, 0, 10, 0, 0],
         [10, 0, 0, 10, 0, 0, 0],
     ]
@@ -87,8 +94,11 @@ def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
         retention_audit.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(tmp_path / "later")),
         lambda: (now_ms + 20 * DAY_MS) / 1000,
     )
-    overdue = [each.findings for each in later.topics[0].partitions if each.partition == 2]
-    assert overdue == [["the oldest record is 40.0 days old; retention.ms, segment.ms and ten minutes allow 31.0 days"]]
+    overdue = [each.findings for each in later.topics[0].partitions if each.partition != 1]
+    assert overdue == [
+        [],
+        ["the oldest record is 40.0 days old; retention.ms, segment.ms and ten minutes allow 31.0 days"],
+    ]
 
 
 def test_a_missing_topic_leaves_no_report(spark: SparkSession, world: World, tmp_path: Path) -> None:
@@ -96,6 +106,22 @@ def test_a_missing_topic_leaves_no_report(spark: SparkSession, world: World, tmp
     with pytest.raises(JobFailed, match="has no such topic"):
         retention_audit.run(spark, options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_next_try_of_a_run_makes_its_report_anew(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make()
+    options = retention_audit.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(tmp_path / "report"))
+    tries = spark.newSession()
+    tries.conf.set(RUN, "run-1")
+    first = retention_audit.run(tries, options)
+    second = retention_audit.run(tries, options)
+    assert second.audited_at_ms > first.audited_at_ms
+    told = json.loads((tmp_path / "report" / "retention.json").read_bytes())
+    assert told["audited_at_ms"] == second.audited_at_ms
+    tries.conf.set(RUN, "run-2")
+    for another in (tries, spark):
+        with pytest.raises(JobFailed, match="is there already"):
+            retention_audit.run(another, options)
 
 
 def test_keys_are_shown_as_people_can_read_them() -> None:
@@ -112,4 +138,4 @@ def test_keys_are_shown_as_people_can_read_them() -> None:
 def test_a_topic_without_records_is_even() -> None:
     nothing = PartitionLoad(partition=0)
     assert balance([nothing]).bytes == 1.0
-    assert nothing.records_per_s is None
+    assert rate(1, 5, 5) is None

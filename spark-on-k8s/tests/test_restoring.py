@@ -1,6 +1,10 @@
 """The job `restore`, into a real broker."""
 
 import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +19,7 @@ from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
+from harness.deadline import wait_for
 
 
 def restored(spark: SparkSession, world: World, **options: Any) -> restore.Result:
@@ -125,8 +130,36 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
         world.archive(spark)
     restored(spark, world, into=into)
     max(world.folder.glob("ledger/*.json")).unlink()
+    with pytest.raises(JobFailed, match=r"the ledger has no entry for data/.*/run=00000001-.*; nothing was removed"):
+        restored(spark, world, into=into)
+    shutil.rmtree(max(world.folder.glob("data/*/run=00000001-*")))
     with pytest.raises(JobFailed, match="was begun with 10 records, and the archive has 5 of them now"):
         restored(spark, world, into=into)
+
+
+@pytest.mark.parametrize("is_again", [True, False], ids=["of-a-task", "of-a-stage"])
+def test_a_task_that_is_tried_again_waits_for_what_the_one_before_has_sent(world: World, is_again: bool) -> None:
+    """Its executor has died, and its requests still arrive: who does not wait writes their records a second time."""
+    world.make(1)
+    rows = [
+        {"partition": 0, "timestamp_ms": FIRST_MS + number, "key": None, "value": b"%d" % number, "headers": None}
+        for number in range(40)
+    ]
+    before = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)})
+
+    def slowly() -> Iterator[dict[str, Any]]:
+        for row in rows:
+            yield row
+            time.sleep(0.05)
+
+    dead = threading.Thread(target=lambda: list(before(slowly())))
+    dead.start()
+    wait_for(lambda: world.client.ends(world.topic)[1] > 0)
+    again = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)})
+    written = list(again(iter(rows), is_again=is_again))
+    dead.join()
+    assert written == [(0, 0, 40)]
+    assert [record[4] for record in world.read()] == [row["value"] for row in rows]
 
 
 def test_speculative_tasks_are_refused(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +173,9 @@ def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[
     """A writer that leaves off."""
     writer = TopicWriter(bootstrap, topic, bases, records)
 
-    def write(rows: Any) -> Any:
-        return writer(row for row in rows if row["offset"] < {0: 7, 1: 20, 2: 0}[row["partition"]])
+    def write(rows: Any, *, is_again: bool = False) -> Any:
+        rows = (row for row in rows if row["offset"] < {0: 7, 1: 20, 2: 0}[row["partition"]])
+        return writer(rows, is_again=is_again)
 
     write.topic = topic  # type: ignore[attr-defined]
     write.records = records  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ from made_logs import (
 from barnabas_jobs.files import log_dirs, segment_source
 from barnabas_jobs.files.segment_source import GONE, SegmentReader
 from barnabas_jobs.planning.logs import problems as kinds
+from barnabas_jobs.planning.logs.names import is_being_cleaned
 
 FLIGHTS = ("flights", 0)
 PER_SEGMENT = 20
@@ -188,6 +189,81 @@ def test_a_finding_counts_when_the_files_stand_still(tmp_path: Path, monkeypatch
     assert swaps
 
 
+def test_a_closed_segment_that_a_truncation_makes_the_last_one_may_have_a_torn_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower cuts its log between the reads of an index and of its log, and is written to again."""
+    replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
+    whole = segment_source._whole
+
+    def cut_meanwhile(path: str) -> bytes | None:
+        data = whole(path)
+        if path.endswith("020.timeindex") and replica.file(40, ".log").exists():
+            for suffix in (".log", ".index", ".timeindex"):
+                replica.file(40, suffix).unlink()
+            log = replica.file(20, ".log")
+            log.write_bytes(log.read_bytes() + batch(40, 3)[:70])
+            write_offsets(tmp_path, {FLIGHTS: 40})
+        return data
+
+    monkeypatch.setattr(segment_source, "_whole", cut_meanwhile)
+    assert told(tmp_path) == [(GONE, 40, ".log", 0, None)]
+
+
+def test_a_batch_that_is_torn_before_others_is_damage_also_above_the_recovery_point(tmp_path: Path) -> None:
+    """The index knows a batch behind it, so it is not what is being written."""
+    replica = write_log_dir(tmp_path, 1, [FLIGHTS])[FLIGHTS]
+    write_offsets(tmp_path, {FLIGHTS: 40})
+    replica.patch(40, ".log", SIZE + 8, struct.pack(">i", 1 << 20))
+    assert told(tmp_path) == [(kinds.TORN_BATCH, 40, ".log", SIZE, 45)]
+
+
+def test_many_gaps_hide_no_other_damage_of_the_segment(tmp_path: Path) -> None:
+    folder = tmp_path / "flights-0"
+    folder.mkdir()
+    write_log_dir(tmp_path, 1, [])
+    found = [batch(10 * number) for number in range(1, 151)]
+    write_segment(folder, found, 0)
+    MadeReplica(folder, {}).patch(0, ".log", 120 * SIZE + 80, b"?")
+    listed = [each[0] for each in told(tmp_path)]
+    assert (listed.count(kinds.OFFSET_GAP), listed.count(kinds.BAD_CRC)) == (101, 1)
+
+
+def test_a_folder_and_a_checkpoint_that_cannot_be_read_are_told_and_the_rest_is_read(tmp_path: Path) -> None:
+    """Without high watermarks no replicas are compared: nobody must take that for fine."""
+    write_log_dir(tmp_path, 1, [FLIGHTS])
+    loop = tmp_path / "flights-1"
+    loop.symlink_to(loop)
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\n")
+    log_dir = log_dirs.LogDir(1, str(tmp_path))
+    assert [each.partition for each in log_dirs.replicas([log_dir], ())] == [FLIGHTS]
+    assert [(each.path, each.detail) for each in log_dirs.unreadable([log_dir])] == [
+        (str(loop), "it cannot be read: Too many levels of symbolic links"),
+        (
+            str(tmp_path / "replication-offset-checkpoint"),
+            "it cannot be read: it has 0 lines and announces 1",
+        ),
+    ]
+    assert [each.path for each in log_dirs.strays([log_dir])] == [str(loop)]
+
+
+@pytest.mark.parametrize(
+    ("name", "clean_until", "expected"),
+    [
+        ("00000000000000000020.log.cleaned", 100, True),
+        ("00000000000000000020.index.swap", 100, True),
+        ("00000000000000000020.log.deleted", 0, True),  # Another segment stands in its place.
+        ("00000000000000000040.log.deleted", 40, True),  # One before it has its records now, too.
+        ("00000000000000000040.log.deleted", 60, False),  # The round has ended.
+        ("00000000000000000010.log.deleted", 0, False),  # Retention.
+        ("00000000000000000080.log.deleted", 0, False),  # A truncation.
+        ("00000000000000000020.log", 0, False),
+    ],
+)
+def test_files_show_that_a_partition_is_being_compacted(name: str, clean_until: int, expected: bool) -> None:
+    assert is_being_cleaned(["00000000000000000020.log", name], [20, 60], clean_until) is expected
+
+
 def test_an_index_whose_log_was_removed_a_moment_before_is_no_stray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +283,17 @@ def test_an_index_whose_log_was_removed_a_moment_before_is_no_stray(
     monkeypatch.setattr(log_dirs, "_entries", deleted_after_a_look)
     (stray,) = log_dirs.strays([log_dirs.LogDir(1, str(tmp_path))])
     assert stray.path == str(replica.file(20, ".index"))
+
+
+def test_records_from_before_1970_are_no_damage(tmp_path: Path) -> None:
+    """The newest of the batch is of 5 ms before."""
+    folder = tmp_path / "flights-0"
+    folder.mkdir()
+    write_log_dir(tmp_path, 1, [])
+    early = sealed(0, 0, records(5, b"x"), 5, first_ms=-9)
+    write_segment(folder, [early, sealed(5, 0, records(5, b"x"), 5, first_ms=-9)], 0)
+    (folder / "00000000000000000000.timeindex").write_bytes(b"")  # Brokers index no time before 1970.
+    assert told(tmp_path, deep=True) == []
 
 
 def xerial(data: bytes) -> bytes:

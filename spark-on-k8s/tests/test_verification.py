@@ -9,7 +9,7 @@ from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.jobs import verify
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import OffsetRange
-from barnabas_jobs.spark.records import of_topic, write_parquet
+from barnabas_jobs.spark.records import in_ranges, of_topic, write_parquet
 
 
 def test_a_record_that_differs_is_named(spark: SparkSession, world: World) -> None:
@@ -24,8 +24,30 @@ def test_a_record_that_differs_is_named(spark: SparkSession, world: World) -> No
     assert not found.fine
     assert found.differing_records == {verify.OTHER_CONTENT: 1}
     assert found.differences == [verify.Difference(0, 1, verify.OTHER_CONTENT)]
+    assert found.shorter_partitions == [0]
     by_order = world.verify(spark, against=other, match="order")
     assert by_order.differing_records == {verify.ONLY_IN_ARCHIVE: 1, verify.OTHER_CONTENT: 1}
+
+
+def test_a_topic_that_lost_its_last_records_is_not_equal(spark: SparkSession, world: World) -> None:
+    """As after an unclean election: what is left of it is what the archive has."""
+    other = f"{world.topic}-other"
+    world.make(1)
+    world.make(1, topic=other)
+    for topic, values in ((world.topic, [b"a", b"b", b"c"]), (other, [b"a", b"b"])):
+        world.write_values(topic, values)
+    world.archive(spark)
+    found = world.verify(spark, against=other)
+    assert (found.differing_records, found.shorter_partitions) == ({}, [0])
+    assert not found.fine
+    assert found.summary == "partition 0 ends before its archive"
+
+
+def test_ranges_of_thousands_of_partitions_are_one_table(spark: SparkSession) -> None:
+    """As a condition with a term for each partition they were too deep for the JVM's stack."""
+    ranges = [OffsetRange(partition, 1, 3) for partition in range(2000)]
+    records = spark.range(4).selectExpr("1999 AS partition", "id AS offset", "'kept' AS value")
+    assert in_ranges(records, ranges).collect() == records.where("offset IN (1, 2)").collect()
 
 
 def test_records_that_are_twice_in_the_archive_are_found(spark: SparkSession, world: World) -> None:

@@ -1,4 +1,6 @@
-"""Below the broker's server time, chance and the network are arguments: nothing there takes them from the system.
+"""Time, chance and the network are arguments: nothing takes them from the system below the broker's server.
+
+Nor below the `app` of the operator and of the lag exporter.
 
 Import contracts in `pyproject.toml` keep the modules out; this looks for what the modules that remain would give.
 """
@@ -10,10 +12,28 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BROKER: Final = ROOT / "broker/src/barnabas_broker"
-FLOORS: Final = ("coordinators", "handlers", "metadata", "replication", "storage", "wire")
+BROKER: Final = "broker/src/barnabas_broker"
+OPERATOR: Final = "operator/src/barnabas_operator"
+FLOORS: Final = (
+    *(f"{BROKER}/{floor}" for floor in ("coordinators", "handlers", "metadata", "replication", "storage", "wire")),
+    "broker/src/barnabas_core",
+    "broker/src/barnabas_kube",
+    OPERATOR,
+    "operator/src/barnabas_kafka",
+    "operator/src/barnabas_lag",
+)
 AMBIENT: Final = {
-    "asyncio": {"sleep", "timeout", "timeout_at", "open_connection", "start_server", "create_subprocess_exec"},
+    "asyncio": {
+        "sleep",
+        "timeout",
+        "timeout_at",
+        "wait_for",
+        "open_connection",
+        "start_server",
+        "create_subprocess_exec",
+    },
+    "datetime": {"now", "today", "utcnow"},
+    "date": {"today"},
     "uuid": {"uuid1", "uuid4"},
     "os": {"urandom", "getpid"},
     "loop": {"time"},
@@ -22,20 +42,26 @@ AMBIENT: Final = {
 BY_NAME: Final = frozenset({"Random", "SystemRandom", "uuid1", "uuid4", "urandom"})
 """The same, where they were imported by name; `Random` is fine as a type."""
 OUTSIDE: Final = (
+    # Create what is passed in.
+    f"{OPERATOR}/app/",
+    "operator/src/barnabas_lag/app/",
+    # Bounds requests on the sockets that it opens.
+    "broker/src/barnabas_kube/client.py",
     # How long to wait before the API server is asked again, and a mark in etcd that no other process writes.
-    "metadata/store/kubernetes/api.py",
-    "metadata/store/kubernetes/lease_watch.py",
-    "metadata/store/kubernetes/kubernetes_store.py",
+    f"{BROKER}/metadata/store/kubernetes/api.py",
+    f"{BROKER}/metadata/store/kubernetes/lease_watch.py",
+    f"{BROKER}/metadata/store/kubernetes/kubernetes_store.py",
     # How long to wait for a signal of another process before the file is read anyway.
-    "metadata/store/sqlite/sqlite_store.py",
+    f"{BROKER}/metadata/store/sqlite/sqlite_store.py",
     # Starts the process.
-    "storage/helper/helper.py",
+    f"{BROKER}/storage/helper/helper.py",
     # Runs in that process, which has no clock but the system's.
-    "storage/helper_worker.py",
+    f"{BROKER}/storage/helper_worker.py",
 )
 """The world outside begins here: an API server, a file of several processes, a process.
 
-Simulated time would need a simulated one of these, which the simulation has: a store and a helper of its own.
+Simulated time would need a simulated one of these. The simulation has a store and a helper of its own, the operator's
+tests an API server in memory.
 """
 
 
@@ -47,6 +73,10 @@ def ambient_calls(path: Path) -> Iterator[str]:
                 pass
             case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)) if name in AMBIENT.get(owner, ()):
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {owner}.{name}: it has to be passed in"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="wait"), keywords=given) if any(
+                each.arg == "timeout" for each in given
+            ):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} asyncio.wait with a timeout: it has to be passed in"
             case ast.Call(func=ast.Name(id=name)) if name in BY_NAME:
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {name}: it has to be passed in"
             case ast.Import(names=names) if any(each.name == "random" for each in names):
@@ -55,8 +85,8 @@ def ambient_calls(path: Path) -> Iterator[str]:
 
 def main() -> int:
     """Prints every complaint; 1 where there is any."""
-    paths = [path for floor in FLOORS for path in sorted((BROKER / floor).rglob("*.py"))]
-    inside = [path for path in paths if not path.relative_to(BROKER).as_posix().startswith(OUTSIDE)]
+    paths = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+    inside = [path for path in paths if not path.relative_to(ROOT).as_posix().startswith(OUTSIDE)]
     complaints = [line for path in inside for line in ambient_calls(path)]
     print("\n".join(complaints) or "passed in: fine")
     return 1 if complaints else 0

@@ -1,5 +1,6 @@
 """A group of which nobody can tell whether it is there is not told to be gone, by looks nor by the lag exporter."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import connected_client
 from barnabas_lag.app.options import parse
+from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.reading import read_cluster
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.group_looks import GroupLooks
@@ -66,7 +68,8 @@ def test_a_group_is_unknown_while_nobody_leads_its_partition_of_the_offsets(clus
         looked = wait_for(lambda: looks.look(lambda: client, asked), lambda each: len(each.groups) == 2, pause_s=0.2)
         assert {name: each.state for name, each in looked.groups.items()} == {here: "Empty", missing: NOT_FOUND}
         assert f"nobody leads the partition of {CONSUMER_OFFSETS} of {NAMES[0]}" in looked.unheard
-        read = read_cluster(Asking(client), parse(["--bootstrap", cluster.bootstrap]).filters)
+        filters = parse(["--bootstrap", cluster.bootstrap]).filters
+        read = read_cluster(Asking(client), filters, OffsetsRetention(time.monotonic))
         assert read.groups.keys() == {here}
         assert not read.is_complete, "what is known of the group would be forgotten"
         cluster.start(away)

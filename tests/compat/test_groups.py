@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from drivers.interface import Message
@@ -40,6 +40,21 @@ def test_a_stranger_with_the_groups_id_cannot_commit_while_the_group_lives(
     assert librdkafka.committed(filled, filled) == {0: 10, 1: 10}
     member.leave()
     java.ask("stranger_commits", group=filled, topic=filled, offset=3)
+    assert librdkafka.committed(filled, filled) == {0: 3, 1: 10}
+
+
+def test_an_offset_of_a_partition_that_is_not_there_is_refused_and_the_others_are_taken(
+    librdkafka: LibrdkafkaClient, filled: str
+) -> None:
+    member = librdkafka.join(filled, "member", [filled])
+    wait_for(member.records, lambda records: len(records) == 20)
+    member.commit()
+    member.leave()
+    consumer = Consumer({**librdkafka.settings, "group.id": filled})
+    with pytest.raises(KafkaException) as refused:
+        consumer.commit(offsets=[TopicPartition(filled, each, 3) for each in (2, 0)], asynchronous=False)
+    consumer.close()
+    assert refused.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert librdkafka.committed(filled, filled) == {0: 3, 1: 10}
 
 

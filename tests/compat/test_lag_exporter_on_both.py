@@ -16,6 +16,8 @@ from harness.server_process import ServerProcess
 from harness.stock_client import WAIT_SECONDS, StockClient
 
 RECORDS = 10
+OFFSETS_EXPIRE = "kafka_consumergroup_offsets_expire_seconds"
+WEEK_S = 604_800
 names = (f"lag-{number}" for number in count())
 
 
@@ -115,6 +117,7 @@ def test_a_group_that_has_read_everything_has_no_lag_of_any_kind(
         for name in ("lag_velocity", "time_to_catch_up_seconds"):
             assert exporter.value(f"kafka_consumergroup_{name}", consumergroup=topic) == 0
         assert exporter.value("kafka_consumergroup_status", consumergroup=topic) == 1
+        assert exporter.value(OFFSETS_EXPIRE, consumergroup=topic) is None
         assert exporter.value("kafka_consumer_fetch_manager_records_lag_max", consumergroup=topic) == 0
         assert exporter.value("kafka_consumer_fetch_manager_records_lead_min", consumergroup=topic) == RECORDS
 
@@ -131,6 +134,24 @@ def test_a_group_without_members_that_is_behind_stays_and_is_as_late_as_its_next
     late_s = exporter.value("kafka_consumergroup_lag_seconds", consumergroup=topic, partition="0")
     assert late_s is not None
     assert late_s == pytest.approx(60 * (RECORDS - 1 - 4), rel=0.1)
+
+
+def test_what_a_group_has_committed_expires_in_a_week_at_most_while_it_has_no_members(
+    exporter: RunningExporter, client: StockClient, topic: str
+) -> None:
+    commit(client, topic, TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0))
+    exporter.wait_for_value("kafka_offsets_retention_seconds", WEEK_S)
+    exporter.next_round()
+    alone_s = exporter.value(OFFSETS_EXPIRE, consumergroup=topic)
+    assert alone_s is not None
+    assert WEEK_S - 600 < alone_s < WEEK_S
+    with member(client, topic, topic):
+        exporter.wait_for_value("kafka_consumergroup_members", 1, consumergroup=topic)
+        assert exporter.value(OFFSETS_EXPIRE, consumergroup=topic) is None
+    exporter.wait_for_value("kafka_consumergroup_members", 0, consumergroup=topic)
+    again_s = exporter.value(OFFSETS_EXPIRE, consumergroup=topic)
+    assert again_s is not None
+    assert again_s > WEEK_S - 600
 
 
 def test_groups_topics_and_records_that_are_deleted_show_in_the_next_round(

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from drivers.broker_under_test import prepare_server
 from harness.deadline import wait_for
 from harness.running_exporter import RunningExporter
 from harness.server_process import ServerProcess, free_port
-from harness.stock_client import StockClient
+from harness.stock_client import WAIT_SECONDS, StockClient
 from local_kubernetes.certificates import Authority, Identity
 
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="geheim";'
@@ -33,6 +34,9 @@ def secured(broker: Identity, authority: Authority, folder: Path) -> dict[str, s
         "listener.name.secure.ssl.client.auth": "required",
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.secure.plain.sasl.jaas.config": LOGIN,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
     }
 
 
@@ -64,6 +68,20 @@ def commits(client: StockClient) -> bool:
     return True
 
 
+def allow_describe_alone(client: StockClient) -> None:
+    """Of the cluster: from now on nobody else, and nothing else, is allowed there."""
+    allowed = AclBinding(
+        ResourceType.BROKER,
+        "kafka-cluster",
+        ResourcePatternType.LITERAL,
+        "User:reader",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    client.admin.create_acls([allowed])[allowed].result(WAIT_SECONDS)
+
+
 @pytest.mark.slow
 def test_a_cluster_is_read_by_tls_and_sasl_and_who_has_no_password_is_told(
     kafka: tuple[ServerProcess, int], authority: Authority, tmp_path: Path
@@ -73,6 +91,7 @@ def test_a_cluster_is_read_by_tls_and_sasl_and_who_has_no_password_is_told(
     client.create_topic("flights", 1)
     client.write("flights", [b"1", b"2", b"3"])
     wait_for(lambda: commits(client))
+    allow_describe_alone(client)
     own = authority.issue("reader", "/CN=reader")
     (password := tmp_path / "password").write_text("geheim\n")
     tls = ("--tls.enabled", "--tls.ca-file", f"{authority.certificate}")
@@ -81,6 +100,11 @@ def test_a_cluster_is_read_by_tls_and_sasl_and_who_has_no_password_is_told(
     exporter = RunningExporter(f"[::1]:{port}", tmp_path, *tls, *pair, *sasl).start()
     try:
         exporter.wait_for_value("kafka_consumergroup_lag", 2, 60.0, consumergroup="billing", partition="0")
+        exporter.next_round()
+        assert exporter.value("kafka_offsets_retention_seconds") is None
+        assert exporter.value("kafka_consumergroup_offsets_expire_seconds", consumergroup="billing") is None
+        assert exporter.log().count("allow the exporter's user DescribeConfigs on the cluster") == 1
+        assert exporter.values("barnabas_lag_exporter_request_failures_total", request="DescribeConfigs") == []
         assert exporter.process.stop() == 0
         assert "Traceback" not in exporter.log()
     finally:

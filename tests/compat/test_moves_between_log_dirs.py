@@ -181,16 +181,16 @@ def test_replicas_move_to_and_fro_by_kafka_python_and_each_time_a_broker_dies(
     cluster.create_topic(TOPIC, assignment=[[0, 1, 2]])
     fill(cluster, history)
     writer = start_writer(cluster, history)
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     for number in range(ROUNDS):
         wanted = others(cluster, places(tools))
         moves = {TopicPartitionReplica(TOPIC, 0, broker): log_dir for broker, log_dir in wanted.items()}
+        admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)  # An older one may not know the restarted broker.
         answers = admin.alter_replica_log_dirs(moves)
         cluster.kill(number)
+        admin.close()
         assert set(answers.values()) == {NoError}
         cluster.start(number)
         wait_for(lambda: places(tools), partial(eq, arrived(wanted)), SECONDS_MAX)
-    admin.close()
     check_nothing_lost(cluster, history, writer, places(tools))
 
 

@@ -17,7 +17,7 @@ from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.wakefulness import Wakefulness
 from barnabas_broker.metadata.store.metadata_store import Changes
-from barnabas_broker.storage.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
 from barnabas_core.loop_turns import timed
 
 HANG_S, PROBE_S = 1.0, 0.1

@@ -12,7 +12,7 @@ from barnabas.__main__ import EXIT_TERMINATED
 from harness.deadline import wait_for
 from harness.require import require
 
-IMPORTED = {"broker": "msgspec", "operator": "kopf"}
+IMPORTED = {"broker": "msgspec", "operator": "kopf", "jobs": "pyspark"}
 """What each command needs, here in a version that never comes to its end."""
 
 
@@ -22,17 +22,20 @@ def only_child(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.parametrize("command", IMPORTED)
-def test_a_command_that_is_still_imported_ends_at_once(command: str, tmp_path: Path) -> None:
+def test_a_command_that_is_still_imported_ends_at_once_and_says_so(command: str, tmp_path: Path) -> None:
     require(os.geteuid() == 0, "a namespace of processes needs root")
     slow = tmp_path / f"{IMPORTED[command]}.py"
     slow.write_text("import threading\nprint('importing', flush=True)\nthreading.Event().wait()\n", encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), *sys.path])
     first = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "barnabas", command]
-    with subprocess.Popen(first, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(first, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "importing\n"
             os.kill(only_child(process), signal.SIGTERM)
-            assert process.wait(30) == EXIT_TERMINATED
+            said = process.communicate(timeout=30)
+            assert process.returncode == EXIT_TERMINATED
+            assert said == ("", f"barnabas {command}: SIGTERM came\n")
         finally:
             process.kill()

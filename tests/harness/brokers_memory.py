@@ -7,8 +7,15 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, StrayLog, TopicState, Trouble
-from barnabas_operator.planning.disk_space import Disks, DiskSpace
-from barnabas_operator.planning.topics.topic_steps import CreateTopic, DeleteTopic, MoveReplicas, TopicStep
+from barnabas_operator.planning.disk_space import Disks, DiskSpace, LogDirContent
+from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
+from barnabas_operator.planning.topics.topic_steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    MoveReplicas,
+    TopicStep,
+)
 
 
 class BrokersMemory:
@@ -26,6 +33,9 @@ class BrokersMemory:
         self.refused_move: StepRefused | None = None
         self.troubles: tuple[Trouble, ...] = ()
         self.strays: tuple[StrayLog, ...] = ()
+        self.log_dirs: dict[str, LogDirContent] = {}
+        """Those of every broker."""
+        self.begun: list[LogDirMove] = []
         self.finalized = 1
         self.highest: dict[int, int] = {}
         self.refusal: StepRefused | None = None
@@ -35,8 +45,8 @@ class BrokersMemory:
         """A connection."""
         return self
 
-    def cluster_state(self, _with_configs: Collection[str]) -> ClusterState:
-        """What is so now."""
+    def cluster_state(self) -> ClusterState:
+        """What is so now, without the configs of topics."""
         self.looks += 1
         if not self.count:
             raise ClusterUnreachable("nobody is there")
@@ -44,7 +54,7 @@ class BrokersMemory:
         racks = dict.fromkeys(ids)
         return ClusterState(
             racks,
-            dict(self.topics),
+            {name: replace(found, overrides={}) for name, found in self.topics.items()},
             registered=frozenset(ids),
             controller_id=0,
             cluster_id="a-cluster",
@@ -52,8 +62,12 @@ class BrokersMemory:
             metadata_versions=MetadataVersions(self.finalized, self.highest.get(0, 1)),
         )
 
+    def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
+        """And with the configs of these topics."""
+        return state.with_overrides({name: self.topics[name].overrides for name in names if name in self.topics})
+
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
-        """Makes and deletes topics; replicas are where they move at once."""
+        """Makes, changes and deletes topics; replicas are where they move at once."""
         if self.bug is not None:
             raise self.bug
         if self.refused_move is not None:
@@ -62,6 +76,10 @@ class BrokersMemory:
             match step:
                 case CreateTopic(topic, placed, configs):
                     self.topics[topic] = TopicState(f"id-{topic}", placed, configs)
+                case AlterConfigs(topic, changes):
+                    found = {**self.topics[topic].overrides, **changes}
+                    kept = {name: text for name, text in found.items() if text is not None}
+                    self.topics[topic] = replace(self.topics[topic], overrides=kept)
                 case MoveReplicas(topic, moved):
                     rows = enumerate(self.topics[topic].partitions)
                     there = tuple(moved.get(number, row) for number, row in rows)
@@ -72,7 +90,16 @@ class BrokersMemory:
 
     def disks(self, broker_ids: Collection[int]) -> Disks:
         """All have room, and all replicas are empty."""
-        return Disks({number: (DiskSpace(1 << 40, 1 << 40),) for number in broker_ids}, {})
+        spaces = {number: (DiskSpace(1 << 40, 1 << 40),) for number in broker_ids}
+        return Disks(spaces, {}, dict.fromkeys(broker_ids, self.log_dirs))
+
+    def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
+        """Begins all, and refuses none."""
+        self.begun += moves
+        for each in moves:
+            content = self.log_dirs[each.path]
+            self.log_dirs[each.path] = content._replace(coming={**content.coming, each.partition: 0})
+        return []
 
     def broker_overrides(self, _broker_ids: Sequence[int]) -> Mapping[int, Mapping[str, str]]:
         """Nothing is set on any."""

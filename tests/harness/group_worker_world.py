@@ -15,15 +15,16 @@ from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kafka.group_looks import Looked
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
-from barnabas_operator.reconcile.groups.group_worker import GroupWorker
+from barnabas_operator.reconcile.groups.group_looker import GroupLooker
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
-from harness.manual_clock import ManualClock
+from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
 WAIT_S = 30.0
@@ -61,7 +62,7 @@ class World:
     """One worker, and what is around it."""
 
     def __init__(self, api: KubeMemory) -> None:
-        self.api, self.clock, self.looks = api, ManualClock(), LooksMemory()
+        self.api, self.clock, self.looks = api, ManualLoopClock(), LooksMemory()
         self.leadership = Leadership(self.clock.monotonic_s)
         self.leadership.renewed(math.inf)
         self.rounds = 0
@@ -70,7 +71,7 @@ class World:
         reconciling = ReconcilerEnvironment(
             KEY, environment, statuses, lambda _: pytest.fail("asks as Topics do"), self.begun
         )
-        self.worker = GroupWorker(reconciling, self.looks)
+        self.worker = LookWorker(reconciling, GroupLooker(reconciling, self.looks))
 
     def bodies(self, kind: str) -> Bodies:
         return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}

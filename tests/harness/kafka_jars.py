@@ -1,4 +1,4 @@
-"""Apache Kafka's jars (server, tools, Java client), fetched once with Maven into `.cache/` and kept."""
+"""Apache Kafka's jars (server, tools, Java client) or those of another pom, fetched once with Maven and kept."""
 
 import fcntl
 import hashlib
@@ -17,26 +17,26 @@ class JarsMissing(Exception):
     """The jars are not there and cannot be fetched; says why."""
 
 
-def jars_folder() -> Path:
+def jars_folder(pom: Path = POM, name: str = "kafka") -> Path:
     """The folder of jars that the pom as it is now names; Maven is asked only the first time."""
-    folder = CACHE / f"kafka-jars-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    folder = CACHE / f"{name}-jars-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if folder.is_dir():
         return folder
     CACHE.mkdir(exist_ok=True)
-    with (CACHE / "kafka-jars.lock").open("w") as lock:
+    with (CACHE / f"{name}-jars.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _fetch(folder)
+            _fetch(pom, folder)
     return folder
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(pom: Path, folder: Path) -> None:
     if shutil.which("mvn") is None:
         raise JarsMissing("mvn is not on the machine")
     partial = folder.with_suffix(f".{os.getpid()}")
     arguments = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
     done = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(POM), *arguments], capture_output=True, text=True, check=False, timeout=600
+        ["mvn", "-q", "-B", "-f", str(pom), *arguments], capture_output=True, text=True, check=False, timeout=600
     )
     if done.returncode != 0:
         raise JarsMissing(f"Maven could not fetch the jars: {(done.stdout + done.stderr)[-2000:]}")

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from barnabas_operator.leader_election.leadership import Leadership
-from barnabas_operator.planning.object_names import driver_name, run_labels
+from barnabas_operator.planning.object_names import MAINTENANCE_JOB_LABEL, driver_name, run_labels
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
-from barnabas_operator.reconcile.maintenance.maintenance_worker import MaintenanceWorker
+from barnabas_operator.reconcile.look_worker import LookWorker
+from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
-from harness.manual_clock import ManualClock
+from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
 KIND = "MaintenanceJob"
@@ -31,17 +32,18 @@ class MaintenanceWorld:
     """One worker, and what is around it."""
 
     def __init__(self, api: KubeMemory) -> None:
-        self.api, self.clock = api, ManualClock()
+        self.api, self.clock = api, ManualLoopClock()
         self.worker = self._new_worker()
 
-    def _new_worker(self) -> MaintenanceWorker:
+    def _new_worker(self) -> LookWorker:
         leadership = Leadership(self.clock.monotonic_s)
         leadership.renewed(math.inf)
         environment = environment_of(self.api, settings=SETTINGS, clock=self.clock, leadership=leadership)
         statuses = StatusWriter(self.api, self.clock)
-        return MaintenanceWorker(
-            ReconcilerEnvironment(KEY, environment, statuses, lambda _: pytest.fail("asks brokers"), self.bodies)
+        reconciling = ReconcilerEnvironment(
+            KEY, environment, statuses, lambda _: pytest.fail("asks brokers"), self.bodies
         )
+        return LookWorker(reconciling, RunLooker(reconciling))
 
     def restart(self) -> None:
         """Another operator: it knows what the API server knows."""
@@ -90,9 +92,23 @@ class MaintenanceWorld:
         counted = {"failed" if exit_code else "succeeded": 1, "startTime": "2026-01-01T00:00:00Z"}
         self._job_status(name, {**counted, "conditions": [told]})
 
+    def executor_runs(self, name: str) -> None:
+        """The driver has started one, or Spark has not ended it yet."""
+        self.executor_is(name, {"phase": "Running"})
+
+    def executor_is(self, name: str, status: JsonObject) -> None:
+        """Whatever Kubernetes says of its pod."""
+        meta = {"name": f"{name}-exec-1", "labels": dict(run_labels("one", name, "executor"))}
+        self.api.put({"kind": "Pod", "metadata": meta, "spec": {}, "status": status})
+
+    def delete(self, name: str) -> None:
+        """Somebody does, and it has finalizers."""
+        body = self.api.found(KIND, name) or {}
+        self.api.put({**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+
     def pods_go(self, name: str) -> None:
         for pod in self.api.of_kind("Pod"):
-            if pod["metadata"]["name"].startswith(driver_name(name)):
+            if pod["metadata"]["labels"][MAINTENANCE_JOB_LABEL] == name:
                 del self.api.objects[f"/api/v1/namespaces/air/pods/{pod['metadata']['name']}"]
 
     def _pod(self, name: str, status: JsonObject, annotations: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ STOP_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
 # Below the range from which the kernel takes ports for outgoing connections: a port chosen here stays free while a
 # server that had it is restarted.
-PORTS = range(20_000, 32_000)
+PORTS = range(20_000, 30_000)
 
 # Of CPU, not of time: on a busy machine a process stands in a queue. The broker writes this line from half a second on.
 TURN_CPU_SECONDS_MAX = 1.0

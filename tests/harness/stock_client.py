@@ -7,6 +7,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness.deadline import wait_for
+
 WAIT_SECONDS = 30.0
 # Meets a broker again soon after it is back, and does not print that it was away.
 RECONNECTS = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
@@ -67,7 +69,7 @@ class StockClient:
         """The first offset and the next one."""
         consumer = self.consumer()
         try:
-            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+            return _ends(consumer, topic, partition)
         finally:
             consumer.close()
 
@@ -80,7 +82,7 @@ class StockClient:
         """All values from `start`, or the beginning, to the end as it is now."""
         consumer = self.consumer(enable_partition_eof=True)
         try:
-            first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+            first, end = _ends(consumer, topic, partition)
             consumer.assign([TopicPartition(topic, partition, first if start is None else start)])
             values: list[bytes] = []
             deadline = time.monotonic() + WAIT_SECONDS
@@ -96,3 +98,19 @@ class StockClient:
                         raise KafkaException(error)
         finally:
             consumer.close()
+
+
+def _ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """Of whoever leads: librdkafka looks for another leader after this error, and leaves the retry to who asked."""
+
+    def ask() -> tuple[int, int] | None:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
+                return None
+            raise
+
+    found = wait_for(ask, seconds_max=WAIT_SECONDS)
+    assert found is not None
+    return found

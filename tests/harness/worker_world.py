@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 import pytest
 
-from barnabas_core.clock import Clock
+from barnabas_core.clock import LoopClock
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import REVISION
@@ -45,7 +45,7 @@ def environment_of(
     api: KubeApi,
     connect: Callable[..., object] | None = None,
     settings: OperatorSettings = SETTINGS,
-    clock: Clock | None = None,
+    clock: LoopClock | None = None,
     leadership: Leadership = ALONE,
 ) -> WorkerEnvironment:
     """One broker, unless `connect` answers with others, such as a BrokersMemory."""

@@ -1,6 +1,6 @@
 """A file of the storage floor that hands everything on; tests change one method of it."""
 
-from barnabas_broker.storage.files import LogFile
+from barnabas_broker.storage.disk.files import LogFile
 
 
 class WrappedFile:

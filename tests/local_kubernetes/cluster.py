@@ -13,10 +13,11 @@ from typing import Final, Self
 from local_kubernetes.binaries import CannotStart, locked, programs
 from local_kubernetes.control_plane import NODES, ControlPlane
 from local_kubernetes.daemons import Daemons
-from local_kubernetes.images import BASE_IMAGE, base_archive, pause_archive, project_archive, reference
+from local_kubernetes.images import BASE_IMAGE, JOBS, base_archive, pause_archive, project_archive, reference
 from local_kubernetes.machine_folders import MachineFolders
 from local_kubernetes.network import Network
 from local_kubernetes.node import Node, check_machine, free_network, networks
+from local_kubernetes.whole_file import write_whole
 
 NETWORK_FILE: Final = "network"
 PROGRAMS_LINK: Final = "programs"
@@ -79,7 +80,10 @@ class LocalCluster:
         say(f"{first.name} ready")
 
     def add_node(self, zone: str) -> str:
-        """One more, with the images that were supplied; returns its name when it is ready. Raises DaemonFailed."""
+        """One more, with the images that were supplied; returns its name when it is ready. Raises DaemonFailed.
+
+        Without that of the jobs, a gigabyte: it stays on the nodes that were there.
+        """
         node = self._begin_node()
         self._start_node(node, zone)
         for archive in self._supplied:
@@ -87,12 +91,17 @@ class LocalCluster:
         return node.name
 
     def supply(self, image: str) -> str:
-        """Makes one of IMAGES, or BASE_IMAGE, known to the nodes, also those to come; what pods call it."""
+        """Makes one of IMAGES, or BASE_IMAGE, known to the nodes, most also to those to come; what pods call it."""
         archive = base_archive() if image == BASE_IMAGE else project_archive(image)
-        self._supplied.append(archive)
+        self.import_archive(archive, on_nodes_to_come=image != JOBS)
+        return image if image == BASE_IMAGE else reference(image)
+
+    def import_archive(self, archive: Path, on_nodes_to_come: bool = True) -> None:
+        """Makes an image known to the nodes, by the name that its archive says."""
+        if on_nodes_to_come:
+            self._supplied.append(archive)
         for node in self.nodes.values():
             node.import_image(archive)
-        return image if image == BASE_IMAGE else reference(image)
 
     def kill_container(self, node: str, container: str) -> None:
         """kill -9 of the first process of a container that runs on a node."""
@@ -145,6 +154,6 @@ def _claimed(folder: Path, built: Path) -> Network:
         raise CannotStart(f"a cluster is in {folder} already: `make kubernetes-down` ends it")
     network = free_network()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / NETWORK_FILE).write_text(str(network.number), encoding="ascii")
+    write_whole(folder / NETWORK_FILE, str(network.number))
     (folder / PROGRAMS_LINK).symlink_to(built)
     return network

@@ -23,6 +23,7 @@ from local_kubernetes.certificates import Authority
 from local_kubernetes.daemons import Daemons
 from local_kubernetes.kube_requests import KubeRequests
 from local_kubernetes.kubectl import Kubectl
+from local_kubernetes.whole_file import write_whole
 
 READY_SECONDS_MAX = 120.0
 NODES: Final = ("node-1", "node-2", "node-3", "node-4")
@@ -67,7 +68,7 @@ def _chosen(path: Path) -> Chosen:
     tokens = {name: secrets.token_hex(16) for name in USERS}
     chosen = Chosen(free_port(), free_port(), free_port(), tokens)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(chosen)), encoding="utf-8")
+    write_whole(path, json.dumps(asdict(chosen)))
     return chosen
 
 
@@ -241,7 +242,7 @@ class ControlPlane:
             "service-account-signing-key-file": pki / "accounts.key",
             "service-cluster-ip-range": self.place.services,
             # Above the ports that `free_port` gives.
-            "service-node-port-range": "32000-32767",
+            "service-node-port-range": "30000-32767",
             "allow-privileged": "true",
             "enable-admission-plugins": "NodeRestriction",
             "shutdown-delay-duration": "0s",

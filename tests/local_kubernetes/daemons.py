@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from harness.deadline import wait_for
 from harness.server_process import bound_to_us
+from local_kubernetes.whole_file import write_whole
 
 STOP_SECONDS_MAX = 20.0
 LOG_LINES = 30
@@ -58,7 +59,7 @@ class Daemons:
             )
         self._children[name] = child
         recorded = Recorded(time.monotonic_ns(), child.pid, _started_at(child.pid), end)
-        self._file(name).write_text(" ".join(f"{int(each)}" for each in recorded), encoding="ascii")
+        write_whole(self._file(name), " ".join(f"{int(each)}" for each in recorded))
 
     def pid(self, name: str) -> int:
         """The process id of a running program. Raises DaemonFailed."""

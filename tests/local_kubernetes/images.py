@@ -119,7 +119,7 @@ def pause_archive() -> Path:
     archive = program.with_name("pause.tar")
     if not archive.exists():
         written = archive.with_suffix(f".{os.getpid()}")
-        _write_archive(written, PAUSE_IMAGE, "pause", program.read_bytes())
+        write_archive(written, PAUSE_IMAGE, {"pause": program.read_bytes()}, "/pause")
         written.rename(archive)
     return archive
 
@@ -290,13 +290,13 @@ def _run(*command: str, environment: dict[str, str] | None = None) -> None:
         raise CannotStart(f"{command[0]} failed: {done.stdout[-1500:]}{done.stderr[-1500:]}")
 
 
-def _write_archive(archive: Path, image: str, name: str, program: bytes) -> None:
-    """As `docker save` writes an image that is a single program."""
-    layer = _tar({name: program})
+def write_archive(archive: Path, image: str, content: Mapping[str, bytes], entrypoint: str) -> None:
+    """As `docker save` writes an image of these files alone; their paths have no leading slash."""
+    layer = _tar(content)
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": [f"/{name}"]},
+        "config": {"Entrypoint": [entrypoint]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [image], "Layers": ["layer.tar"]}]
@@ -305,7 +305,7 @@ def _write_archive(archive: Path, image: str, name: str, program: bytes) -> None
     archive.write_bytes(_tar({"layer.tar": layer, **texts}))
 
 
-def _tar(files: dict[str, bytes]) -> bytes:
+def _tar(files: Mapping[str, bytes]) -> bytes:
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as tar:
         for path, content in files.items():

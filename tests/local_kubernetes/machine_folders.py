@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from local_kubernetes.binaries import cache
+from local_kubernetes.whole_file import write_whole
 
 
 class MachineFolders:
@@ -23,7 +24,7 @@ class MachineFolders:
         wanted = list(targets)
         missing = {str(path) for target in wanted for path in (target, *target.parents) if not path.exists()}
         self._record.parent.mkdir(parents=True, exist_ok=True)
-        self._record.write_text(json.dumps(sorted(missing.union(self._made()))), encoding="utf-8")
+        write_whole(self._record, json.dumps(sorted(missing.union(self._made()))))
         for target in wanted:
             target.mkdir(parents=True, exist_ok=True)
 

@@ -1,10 +1,13 @@
 """Programs that stay in the background are ended by who comes later, also where their starter was killed."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 from harness.deadline import wait_for
 from local_kubernetes.daemons import Daemons
+from local_kubernetes.whole_file import write_whole
 
 
 def test_a_program_whose_starter_was_killed_before_it_wrote_its_id_is_ended_too(tmp_path: Path) -> None:
@@ -18,6 +21,42 @@ def test_a_program_whose_starter_was_killed_before_it_wrote_its_id_is_ended_too(
     Daemons(folder, outlive=True).stop_all()
     assert not started.is_running("sleeper")
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
+
+
+def test_a_program_that_was_paused_and_continued_is_ended_though_nobody_has_waited_for_it(tmp_path: Path) -> None:
+    """Its starter lives and never asks, so the kernel keeps a zombie of it: that counts as ended."""
+    started, ends = Daemons(tmp_path, outlive=True), Daemons(tmp_path, outlive=True)
+    started.start("sleeper", ["sleep", "60"])
+    pid = started.pid("sleeper")
+    ends.send("sleeper", signal.SIGSTOP)
+    wait_for(lambda: state_of(pid) == "T")
+    ends.send("sleeper", signal.SIGCONT)
+    ends.stop_all()
+    assert state_of(pid) == "Z"
+    assert ends.names() == []
+    assert not started.is_running("sleeper")
+
+
+def state_of(pid: int) -> str:
+    """One letter of the kernel's: T is stopped, Z ended and not waited for."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+
+
+def test_what_is_written_of_a_program_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "sleeper.pid"
+    write_whole(path, "1 2 3 4")
+
+    def write_often() -> None:
+        for _ in range(2_000):
+            write_whole(path, "1 2 3 4")
+
+    written = threading.Thread(target=write_often)
+    written.start()
+    seen = {path.read_text(encoding="ascii")}
+    while written.is_alive():
+        seen.add(path.read_text(encoding="ascii"))
+    assert seen == {"1 2 3 4"}
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_programs_of_another_folder_go_on(tmp_path: Path) -> None:

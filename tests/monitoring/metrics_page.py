@@ -20,11 +20,11 @@ HEAD: Final = """# Metrics
 Every metric of brokers, lag exporter and operator, in the order of their pages; `make metrics` writes this list.
 [monitoring.md](monitoring.md) has the dashboards and alerts that use them, [lag.md](lag.md) says more of consumer lag.
 
-The last column says what a metric stands for: Kafka's MBean, with the attribute behind a colon where it has several, or
-a metric of another exporter. Brokers use kafka_exporter's names, and for most MBeans those that Strimzi's rules for the
-JMX exporter give them. Where Kafka tells a rate, a counter is told here: take `rate(...[5m])`. A histogram has
-`_bucket`, `_sum` and `_count`. Lag exporter and operator tell of each of their counters and histograms when it began,
-too: as `..._created`, in Unix time.
+The last column says what a metric stands for: Kafka's MBean, with the attribute behind a colon where it has several, a
+setting, or a metric of another exporter. Brokers use kafka_exporter's names, and for most MBeans those that Strimzi's
+rules for the JMX exporter give them. Where Kafka tells a rate, a counter is told here: take `rate(...[5m])`. A
+histogram has `_bucket`, `_sum` and `_count`. Lag exporter and operator tell of each of their counters and histograms
+when it began, too: as `..._created`, in Unix time.
 """
 BROKERS: Final = """
 # Brokers

@@ -82,10 +82,12 @@ def operator_metrics() -> list[Told]:
     """Of one that has a Cluster, a ConsumerGroup and a MaintenanceJob."""
     inventory = Inventory()
     metrics = OperatorMetrics(inventory)
-    metrics.tell_leadership(Leadership.without_others())
+    metrics.add_leadership(Leadership.without_others())
     metrics.round_ended(Key("air", "one"), 0.1, is_good=True)
     metrics.watch_failed("Topic")
     inventory.keep(_resource("Cluster", {"maintenance": [{"name": "nightly", "maxAgeSeconds": 1}]}, {}), is_gone=False)
+    cron_job = {"name": "one-nightly", "namespace": "air", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    inventory.keep_cron_job({"metadata": cron_job}, is_gone=False)
     inventory.keep(_resource("MaintenanceJob", {"cluster": "one", "job": "archive"}, RUN), is_gone=False)
     inventory.keep(_resource("ConsumerGroup", *_group()), is_gone=False)
     return _metrics(asyncio.run(metrics.page()).decode())

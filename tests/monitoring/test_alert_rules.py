@@ -10,7 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from monitoring.promtool import GUIDE, RULES, promtool
-from monitoring.rule_cases import CASES, HEALTHY, MINUTES_OF_A_WEEK, ROLL, Case
+from monitoring.quiet_series import HEALTHY, MINUTES_OF_A_WEEK, ROLL
+from monitoring.rule_cases import CASES, Case
 
 ALERTS: Final = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "alert" in rule]
 FIRING: Final = 'ALERTS{alertstate="firing"}'

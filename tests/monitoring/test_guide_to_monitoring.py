@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from local_kubernetes.helm import template
 from monitoring.panels_of import DASHBOARDS, read
+from monitoring.prometheus_image import MANIFEST
 from monitoring.promtool import GUIDE, RULES, promtool
 
 KINDS: Final = ("PodMonitor", "PrometheusRule")
@@ -28,6 +29,16 @@ def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
     (config,) = re.findall(r"```yaml\n(rule_files.*?)```", TEXT, re.DOTALL)
     (tmp_path / "prometheus.yaml").write_text(config, encoding="utf-8")
     shutil.copy(RULES, tmp_path)
+    done = promtool("check", "config", str(tmp_path / "prometheus.yaml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_prints_what_the_manifest_of_prometheus_scrapes(tmp_path: Path) -> None:
+    (printed,) = re.findall(r"```yaml\n(scrape_configs.*?)```", TEXT, re.DOTALL)
+    manifest = YAML(typ="safe").load_all(MANIFEST.read_text(encoding="utf-8"))
+    (config,) = (each["data"]["prometheus.yml"] for each in manifest if each["kind"] == "ConfigMap")
+    assert config.endswith(printed)
+    (tmp_path / "prometheus.yaml").write_text(config, encoding="utf-8")
     done = promtool("check", "config", str(tmp_path / "prometheus.yaml"))
     assert done.returncode == 0, done.stdout + done.stderr
 

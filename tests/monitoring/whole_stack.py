@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from barnabas_operator.planning.maintenance.run_facts import PROGRESS
+from barnabas_operator.planning.maintenance.observed_run import PROGRESS
 from barnabas_operator.planning.object_names import SCHEDULE_LABEL, driver_name, maintenance_name, run_labels
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.object_meta import API_VERSION

@@ -16,10 +16,10 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
-from barnabas_broker.storage import file_names
 from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import LogDirRefused
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError
@@ -28,8 +28,9 @@ from simulation.disk import SimulatedDisk
 from simulation.helper import SimulatedHelper
 from simulation.loop import START_MS, Host, MachineClock, SimulatedLoop
 from simulation.network import Connection, Network, Server
-from simulation.power import unkept_promises, wrong_beliefs
+from simulation.power import ends_by_log, unkept_promises, wrong_beliefs
 from simulation.store import SimulatedStore, StoreState
+from simulation.versions import VersionedStore, Versions
 
 RESTART_S: Final = 0.3
 ACCEPTED_S: Final = 2.0
@@ -60,7 +61,7 @@ SETTINGS: Final = {
 
 
 class SimulatedBroker:
-    """One broker over its lives. `host` is the present one; None while it is down."""
+    """One broker over its incarnations. `host` is the present one; None while it is down."""
 
     def __init__(self, cluster: "SimulatedCluster", broker_id: int) -> None:
         self.cluster = cluster
@@ -77,7 +78,7 @@ class SimulatedBroker:
         """Whether it is to be started again whenever it ends."""
         self._knows_of_lost_pages = False
         self._were_clean: frozenset[str] = frozenset()
-        """The log directories that had the mark of a clean shutdown when the last life ended, however it did."""
+        """The log directories that had the mark of a clean shutdown when the last incarnation ended, however it did."""
 
     @property
     def is_serving(self) -> bool:
@@ -85,7 +86,7 @@ class SimulatedBroker:
         return self.host is not None and not self.host.is_paused and self.name in self.cluster.network.servers
 
     def start(self) -> None:
-        """A new life."""
+        """A new incarnation."""
         if self.host is not None:
             return
         host = self.host = Host(self.name, self.cluster.loop, self.clock)
@@ -108,7 +109,7 @@ class SimulatedBroker:
                 make_links=lambda image, config: _Links(cluster.network, host),
                 sizes=cluster.sizes,
             )
-            node = Node(config, SimulatedStore(cluster.store, host), environment, lambda reason: self._ends(host))
+            node = Node(config, self._store(host), environment, lambda reason: self._ends(host))
             await node.load()
             self._check_beliefs(node.handler_environment.logs)
             self.node = node
@@ -121,6 +122,14 @@ class SimulatedBroker:
         except (StoreUnavailable, LogDirRefused, ApiError) as error:
             cluster.note(f"{self.name} cannot start: {error}")
             self._ends(host)
+
+    def _store(self, host: Host) -> SimulatedStore:
+        cluster = self.cluster
+        if cluster.versions is None:
+            return SimulatedStore(cluster.store, host)
+        store = VersionedStore(cluster.store, host, cluster.versions, self.broker_id)
+        cluster.note(f"{self.name} starts as the {'newer' if store.is_newer else 'older'} version")
+        return store
 
     def _start_cleaner(self, host: Host, node: Node) -> None:
         if self.cluster.compacts:
@@ -155,7 +164,7 @@ class SimulatedBroker:
         self.disk.process_ends()
         self._were_clean = self._marked_clean()
         self.host = self.node = self.cleaner = self.helper = None
-        if self._knows_of_lost_pages:  # The next life could not know; that a machine runs on is all that it has.
+        if self._knows_of_lost_pages:  # The next incarnation could not know; that a machine runs on is all that it has.
             self._knows_of_lost_pages = False
             self.boot_id += " and another"
         if self.wanted:
@@ -194,8 +203,9 @@ class SimulatedBroker:
             self.clock.booted_s = self.cluster.loop.time()
 
     def _lose_what_is_not_synced(self) -> None:
+        ends = ends_by_log(self.disk, LOG_DIRS)
         self.disk.lose_power(self.cluster.random)
-        for promise in unkept_promises(self.disk, LOG_DIRS):
+        for promise in unkept_promises(self.disk, LOG_DIRS, ends):
             self.cluster.violation(f"{self.name} lost power: {promise}")
 
     def stop(self) -> None:
@@ -258,6 +268,7 @@ class SimulatedCluster:
         *,
         is_one_machine: bool,
         compacts: bool,
+        versions: Versions | None,
     ) -> None:
         self.loop = loop
         self.violation = violation
@@ -271,6 +282,8 @@ class SimulatedCluster:
         """Whether all brokers have one clock, and a store that sees a process end."""
         self.compacts = compacts
         """Whether the brokers compact."""
+        self.versions = versions
+        """Where brokers are of two versions."""
         self._clock = MachineClock(loop)
         self.store = StoreState(random, is_one_machine=is_one_machine)
         self.brokers = [SimulatedBroker(self, number) for number in range(1, brokers + 1)]

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from barnabas_broker.storage import log_loader
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.truncation import _cut
+from barnabas_broker.storage.logs import log_loader
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import _cut
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from random import Random
 from typing import Final
 from weakref import WeakValueDictionary
 
+from barnabas_broker.storage.disk.files import DiskUsage, FileEntry, LogFile
 from barnabas_broker.storage.errors import SyncFailed
-from barnabas_broker.storage.files import DiskUsage, FileEntry, LogFile
 
 TOTAL_BYTES: Final = 1 << 34
 PAGE_BYTES: Final = 512

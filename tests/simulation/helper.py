@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 from typing import Final
 
-from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
 from barnabas_broker.storage.helper_worker import Worker

@@ -25,8 +25,8 @@ from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage import follower_append
-from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.logs import follower_append
+from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.errors import ErrorCode
 from simulation.clients import Producer
@@ -42,6 +42,7 @@ from simulation.storage_mutants import (
     takes_a_failed_sync_for_a_full_disk,
     writes_epochs_without_a_sync,
 )
+from simulation.version_mutants import drops_what_a_newer_version_wrote, finalizes_what_one_does_not_support
 
 SLOW_WRITE_S: Final = 1.5
 
@@ -260,8 +261,8 @@ def forgets_the_members_in_a_failover() -> Iterator[None]:
 
 
 @contextmanager
-def takes_any_life_of_a_broker_into_the_isr() -> Iterator[None]:
-    """As before KIP-903: what an earlier life of a broker had fetched counts for the present one."""
+def takes_any_incarnation_of_a_broker_into_the_isr() -> Iterator[None]:
+    """As before KIP-903: what an earlier incarnation of a broker had fetched counts for the present one."""
 
     def is_eligible(self: ReplicaManager, broker_id: int, broker_epoch: int) -> bool:
         found = self._image.brokers.get(broker_id)
@@ -326,7 +327,7 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
     advances_with_too_few_in_sync: f"{LOST}|{LEADERS}",
     takes_commits_of_old_generations: COMMITS,
     forgets_the_members_in_a_failover: COMMITS,
-    takes_any_life_of_a_broker_into_the_isr: f"{LOST}|{LEADERS}",
+    takes_any_incarnation_of_a_broker_into_the_isr: f"{LOST}|{LEADERS}",
     takes_a_failed_sync_for_a_full_disk: r" lost power: .* is said to be synced",
     swaps_a_copy_that_is_not_synced: r" lost power: .* is said to be synced",
     writes_epochs_without_a_sync: r" started: .* takes offset \d+ for epoch",
@@ -335,6 +336,8 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
     forgives_holes: r" started: .* has a hole",
     forgets_a_round_of_compaction_that_a_crash_ended: COMPACTED,
     keeps_what_is_left_of_a_compacted_log_that_was_cut: COMPACTED,
+    drops_what_a_newer_version_wrote: r"^what a newer version wrote of .* is gone: ",
+    finalizes_what_one_does_not_support: r"^level \d+ of \S+ is finalized, and brokers/\d+ supports ",
     nobody_produces: r"^too little was acknowledged: ",
 }
 
@@ -343,26 +346,26 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
 }
 
 SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
-    "advances-with-too-few-in-sync": 4,
+    "advances-with-too-few-in-sync": 7,
     "commits-offsets-before-they-are-replicated": 13,
     "counts-a-shrink-before-it-is-written": 7,
-    "drops-the-lowest-segment-first": 6,
+    "drops-the-lowest-segment-first": 9,
     "elects-a-replica-that-lacks-records": 9,
-    "elects-from-outside-the-isr": 1,
-    "followers-forget-the-producers": 2,
-    "forgets-a-round-of-compaction-that-a-crash-ended": 119,  # Shows at 150.
+    "elects-from-outside-the-isr": 2,
+    "followers-forget-the-producers": 3,
+    "forgets-a-round-of-compaction-that-a-crash-ended": 1,
     "forgets-the-members-in-a-failover": 2,
-    "forgives-holes": 6,
+    "forgives-holes": 9,
     "joins-the-isr-before-the-epochs-start": 1,
-    "keeps-its-place-with-a-log-from-a-failed-disk": 86,
+    "keeps-its-place-with-a-log-from-a-failed-disk": 116,
     "keeps-the-leader-epoch": 1,
-    "keeps-what-is-left-of-a-compacted-log-that-was-cut": 3,
-    "lets-a-clean-mark-come-back": 59,
+    "keeps-what-is-left-of-a-compacted-log-that-was-cut": 11,
+    "lets-a-clean-mark-come-back": 73,
     "swaps-a-copy-that-is-not-synced": 9,
     "takes-a-failed-sync-for-a-full-disk": 35,
-    "takes-any-life-of-a-broker-into-the-isr": 9,
+    "takes-any-incarnation-of-a-broker-into-the-isr": 9,
     "truncates-to-the-high-watermark": 2,
-    "trusts-a-disk-that-lost-power": 4,
+    "trusts-a-disk-that-lost-power": 6,
     "writes-epochs-without-a-sync": 6,
     "writes-without-compare-and-set": 1,
 }

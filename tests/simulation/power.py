@@ -1,23 +1,40 @@
 """What a broker may believe of its disk after a loss of power, whatever chance has left of what was not synced."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas_broker.storage import file_names
-from barnabas_broker.storage.batch_scan import SCAN_CHUNK_BYTES, scan_batches
-from barnabas_broker.storage.checkpoints import decode_offsets
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.checkpoints import decode_offsets
+from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.errors import InvalidBatch
-from barnabas_broker.storage.files import FileSystem
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.segments.batch_scan import SCAN_CHUNK_BYTES, scan_batches
 
 SEGMENT_BYTES_MAX: Final = (sys.maxsize, 300, 1000)
 """One of these bounds each segment: the logs of a simulation are small, and have many segments in most seeds."""
 
 
-def unkept_promises(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[str]:
-    """Logs that have lost what lies below the recovery point that their checkpoint tells."""
+def unkept_promises(files: FileSystem, log_dirs: tuple[str, ...], ends: Mapping[str, int]) -> Iterator[str]:
+    """Logs that have lost what lies below the recovery point that their checkpoint tells.
+
+    `ends` is where logs ended before, by directory: one that was cut below its recovery point waits for the checkpoint.
+    """
+    for directory, recovery_point in _recovery_points(files, log_dirs):
+        end_offset, promised = _synced_end(files, directory, recovery_point), ends.get(directory, recovery_point)
+        if end_offset < min(promised, recovery_point):
+            yield f"{directory} is said to be synced up to {recovery_point}, and ends at {end_offset}"
+
+
+def ends_by_log(files: FileSystem, log_dirs: tuple[str, ...]) -> dict[str, int]:
+    """Where logs end, by directory; at most their recovery point."""
+    points = _recovery_points(files, log_dirs)
+    return {directory: _synced_end(files, directory, recovery_point) for directory, recovery_point in points}
+
+
+def _recovery_points(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """By directory, of the logs that are there and have one."""
     for log_dir in log_dirs:
         try:
             recovery_points = decode_offsets(files.read(f"{log_dir}/{file_names.RECOVERY_POINTS}"))
@@ -26,9 +43,7 @@ def unkept_promises(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[st
         for topic_partition, recovery_point in recovery_points.items():
             directory = f"{log_dir}/{topic_partition}"
             if recovery_point and files.exists(directory):
-                end_offset = _synced_end(files, directory, recovery_point)
-                if end_offset < recovery_point:
-                    yield f"{directory} is said to be synced up to {recovery_point}, and ends at {end_offset}"
+                yield directory, recovery_point
 
 
 def _synced_end(files: FileSystem, directory: str, recovery_point: int) -> int:

@@ -26,6 +26,7 @@ from simulation.loop import Deadlock, SimulatedLoop
 from simulation.power import SEGMENT_BYTES_MAX
 from simulation.topic_changes import TopicChanges
 from simulation.unhandled import unhandled_exceptions_fail
+from simulation.versions import Upgrade, Versions, has_two_versions
 from simulation.watch import Watch
 
 FAULTY_S = 14.0
@@ -68,6 +69,7 @@ def run(seed: int) -> Outcome:
         small_sizes(seed),
         cuts_all_power=seed % CUT_EACH == CUT_EACH - 1,
         compacts=compacts,
+        versions=Random(f"versions {seed}") if has_two_versions(seed) else None,
     )
     try:
         with unhandled_exceptions_fail(loop, simulation.history), garbage_at_the_end():
@@ -117,6 +119,7 @@ class Simulation:
         *,
         cuts_all_power: bool,
         compacts: bool,
+        versions: Random | None,
     ) -> None:
         self._loop = loop
         self._random = random
@@ -135,6 +138,7 @@ class Simulation:
             sizes,
             is_one_machine=random.random() < 0.5,
             compacts=compacts,
+            versions=None if versions is None else Versions(versions, brokers),
         )
         self._bootstrap = [broker.name for broker in self.cluster.brokers]
         self._topics = (
@@ -165,6 +169,9 @@ class Simulation:
             tasks.append(self._loop.create_task(self._moves.run()))
         if not self._cuts_all_power:
             self._group.start()
+        if self.cluster.versions is not None:
+            administrator = self._client("u")
+            tasks.append(self._loop.spawn(administrator.host, Upgrade(administrator).run()))
         if self._topics is not None:
             self._topics.start()
         if self._compaction is not None:

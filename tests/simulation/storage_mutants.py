@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from barnabas_broker.storage import errors, leader_epochs, log_loader
-from barnabas_broker.storage.checkpoints import EpochStart, LastIncarnation, encode_epochs
+from barnabas_broker.storage import errors
+from barnabas_broker.storage.disk.checkpoints import EpochStart, LastIncarnation, encode_epochs
+from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.errors import DiskFull, InvalidBatch, StorageError, SyncFailed
-from barnabas_broker.storage.files import FileSystem
-from barnabas_broker.storage.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import LogDir
-from barnabas_broker.storage.replica_move import ReplicaMove
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.logs import leader_epochs, log_loader
+from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.logs.log import Log
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The metadata store in memory: one `StoreState`, and a client of it for each life of a broker.
+"""The metadata store in memory: one `StoreState`, and a client of it for each incarnation of a broker.
 
 Calls take time, may fail before or after they took effect, and fail altogether while the store is away. On one machine
 leases end with their holder's process, as SQLite's do. On several, as in Kubernetes, a lease lasts from when a client

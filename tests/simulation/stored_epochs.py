@@ -38,8 +38,14 @@ def _differences(
     for number, (old, new) in enumerate(zip(before.partitions, after.partitions, strict=False)):
         if old != new and not _follows(old, new):
             yield f"{after.name}-{number} is written over: {old} by {new}"
-    if len(after.partitions) < len(before.partitions):
-        yield f"{after.name} is written over: it had {len(before.partitions)} partitions, not {len(after.partitions)}"
+    if _count(after) < _count(before):
+        yield f"{after.name} is written over: it had {_count(before)} partitions, not {_count(after)}"
+
+
+def _count(document: TopicDocument | TopicPartDocument) -> int:
+    """With those that have gone to documents of their own, where a topic was split."""
+    parts = document.parts if isinstance(document, TopicDocument) else ()
+    return len(document.partitions) + sum(part.count for part in parts)
 
 
 def _follows(old: PartitionState, new: PartitionState) -> bool:

@@ -17,6 +17,7 @@ from simulation.history import History
 from simulation.loop import Host
 from simulation.store import StoreState
 from simulation.stored_epochs import StoredEpochs
+from simulation.versions import StoredVersions
 
 LOOK_S: Final = 0.05
 TOPICS: Final = topic_key("")
@@ -65,6 +66,7 @@ class Watch:
         """The highest high watermark that any leader had."""
         self._documents = StoredTopics(cluster.store)
         self._stored_epochs = StoredEpochs(cluster.store)
+        self._stored_versions = StoredVersions(cluster.store)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -80,7 +82,7 @@ class Watch:
 
     def look(self) -> None:
         """At everything."""
-        for what in self._stored_epochs.written_over():
+        for what in (*self._stored_epochs.written_over(), *self._stored_versions.violations()):
             self._cluster.note(what)
             self._history.violation(what)
         here = [

@@ -126,6 +126,8 @@ class Reader(Worker):
         self._consumer = Consumer({**READER, "bootstrap.servers": bootstrap, "group.id": group, "client.id": name})
         self._consumer.subscribe(list(topics))
         self._read_s: float | None = None
+        self.given = 0
+        """Records, since the start."""
         self.longest_gap_s = 0.0
         """Between two times that it was given records."""
 
@@ -136,6 +138,7 @@ class Reader(Worker):
             for message in given:
                 self._take(message)
             if given:
+                self.given += len(given)
                 self._note_gap(time.monotonic())
             if time.monotonic() - committed_s > COMMIT_EVERY_S:
                 self._commit()

@@ -5,7 +5,7 @@ import importlib.metadata
 import os
 import signal
 import sys
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 EXIT_USAGE: Final = 2
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
@@ -69,13 +69,21 @@ def main() -> int:
         print(f"barnabas: {arguments[0]!r} is no command\n" if arguments else "", usage(), sep="", file=sys.stderr)
         return EXIT_USAGE
     # Until the command has its own handler: the kernel gives the first process of a container none.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_TERMINATED))
+    signal.signal(signal.SIGTERM, lambda *_: end_at_once(arguments[0]))
     try:
         module = importlib.import_module(command.module)
     except ModuleNotFoundError as error:
         print(not_here(arguments[0], command.extra, error), file=sys.stderr)
         return EXIT_USAGE
     return int(module.main(arguments[1:]))
+
+
+def end_at_once(name: str) -> NoReturn:
+    """Past all that is half imported: nothing has begun that would have to be ended."""
+    try:
+        os.write(sys.stderr.fileno(), f"barnabas {name}: SIGTERM came\n".encode())
+    finally:  # Also where nobody reads what is said.
+        os._exit(EXIT_TERMINATED)
 
 
 def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:

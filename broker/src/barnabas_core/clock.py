@@ -44,5 +44,17 @@ class Timers(Protocol):
         ...
 
 
+class LoopClock(Clock, Protocol):
+    """A clock that coroutines wait by."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds; 0 only ends the turn of the loop."""
+        ...
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        """Bounds what is awaited inside to so many seconds; TimeoutError after that."""
+        ...
+
+
 Timeout = Callable[[float], AbstractAsyncContextManager[object]]
 """Bounds what is awaited inside to so many seconds; TimeoutError after that. `asyncio.timeout` is one."""

@@ -4,7 +4,7 @@ One bound is by time and one by number, for a simulated clock stands still withi
 thing when its turn comes, not before: meanwhile it may be gone.
 """
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from types import coroutine
 from typing import Final, TypeVar
 
@@ -16,6 +16,18 @@ LASTS_S: Final = 0.004
 """A turn that is begun so seldom that nobody notices, and so long that a round of 10,000 things costs little more."""
 
 T = TypeVar("T")
+
+
+def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_max: int) -> Iterator[Sequence[T]]:
+    """As many at a time as may be worked on in one turn of the loop, one at least; for work whose parts cost alike."""
+    begin, total = 0, 0
+    for end, thing in enumerate(things):
+        total += size(thing)
+        if end > begin and (end - begin >= things_max or total > size_max):
+            yield things[begin:end]
+            begin, total = end, size(thing)
+    if begin < len(things):
+        yield things[begin:]
 
 
 @coroutine
@@ -79,6 +91,11 @@ class FairRounds:
         self._left: list[object] = []
         self._again = False
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether some are left for the next turns."""
+        return bool(self._left)
+
     def begin(self) -> None:
         """The first slice is taken at once."""
         if self._left:
@@ -87,6 +104,11 @@ class FairRounds:
         self._left = list(self._things())
         self._left.reverse()
         self._slice()
+
+    def stop(self) -> None:
+        """What is left of the round is left out."""
+        self._left.clear()
+        self._again = False
 
     @timed("round over partitions")
     def _slice(self) -> None:

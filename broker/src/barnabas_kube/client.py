@@ -120,7 +120,7 @@ class ApiClient:
             self.end_streams()  # They may hang at the same server that does not answer.
             raise NoAnswer(f"{what}: no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, NoAccess) as error:
-            raise NoAnswer(f"{what}: {error or type(error).__name__}") from error
+            raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
     async def _request(
         self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, content_type: str
@@ -164,7 +164,7 @@ class ApiClient:
                 self._streams.discard(response)
                 response.close()
         except (aiohttp.ClientError, OSError, NoAccess) as error:  # TimeoutError is an OSError.
-            raise NoAnswer(f"{what}: {error or type(error).__name__}") from error
+            raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
     def end_streams(self) -> None:
         """Whoever reads one hears that the connection is lost."""

@@ -142,8 +142,8 @@ class Broker:
             CommitTopic(name="flights", topic_id=FLIGHTS_ID, partitions=[partition]),
             CommitTopic(name="nowhere", topic_id=UNKNOWN_ID, partitions=[partition]),
         ]
-        stranger = {"member_id": "", "generation_id_or_member_epoch": -1, "group_id": "readers"}
-        return self.ask(COMMIT, version, topics=topics, **stranger | fields)
+        stranger = {"member_id": "", "generation_id_or_member_epoch": -1, "group_id": "readers", "topics": topics}
+        return self.ask(COMMIT, version, **stranger | fields)
 
 
 Protocol = consumer.JoinGroupRequest.JoinGroupRequestProtocol

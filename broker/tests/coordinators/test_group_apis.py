@@ -18,6 +18,8 @@ from group_api_broker import (
     UNKNOWN_ID,
     Assignment,
     Broker,
+    CommitPartition,
+    CommitTopic,
     topic,
 )
 from group_script import subscription
@@ -156,6 +158,19 @@ def test_offset_commit(broker: Broker, version: int) -> None:
     assert (committed.offset, committed.leader_epoch) == (3, 2 if version >= 6 else -1)
     assert (committed.metadata, committed.topic_id) == ("at gate 4", FLIGHTS_ID)
     assert committed.expire_timestamp_ms is None
+
+
+@versions(COMMIT)
+def test_a_commit_for_a_partition_that_is_not_there_is_refused(broker: Broker, version: int) -> None:
+    partitions = [CommitPartition(partition_index=index, committed_offset=3) for index in (6, 5, -1)]
+    flights = CommitTopic(name="flights", topic_id=FLIGHTS_ID, partitions=partitions)
+    answer = broker.commit(version, topics=[flights])
+    assert {each.partition_index: each.error_code for each in answer.topics[0].partitions} == {
+        6: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        5: 0,
+        -1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert [each.partition for each in broker.handler_environment.groups.committed("readers")] == [5]
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])

@@ -218,5 +218,5 @@ def _part_of(member: JoinedMember) -> str:
     return member.instance_id or member.member_id
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 test_groups_survive_everything = Machine.TestCase

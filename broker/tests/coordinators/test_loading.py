@@ -4,7 +4,7 @@ import struct
 from uuid import UUID
 
 from coordinator_world import Client, World
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
@@ -58,7 +58,6 @@ def _as_loaded(record: GroupRecord) -> GroupRecord:
     return record._replace(value=value)
 
 
-@settings(deadline=None)
 @given(RECORDS)
 def test_the_newest_records_make_the_same_tables_as_all_of_them(records: list[GroupRecord]) -> None:
     one_by_one = GroupTables()

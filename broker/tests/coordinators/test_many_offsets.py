@@ -115,3 +115,17 @@ def test_what_is_committed_anew_while_offsets_are_removed_stays(world: World) ->
     longest_turn_s(world)
     assert answers == [[ErrorCode.NONE]]
     assert client.committed() == {last: 77}
+
+
+def test_what_is_committed_anew_while_a_group_is_looked_through_does_not_go_with_what_has_expired(world: World) -> None:
+    world.timers.pass_time()
+    client = Client(world, "stranger", group_id="large")
+    first = next(iter(client.committed()))
+    topic, number = first.rsplit("-", 1)
+    world.clock.passed_ms += CONFIG.offsets_retention_ms
+    world.coordinator.expire_offsets()
+    assert world.timers.turn()
+    answers = client.commit((topic, int(number), 77))
+    longest_turn_s(world)
+    assert answers == [[ErrorCode.NONE]]
+    assert client.committed() == {first: 77}

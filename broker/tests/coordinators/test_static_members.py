@@ -176,5 +176,5 @@ def test_after_a_failover_the_first_self_is_fenced_once_the_second_was_heard_of(
     assert first.heartbeat() is FENCED
 
 
-StaticMembers.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+StaticMembers.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
 test_a_static_member_that_does_as_it_is_told_is_never_fenced = StaticMembers.TestCase

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from barnabas_core.fair_turns import FairRounds, FairTurn
+from barnabas_core.fair_turns import FairRounds, FairTurn, slices
 from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers
 
@@ -64,3 +64,23 @@ def test_a_round_without_a_task_goes_on_in_the_next_turns() -> None:
     while timers.turn():
         pass
     assert done == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+
+
+def test_a_round_that_is_stopped_leaves_the_rest_out() -> None:
+    timers, done = ManualTimers(), list[int]()
+
+    def work(thing: int) -> None:
+        done.append(thing)
+        timers.clock.pass_time(0.005)
+
+    rounds = FairRounds(timers.clock, timers, lambda: range(5), work)
+    rounds.begin()
+    rounds.begin()
+    rounds.stop()
+    timers.pass_time(1)
+    assert done == [0]
+
+
+def test_slices_are_bounded_by_number_and_size_and_have_one_thing_at_least() -> None:
+    assert list(slices([1, 1, 1, 5, 1, 1], int, 2, 3)) == [[1, 1], [1], [5], [1, 1]]
+    assert list(slices([], int, 2, 3)) == []

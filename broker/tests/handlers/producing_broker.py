@@ -17,7 +17,7 @@ from barnabas_broker.handlers.batch_trust import (
     ConnectionTrust,
     Untruth,
 )
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
 from barnabas_broker.storage.inspection.inspector import (

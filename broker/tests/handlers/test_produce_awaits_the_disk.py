@@ -4,7 +4,7 @@ from pathlib import Path
 
 from producing_broker import Client, Producing, true_batch
 
-from barnabas_broker.storage.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ErrorCode
 

@@ -31,7 +31,7 @@ HEARTBEAT_MS, SESSION_MS = 1000, 3000
 
 
 class Node:
-    """One life of a broker: its store, image, membership and controller."""
+    """One incarnation of a broker: its store, image, membership and controller."""
 
     def __init__(
         self, store: SqliteStore, registration: BrokerRegistration, clock: ManualClock, config: BrokerConfig
@@ -128,7 +128,7 @@ class Node:
 
     @property
     def epoch(self) -> int:
-        """The broker epoch of this life."""
+        """The broker epoch of this incarnation."""
         return self.image.brokers[self.broker_id].broker_epoch
 
     def state(self, topic: str, number: int = 0) -> PartitionState:
@@ -152,7 +152,7 @@ class ClusterOfNodes:
         self._random = random.Random(7)
 
     async def node(self, broker_id: int, *, boot_id: str = "one boot", dirs: Iterable[int] = (1,)) -> Node:
-        """The next life of a broker, not started."""
+        """The next incarnation of a broker, not started."""
         store = await SqliteStore.open(self.path, self.clock)
         registration = BrokerRegistration(
             broker_id,

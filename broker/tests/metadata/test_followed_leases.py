@@ -25,24 +25,40 @@ async def heard(store: MetadataStore, lease: Lease) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.fixture
+def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The path of each GET of any store."""
+    paths: list[str] = []
+    request = ApiRequests.request
+
+    async def counted(self: ApiRequests, method: str, path: str, *more: object) -> object:
+        paths.extend([path] if method == "GET" else [])
+        return await request(self, method, path, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ApiRequests, "request", counted)
+    return paths
+
+
+async def heard_by_the_watch(holder: MetadataStore, follower: MetadataStore, lease: Lease, lists: list[str]) -> Lease:
+    """Renews the lease until the follower has that without a list: its watch has begun."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            lease = await holder.renew_lease(lease)
+            lists.clear()
+            await heard(follower, lease)
+            if not lists:
+                return lease
+
+
 async def test_who_follows_leases_hears_of_every_change_and_lists_no_more(
-    open_store: OpenStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, clock: ManualClock, lists: list[str]
 ) -> None:
     holder, follower = await open_store(), await open_store()
     lease = await holder.acquire_lease("broker-1", "a", 1000)
     assert lease is not None
     await heard(follower, lease)
-    lists: list[str] = []
-    request = ApiRequests.request
-
-    async def counted(self: ApiRequests, method: str, path: str, *more: object) -> object:
-        lists.extend([path] if method == "GET" else [])
-        return await request(self, method, path, *more)  # type: ignore[arg-type]
-
     clock.passed_ms += 1
-    lease = await holder.renew_lease(lease)
-    await heard(follower, lease)
-    monkeypatch.setattr(ApiRequests, "request", counted)
+    lease = await heard_by_the_watch(holder, follower, lease, lists)
     for _ in range(3):
         clock.passed_ms += 1000
         lease = await holder.renew_lease(lease)

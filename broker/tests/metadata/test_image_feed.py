@@ -2,13 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+from uuid import UUID
 
 import msgspec
 import pytest
 from image_samples import a_tombstone, a_topic, changes
+from large_topics import STATE
 
 from barnabas_broker.metadata.controller.transitions import Planned, Transitions
 from barnabas_broker.metadata.documents import (
+    AnyDocument,
+    broker_key,
     encode,
     tombstone_key,
     topic_key,
@@ -17,7 +22,9 @@ from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
+    BrokerRegistration,
     TombstoneDocument,
+    TopicDocument,
 )
 from barnabas_broker.metadata.store.metadata_store import (
     Changes,
@@ -27,6 +34,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     StoreUnavailable,
     Write,
 )
+from barnabas_broker.metadata.topic_layout import documents_of, laid_out
 
 
 class WatchedLate:
@@ -121,6 +129,60 @@ async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history
     assert store.watched_from == [1, 2, 2, 50]
     assert sorted(image.topics) == ["y", "z"]
     assert slept == [image_feed.RETRY_S] * 2
+
+
+@pytest.mark.anyio
+async def test_a_store_that_was_put_back_gives_a_version_once_more_and_the_feed_takes_what_is_there_now() -> None:
+    before, now = (BrokerRegistration(0, UUID(int=epoch), (), broker_epoch=epoch) for epoch in (40, 20))
+    store = ScriptedStore(
+        [
+            Listing(50, [Document(broker_key(0), encode(before), 43)]),
+            Listing(45, [Document(broker_key(0), encode(now), 43)]),
+        ],
+        [[HistoryCompacted("it was put back")], []],
+    )
+    image = MetadataImage()
+    await image_feed.load(image, store)  # type: ignore[arg-type]
+    await image_feed.ImageFeed(image, store, asyncio.sleep).follow()  # type: ignore[arg-type]
+    assert image.brokers == {0: now}
+
+
+def parts(topic: TopicDocument, epoch: int) -> list[tuple[str, AnyDocument]]:
+    """The documents of a topic whose leaders are all elected in this epoch."""
+    led = msgspec.structs.replace(STATE, leader_epoch=epoch, partition_epoch=epoch)
+    changed = msgspec.structs.replace(topic, partitions=(led,) * len(topic.partitions))
+    return list(documents_of(changed, lambda _: None).items())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_the_leaders_of_a_large_topic_change_some_a_turn(is_listed: bool) -> None:
+    topic = laid_out(TopicDocument("t", UUID(int=5), (STATE,) * 5_000), splits=True)
+    before, after = parts(topic, 0), parts(topic, 1)
+    first = Listing(60, [Document(key, encode(document), n) for n, (key, document) in enumerate(before, 1)])
+    listing = Listing(200, [Document(key, encode(document), 100 + n) for n, (key, document) in enumerate(after)])
+    told = HistoryCompacted("too long") if is_listed else changes(*after, begin=61)
+    image, turns, all_by = MetadataImage(), [0], list[int]()
+    await image_feed.load(image, ScriptedStore([first], []))  # type: ignore[arg-type]
+
+    def changed() -> int:
+        return sum(state.leader_epoch for state in image.topics["t"].partitions)
+
+    async def beside() -> None:
+        while True:
+            turns.append(changed())
+            await asyncio.sleep(0)
+
+    async def waits() -> None:
+        await image.reached(61)
+        all_by.append(changed())
+
+    others = asyncio.gather(beside(), waits())
+    await image_feed.ImageFeed(image, ScriptedStore([listing], [[told]]), asyncio.sleep).follow()  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    others.cancel()
+    assert max(now - before for before, now in pairwise([*turns, changed()])) <= 1_000
+    assert all_by == [5_000], "who waits for what was written sees all of it"
 
 
 def test_a_topic_is_gone_as_soon_as_it_has_a_tombstone_though_its_document_is_still_there() -> None:

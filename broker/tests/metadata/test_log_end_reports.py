@@ -53,9 +53,9 @@ async def test_the_longest_log_leads_though_a_shorter_one_was_told_later(tmp_pat
         await news.tell_of_leaderless()
         assert await store.latest_revision() == revision + 1
         await image_feed.load(image, store)
-        lives = {each: BrokerRegistration(each, UUID(int=each), ()) for each in (HERE, OTHER)}
+        brokers = {each: BrokerRegistration(each, UUID(int=each), ()) for each in (HERE, OTHER)}
         ends = KnownEnds(image).of_replicas(UUID(int=7), 0, LOST.replicas)
-        assert decide_election(LOST, ElectionType.UNCLEAN, Rules(lives, log_ends=ends)).leader == HERE
+        assert decide_election(LOST, ElectionType.UNCLEAN, Rules(brokers, log_ends=ends)).leader == HERE
         broker.append(1)
         await news.tell_of_leaderless()
         assert await store.latest_revision() == revision + 1, "nobody else is without a leader"

@@ -41,7 +41,7 @@ class Told:
         await image_feed.load(self.image, self.store)
         return self.image
 
-    async def life(self, epoch: int, *, undealt_epoch: int | None = None) -> LogEnds:
+    async def incarnation(self, epoch: int, *, undealt_epoch: int | None = None) -> LogEnds:
         log_ends = LogEnds(1, self.store, await self.see(), self.logs, lambda: asyncio.sleep(0))
         await log_ends.begin_incarnation(epoch, undealt_epoch=undealt_epoch)
         return log_ends
@@ -60,10 +60,10 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
 
 async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: Told) -> None:
     told.held = {0: (3, 9308), 1: (3, 5)}
-    log_ends = await told.life(1)
+    log_ends = await told.incarnation(1)
     assert await told.end(0) == LogEnd(0, 3, 9308, 9308)
     told.held, told.is_whole = {0: (-1, 0)}, False
-    log_ends = await told.life(2)
+    log_ends = await told.incarnation(2)
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
     await told.store.put(topic_key("t"), encode(a_topic("t", LOST)))
     await told.see()
@@ -74,7 +74,7 @@ async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: 
 
 async def test_a_replica_that_is_in_sync_tells_of_its_end_alone(told: Told) -> None:
     told.held = {0: (3, 100)}
-    log_ends = await told.life(1)
+    log_ends = await told.incarnation(1)
     log_ends.admitted()
     told.held = {0: (3, 90)}  # It was cut as a follower, and is in sync again.
     await log_ends.tell()
@@ -83,7 +83,7 @@ async def test_a_replica_that_is_in_sync_tells_of_its_end_alone(told: Told) -> N
 
 async def test_only_what_has_changed_is_written(told: Told) -> None:
     told.held = {0: (3, 100), 1: (3, 5)}
-    log_ends = await told.life(1)
+    log_ends = await told.incarnation(1)
     revision = await told.store.latest_revision()
     await told.see()
     await log_ends.tell()
@@ -95,7 +95,7 @@ async def test_only_what_has_changed_is_written(told: Told) -> None:
 
 async def test_what_may_not_have_been_written_is_written_again(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     told.held = {0: (3, 100)}
-    log_ends = await told.life(1)
+    log_ends = await told.incarnation(1)
 
     async def fails(_: list[Write]) -> None:
         raise StoreUnavailable("away")
@@ -111,20 +111,20 @@ async def test_what_may_not_have_been_written_is_written_again(told: Told, monke
 
 async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still(told: Told) -> None:
     told.held, told.is_whole = {0: (3, 100)}, False
-    await told.life(1)
+    await told.incarnation(1)
     told.is_whole = True
-    await told.life(2, undealt_epoch=1)
+    await told.incarnation(2, undealt_epoch=1)
     assert await told.end(0) == LogEnd(0, 3, 100, 100, True)
-    await told.life(3, undealt_epoch=None)
+    await told.incarnation(3, undealt_epoch=None)
     assert await told.end(0) == LogEnd(0, 3, 100, 100, False)
 
 
 async def test_a_life_that_died_before_it_was_registered_hides_nothing_of_what_was_lacking(told: Told) -> None:
     told.held, told.is_whole = {0: (3, 100)}, False
-    await told.life(1)
+    await told.incarnation(1)
     told.is_whole = True
-    await told.life(2, undealt_epoch=1)  # The registration of the first life stays.
-    await told.life(3, undealt_epoch=1)
+    await told.incarnation(2, undealt_epoch=1)  # The registration of the first incarnation stays.
+    await told.incarnation(3, undealt_epoch=1)
     assert await told.end(0) == LogEnd(0, 3, 100, 100, True)
 
 
@@ -133,7 +133,7 @@ async def test_a_log_that_was_not_found_is_lost_unless_a_log_dir_is_away(
     told: Told, dirs_away: bool, lost: bool
 ) -> None:
     told.held = {0: (3, 100)}
-    await told.life(7)
+    await told.incarnation(7)
     registration = BrokerRegistration(
         1, UUID(int=1), (), broker_epoch=7, may_lack_records=True, dirs_away=dirs_away, fenced=True
     )

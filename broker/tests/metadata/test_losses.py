@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from metadata_cluster import a_topic, led
 
-from barnabas_broker.metadata.controller.losses import TOLD_MAX, LossReports, config_value, lost_in
+from barnabas_broker.metadata.controller.losses import NAMED_MAX, LossReports, config_value, lost_in
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, part_of
@@ -59,7 +59,7 @@ def test_a_partition_that_waits_for_a_replica_is_not_lost(state: PartitionState,
 def test_what_is_told_of_a_topic_is_bounded() -> None:
     topic = TopicDocument("orders", UUID(int=1), (LOST,) * 1000)
     value = config_value(lost_in(topic, KnownEnds(MetadataImage())))
-    assert value.endswith(f"; and {1000 - TOLD_MAX} more")
+    assert value.endswith(f"; and {1000 - NAMED_MAX} more")
     assert len(value) < 20_000
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from barnabas_broker.metadata.documents import broker_key, encode
+from barnabas_broker.metadata.documents import CONTROLLER_KEY, broker_key, encode
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership
@@ -39,7 +39,7 @@ class Machine:
         self.random = random.Random(1)
 
     async def broker(self, broker_id: int, heartbeats: int = 0) -> Membership:
-        """A new life of a broker, which stops after so many heartbeats."""
+        """A new incarnation of a broker, which stops after so many heartbeats."""
         store = await SqliteStore.open(self.path, self.clock)
         self.stores.append(store)
         left = heartbeats
@@ -82,7 +82,7 @@ async def test_the_first_broker_is_registered_and_becomes_the_controller(machine
 async def test_two_processes_cannot_be_the_same_broker(machine: Machine) -> None:
     first = await machine.broker(0)
     await first.join()
-    machine.clock.passed_ms += 10  # It lives and renews its lease below while the second one tries.
+    machine.clock.passed_ms += 10  # It incarnations and renews its lease below while the second one tries.
     second = await machine.broker(0, heartbeats=1)
     with pytest.raises(Stopped):
         await second.join()
@@ -181,7 +181,7 @@ async def test_a_life_without_a_registration_before_it_may_lack_records_unless_i
 ) -> None:
     """It may have vanished, and with it what could be compared."""
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
-    life = Membership(
+    incarnation = Membership(
         machine.stores[0],
         BrokerRegistration(0, UUID(int=5), (), boot_id="first"),
         HEARTBEAT_MS,
@@ -189,11 +189,11 @@ async def test_a_life_without_a_registration_before_it_may_lack_records_unless_i
         machine.clock,
         asyncio.sleep,
     )
-    assert (await registered(machine, life)).may_lack_records
+    assert (await registered(machine, incarnation)).may_lack_records
 
 
 async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machine) -> None:
-    def life(boot_id: str, *, was_clean: bool = False) -> Membership:
+    def incarnation(boot_id: str, *, was_clean: bool = False) -> Membership:
         registration = BrokerRegistration(
             0, UUID(int=machine.random.getrandbits(128)), (), directory_ids=(UUID(int=1),), boot_id=boot_id
         )
@@ -208,13 +208,13 @@ async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machi
         )
 
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
-    assert not (await registered(machine, life("first", was_clean=True))).may_lack_records
+    assert not (await registered(machine, incarnation("first", was_clean=True))).may_lack_records
     for boot_id, was_clean, lacks in [("first", False, False), ("second", True, False), ("third", False, True)]:
         machine.clock.passed_ms += SESSION_MS
-        assert (await registered(machine, life(boot_id, was_clean=was_clean))).may_lack_records is lacks
+        assert (await registered(machine, incarnation(boot_id, was_clean=was_clean))).may_lack_records is lacks
     machine.clock.passed_ms += SESSION_MS
-    again = await registered(machine, life("third", was_clean=True))
-    assert again.may_lack_records, "nobody has dealt with what the life before lacked"
+    again = await registered(machine, incarnation("third", was_clean=True))
+    assert again.may_lack_records, "nobody has dealt with what the incarnation before lacked"
     assert again.broker_epoch == 5
 
 
@@ -231,15 +231,15 @@ async def test_what_a_failed_sync_has_left_out_is_lacked_until_it_was_dealt_with
 
     for boot_id, lacks in (("boot", True), ("boot", False)):
         registration = BrokerRegistration(0, UUID(int=1), (), boot_id=boot_id, may_lack_records=lacks)
-        life = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
-        found = await registered(machine, life)
+        incarnation = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
+        found = await registered(machine, incarnation)
         assert found.may_lack_records is lacks
         await store.put(broker_key(0), encode(msgspec.structs.replace(found, may_lack_records=False)))
         if lacks:
             (lease,) = await store.leases("broker-0")
             await store.release_lease(lease)
             with pytest.raises(Stopped):
-                await life.keep()
+                await incarnation.keep()
             again = (await machine.image()).brokers[0]
             assert (again.broker_epoch, again.may_lack_records) == (2, False)
         machine.clock.passed_ms += SESSION_MS
@@ -248,7 +248,7 @@ async def test_what_a_failed_sync_has_left_out_is_lacked_until_it_was_dealt_with
 async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_next(machine: Machine) -> None:
     first, second = UUID(int=1), UUID(int=2)
 
-    async def life(boot_id: str, *dirs: UUID) -> BrokerRegistration:
+    async def incarnation(boot_id: str, *dirs: UUID) -> BrokerRegistration:
         machine.clock.passed_ms += SESSION_MS
         incarnation = UUID(int=machine.random.getrandbits(128))
         away = len(dirs) < 2
@@ -261,14 +261,14 @@ async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_
         return found
 
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
-    await life("boot 1", first, second)
-    assert (await life("boot 2", first)).away_since == {second: "boot 1"}
-    assert (await life("boot 2", first)).away_since == {second: "boot 1"}
-    back = await life("boot 2", first, second)
+    await incarnation("boot 1", first, second)
+    assert (await incarnation("boot 2", first)).away_since == {second: "boot 1"}
+    assert (await incarnation("boot 2", first)).away_since == {second: "boot 1"}
+    back = await incarnation("boot 2", first, second)
     assert back.may_lack_records, "the machine was booted since it was used"
     assert back.away_since == {}
-    assert (await life("boot 2", first)).away_since == {second: "boot 2"}
-    assert not (await life("boot 2", first, second)).may_lack_records
+    assert (await incarnation("boot 2", first)).away_since == {second: "boot 2"}
+    assert not (await incarnation("boot 2", first, second)).may_lack_records
 
 
 @pytest.mark.parametrize(
@@ -300,6 +300,35 @@ async def test_the_controllers_lease_is_tried_for_when_it_expires(machine: Machi
     assert monotonic_ms(machine.clock) == expires_ms
     await second.leave()
     await keeping
+
+
+class UnsureStore(SqliteStore):
+    """Its first answer to a write of the controller's document is lost; a newer version adds a field right after."""
+
+    is_unsure = True
+
+    async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        version = await super().put(key, value, expected_version)
+        if key == CONTROLLER_KEY and self.is_unsure:
+            self.is_unsure = False
+            await super().put(key, b'{"seen_by":"a newer version",' + value.removeprefix(b"{"), version)
+            raise StoreUnavailable("it was done")
+        return version
+
+
+async def test_a_controller_announces_itself_once_a_term(machine: Machine) -> None:
+    store = await UnsureStore.open(machine.path, machine.clock)
+    machine.stores.append(store)
+    broker = Membership(
+        store, BrokerRegistration(0, UUID(int=9), ()), HEARTBEAT_MS, SESSION_MS, machine.clock, asyncio.sleep
+    )
+    with pytest.raises(StoreUnavailable):
+        await broker.join()
+    await broker.try_for_controller()
+    assert broker.is_controller
+    found = await store.get(CONTROLLER_KEY)
+    assert found is not None
+    assert b"a newer version" in found.value
 
 
 class FailingStore(SqliteStore):

@@ -271,7 +271,7 @@ def uncleanly(rules: Rules) -> Rules:
     return Rules(rules.brokers, rules.min_isr, unclean=True)
 
 
-LIVES = [
+INCARNATIONS = [
     ("the machine ran on", "boot", (1, 2), "boot", (1, 2), False, False),
     ("another boot", "boot", (1, 2), "other", (1, 2), False, True),
     ("another boot after a clean shutdown", "boot", (1, 2), "other", (1, 2), True, False),
@@ -281,17 +281,17 @@ LIVES = [
 ]
 
 
-@pytest.mark.parametrize(("_", "boot", "dirs", "new_boot", "new_dirs", "clean", "lacks"), LIVES)
+@pytest.mark.parametrize(("_", "boot", "dirs", "new_boot", "new_dirs", "clean", "lacks"), INCARNATIONS)
 def test_whether_a_life_may_lack_records(
     _: str, boot: str, dirs: Sequence[int], new_boot: str, new_dirs: Sequence[int], clean: bool, lacks: bool
 ) -> None:
-    def life(boot_id: str, numbers: Sequence[int], lacked: bool = False) -> BrokerRegistration:
+    def incarnation(boot_id: str, numbers: Sequence[int], lacked: bool = False) -> BrokerRegistration:
         ids = tuple(UUID(int=number) for number in numbers)
         return BrokerRegistration(1, UUID(int=1), (), directory_ids=ids, boot_id=boot_id, may_lack_records=lacked)
 
-    assert may_lack_records(life(boot, dirs), life(new_boot, new_dirs), clean) is lacks
-    assert may_lack_records(life(boot, dirs, lacked=True), life(new_boot, new_dirs), clean)
-    assert may_lack_records(life(boot, dirs), life(new_boot, new_dirs, lacked=True), clean)
+    assert may_lack_records(incarnation(boot, dirs), incarnation(new_boot, new_dirs), clean) is lacks
+    assert may_lack_records(incarnation(boot, dirs, lacked=True), incarnation(new_boot, new_dirs), clean)
+    assert may_lack_records(incarnation(boot, dirs), incarnation(new_boot, new_dirs, lacked=True), clean)
 
 
 def test_a_topics_own_settings_go_before_the_brokers() -> None:

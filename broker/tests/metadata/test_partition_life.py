@@ -165,5 +165,5 @@ class PartitionLife(RuleBasedStateMachine):
         assert not self.state.lacking or self.state.isr
 
 
-PartitionLife.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+PartitionLife.TestCase.settings = settings(max_examples=150, stateful_step_count=25)
 TestPartitionLife = PartitionLife.TestCase

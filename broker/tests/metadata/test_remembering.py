@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from metadata_cluster import a_topic, led
 
-from barnabas_broker.app import metadata_memory
-from barnabas_broker.app.metadata_memory import FILE, MetadataMemory
+from barnabas_broker.app import metadata_copy_file
+from barnabas_broker.app.metadata_copy_file import FILE, MetadataCopyFile
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     FEATURES_KEY,
@@ -44,9 +44,9 @@ from barnabas_broker.metadata.model import (
 )
 from barnabas_broker.metadata.store.metadata_store import Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, LogDir
 from barnabas_core.config.broker_config import parse_broker_config
 from harness.manual_clock import ManualClock
 
@@ -191,9 +191,9 @@ def own(log_dir: Path, node_id: int, cluster_id: str = "the-id") -> None:
     LogDir(PosixFileSystem(), str(log_dir)).open(BrokerIdentity(cluster_id, node_id), uuid4)
 
 
-def memory_of(image: MetadataImage, log_dir: Path) -> MetadataMemory:
+def memory_of(image: MetadataImage, log_dir: Path) -> MetadataCopyFile:
     config = parse_broker_config({"node.id": str(HERE), "log.dirs": str(log_dir)})
-    return MetadataMemory(image, config, PosixFileSystem(), ManualClock())
+    return MetadataCopyFile(image, config, PosixFileSystem(), ManualClock())
 
 
 async def test_a_lost_cluster_comes_back_under_its_id(tmp_path: Path, store: SqliteStore) -> None:
@@ -256,7 +256,7 @@ async def test_what_changes_is_written_to_the_first_log_dir_that_works(tmp_path:
     own(tmp_path / "there", HERE)
     paths = ",".join(each.path for each in log_dirs)
     config = parse_broker_config({"node.id": str(HERE), "log.dirs": paths})
-    copies = MetadataMemory(image, config, files, ManualClock())
+    copies = MetadataCopyFile(image, config, files, ManualClock())
     copies.start(log_dirs)
     await copies.write()
     assert copies.read() == REMEMBERED
@@ -283,7 +283,7 @@ async def test_a_thread_encodes_what_is_remembered(
         threads.append(threading.get_ident())
         return encode_copy(documents, written_ms)
 
-    monkeypatch.setattr(metadata_memory, "encode_copy", observed)
+    monkeypatch.setattr(metadata_copy_file, "encode_copy", observed)
     own(tmp_path, HERE)
     copies = memory_of(image, tmp_path)
     copies.start([LogDir(PosixFileSystem(), str(tmp_path))])

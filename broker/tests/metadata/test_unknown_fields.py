@@ -16,8 +16,28 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResource,
     ConfigResourceType,
 )
-from barnabas_broker.metadata.documents import MalformedDocument, decode, encode
-from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
+from barnabas_broker.metadata.documents import (
+    FEATURES_KEY,
+    PRODUCER_IDS_KEY,
+    MalformedDocument,
+    broker_configs_key,
+    broker_key,
+    decode,
+    encode,
+)
+from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, NEW_LEVELS, SPLIT_TOPICS_LEVEL, SUPPORTED
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.remembering import Remembered, newer_documents
+from barnabas_broker.metadata.model import (
+    BrokerRegistration,
+    ClusterDocument,
+    FeaturesDocument,
+    PartitionState,
+    ProducerIdsDocument,
+    TopicDocument,
+)
+from barnabas_broker.metadata.store.metadata_store import Change, Changes
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +54,9 @@ BROKER = {
     "incarnation_id": "00000000-0000-0000-0000-000000000007",
     "listeners": [{"name": "PLAINTEXT", "host": "h", "port": 9092}],
 }
+
+SET_THREADS = ConfigChange("log.cleaner.threads", ConfigOperation.SET, "2")
+DELETE_THREADS = ConfigChange("log.cleaner.threads", ConfigOperation.DELETE, None)
 
 
 @given(of_topic=UNKNOWN, of_partitions=st.lists(UNKNOWN, min_size=1, max_size=3))
@@ -105,6 +128,57 @@ async def test_a_newer_broker_finds_its_fields_after_an_older_one_has_changed_th
         after = json.loads(found.value)
         assert (after["tiered"], after["partitions"][0]["remote_offset"]) == ({"bucket": "b"}, 17)
         assert (after["configs"], after["partitions"][0]["leader"]) == ({"retention.ms": "5"}, 1)
+
+
+async def test_levels_configs_and_producer_ids_keep_what_a_newer_version_wrote(tmp_path: Path) -> None:
+    async with cluster_at(tmp_path / "metadata.db") as cluster:
+        (older,) = await cluster.start(0)
+        await older.store.put(FEATURES_KEY, encode(FeaturesDocument(dict(FIRST_LEVELS))))
+        supports = msgspec.structs.replace(older.image.brokers[0], features=dict(SUPPORTED))
+        await older.store.put(broker_key(0), encode(supports))
+        broker = ConfigResource(ConfigResourceType.BROKER, "0")
+        await older.image.reached(await older.store.latest_revision())
+        assert await older.writer.alter_configs({broker: [SET_THREADS]}) == {broker: None}
+        await older.writer.allocate_producer_ids()
+        keys = [FEATURES_KEY, broker_configs_key("0"), PRODUCER_IDS_KEY]
+        for key in keys:
+            await older.store.put(key, with_a_new_field((await older.store.listing(key)).documents[0].value))
+        await older.image.reached(await older.store.latest_revision())
+        await older.writer.update_features([FeatureUpdate(METADATA_LEVEL, SPLIT_TOPICS_LEVEL, UpgradeType.UPGRADE)])
+        assert await older.writer.alter_configs({broker: [DELETE_THREADS]}) == {broker: None}
+        await older.writer.allocate_producer_ids()
+        found = [json.loads((await older.store.listing(key)).documents[0].value) for key in keys]
+        assert [each.pop("new") for each in found] == [7] * 3
+        assert found == [{"levels": NEW_LEVELS}, {"configs": {}}, {"next_producer_id": 2_000}]
+
+
+def with_a_new_field(value: bytes) -> bytes:
+    return json.dumps(json.loads(value) | {"new": 7}).encode()
+
+
+def test_what_a_broker_remembers_has_what_a_newer_version_wrote() -> None:
+    remembered: dict[str, dict[str, object]] = {
+        "producer-ids": {"next_producer_id": 5},
+        "broker-configs/1": {"configs": {"a": "b"}},
+    }
+    image = MetadataImage()
+    for revision, (key, document) in enumerate(remembered.items(), 1):
+        value = with_a_new_field(json.dumps(document).encode())
+        image.apply_changes(Changes(revision, [Change(revision, key, value)]))
+    taken = Remembered(image, 1).take()
+    assert {key: json.loads(encode(taken[key])) for key in remembered} == {
+        key: document | {"new": 7} for key, document in remembered.items()
+    }
+    missing = newer_documents({"cluster": ClusterDocument("c"), **taken}, MetadataImage(), 1)
+    assert json.loads(encode(missing["producer-ids"]))["new"] == 7
+
+
+def test_producer_ids_that_were_put_back_keep_what_a_newer_version_wrote() -> None:
+    image = MetadataImage()
+    for revision, next_id in ((1, 9), (2, 5)):
+        value = with_a_new_field(encode(ProducerIdsDocument(next_id)))
+        image.apply_changes(Changes(revision, [Change(revision, PRODUCER_IDS_KEY, value)]))
+    assert json.loads(encode(image.lost[PRODUCER_IDS_KEY])) == {"next_producer_id": 9, "new": 7}
 
 
 def test_what_is_not_valid_besides_is_refused_still() -> None:

@@ -63,7 +63,7 @@ async def test_a_broker_with_replicas_stays_until_it_has_none(cluster: ClusterOf
 async def test_a_broker_that_is_starting_stays(cluster: ClusterOfNodes) -> None:
     one = await without_broker_2(cluster)
     other = await cluster.node(2)
-    lease = await other.store.acquire_lease(f"{BROKER_LEASES}2", "the next life of broker 2", 3000)
+    lease = await other.store.acquire_lease(f"{BROKER_LEASES}2", "the next incarnation of broker 2", 3000)
     assert lease is not None
     assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
     await other.store.release_lease(lease)

@@ -19,12 +19,12 @@ from barnabas_broker.replication.links import Link
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.files import FileSystem, PosixFileSystem
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_loader import LogPlace, open_log
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
 from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response, parse_fetch
 from barnabas_broker.wire.framing import locate_body
 from barnabas_broker.wire.parts import FileSlice

@@ -18,14 +18,14 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.checkpoints import LastIncarnation
+from barnabas_broker.storage.disk.checkpoints import LastIncarnation
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings, TopicLookup
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings, TopicLookup
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.broker_config import parse_broker_config
@@ -102,7 +102,7 @@ class Broker:
         topics = TopicLookup(self._assigned, partial(only_topic, self.image))
         self.logs = LogManager(environment, self.clock, settings, BrokerIdentity("c", HERE), _config, topics)
         self.logs.load(last_incarnation=self.last_incarnation)
-        config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
+        self.config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
         replica_environment = ReplicaEnvironment(
             self.clock,
             self.timers,
@@ -115,7 +115,7 @@ class Broker:
             lambda: self.is_awake,
             lambda: None,
         )
-        self.replicas = ReplicaManager(HERE, config, self.logs, self.image, replica_environment)
+        self.replicas = ReplicaManager(HERE, self.config, self.logs, self.image, replica_environment)
 
     def _assigned(self, topic_id: UUID, number: int) -> TopicPartition | None:
         name = self.image.topic_name(topic_id)
@@ -135,14 +135,14 @@ class Broker:
         self.image.apply_listing(Listing(self._version, listed))
 
     def start_anew(self, *documents: tuple[str, AnyDocument]) -> None:
-        """The next life of the broker, with a store that has only these documents."""
+        """The next incarnation of the broker, with a store that has only these documents."""
         self.load_anew(*documents)
         at_once(self.replicas.start())
 
     def load_anew(
         self, *documents: tuple[str, AnyDocument], high_watermarks: Mapping[TopicPartition, int] = NONE
     ) -> None:
-        """The next life, with its logs, before it takes over its partitions."""
+        """The next incarnation, with its logs, before it takes over its partitions."""
         self.logs.shutdown(lambda log: high_watermarks.get(log.topic_partition))
         self.image = MetadataImage()
         self.show_only(*documents)
@@ -152,10 +152,10 @@ class Broker:
     def partition(self) -> Partition:
         return self.replicas.lookup.find(FLIGHTS.topic, None, 0)
 
-    def append(self, count: int) -> None:
+    def append(self, count: int, partition: Partition | None = None) -> None:
         for _ in range(count):
             batch = encode_batch([Record(0, NOW_MS, None, b"value")])
-            self.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
+            (partition or self.partition).append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
 
     def stop(self) -> None:
         self.logs.shutdown(lambda _: None)
@@ -168,7 +168,7 @@ class Broker:
         if cut_to_bytes is not None:
             segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
             segment.write_bytes(segment.read_bytes()[:cut_to_bytes])
-        if self.logs.probe_failed_dirs():
+        if self.logs.probe(self.logs.log_dirs):
             at_once(self.replicas.sweep())
         self.replicas.bring_back()
 

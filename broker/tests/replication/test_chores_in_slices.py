@@ -14,15 +14,15 @@ from one_replica import Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage import log_dir
-from barnabas_broker.storage.checkpoints import decode_partition_metadata, encode_offsets
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.cleaner.settings import CleanerSettings
+from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata, encode_offsets
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.helper.helper import Helper
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import LogDir
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.log_dirs import log_dir
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
@@ -169,7 +169,7 @@ def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushe
         flushed.append(log)
         for each in broker.logs.log_dirs:
             broker.logs.fail_dir(LogDirFailed(each.path, "its disk is away for a moment"))
-        assert broker.logs.probe_failed_dirs()
+        assert broker.logs.probe(broker.logs.log_dirs)
 
     monkeypatch.setattr(Log, "due_flush", flush)
     asyncio.run(LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None).flush())

@@ -9,8 +9,8 @@ import pytest
 from fetch_world import LATENCY_S, World
 
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import truncate_to
 
 
 def test_a_large_answer_is_taken_over_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

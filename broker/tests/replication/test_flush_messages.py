@@ -13,10 +13,10 @@ from one_replica import FLIGHTS, HERE, Broker, led
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.storage.errors import SyncFailed
-from barnabas_broker.storage.files import PosixFile
-from barnabas_broker.storage.truncation import truncate_to
-from barnabas_broker.storage.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
@@ -30,7 +30,7 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.let_go = Semaphore(0)
         self.begun = 0
-        self.error: SyncFailed | None = None
+        self.error: OSError | None = None
         monkeypatch.setattr(PosixFile, "sync", lambda _: self._sync())
 
     def _sync(self) -> None:
@@ -50,8 +50,7 @@ class Syncing:
     def __init__(self, path: Path, flush_messages: int) -> None:
         self.broker = Broker(path, led(HERE, 1, HERE, replicas=1))
         self.tasks: list[asyncio.Task[object]] = []
-        chores = LogChores(self.broker.logs, self.broker.replicas, ManualClock(), self._spawn)
-        assert chores
+        self.chores = LogChores(self.broker.logs, self.broker.replicas, ManualClock(), self._spawn)
         self.partition.configure(replace(self.partition.log.config, flush_messages=flush_messages))
         self.answers: list[ApiError | None] = []
 
@@ -124,6 +123,33 @@ def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits(
         assert FLIGHTS in one.broker.replicas.failures.partitions
         assert one.partition.high_watermark == 0
         await asyncio.gather(*one.tasks)
+
+    asyncio.run(run())
+
+
+def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that waits for its sync fetches nothing, so no later append would begin another one."""
+
+    async def run() -> None:
+        one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
+        disk.error = OSError(28, "No space left on device")
+        one.broker.append(1)
+        one.partition.when_committed(1, one.answers.append, all_replicas=False)
+        disk.work_on()
+        await asyncio.gather(*one.tasks)
+        await one.chores.flush()
+        await asyncio.gather(*one.tasks)
+        assert one.answers == []
+        disk.error = None
+        await one.chores.flush()
+        await one.until(lambda: one.answers == [None])
+        assert one.partition.high_watermark == 1
+        await asyncio.gather(*one.tasks)
+        tasks = len(one.tasks)
+        await one.chores.flush()
+        assert len(one.tasks) == tasks
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ import pytest
 from fetch_world import LATENCY_S, World
 
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.files import LogFile, PosixFileSystem
+from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 
 ROUND_S = 3 * LATENCY_S
 

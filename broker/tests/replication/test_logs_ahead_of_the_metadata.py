@@ -13,7 +13,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def restarted(folder: Path, before: PartitionState, after: PartitionState, records: int = 3) -> Broker:
-    """A broker that wrote as leader of `before`, in its next life."""
+    """A broker that wrote as leader of `before`, in its next incarnation."""
     broker = Broker(folder, before)
     broker.append(records)
     broker.stop()

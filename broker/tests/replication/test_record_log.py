@@ -20,13 +20,13 @@ from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.files import PosixFile, PosixFileSystem
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig

@@ -13,11 +13,11 @@ from barnabas_broker.replication.isr_changes import IsrProposer
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_loader import LogPlace, open_log
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.clock import monotonic_ms

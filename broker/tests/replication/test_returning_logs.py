@@ -14,8 +14,8 @@ from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
-from barnabas_broker.storage.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.logs.log import Log
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -112,8 +112,8 @@ def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_pat
     broker.show(broker.state, more)
     assert broker.resignations[-1] == {TopicPartition(FLIGHTS.topic, 1): -1}
     assert len(broker.replicas.offline()) == 2
-    broker.logs.probe_failed_dirs()
-    broker.replicas.create_missing()
+    broker.logs.probe(broker.logs.log_dirs)
+    broker.replicas.bring_back()
     assert broker.replicas.offline() == [FLIGHTS]
 
 

@@ -79,10 +79,28 @@ def test_what_changes_during_a_start_is_followed(starting: Starting) -> None:
     assert len(replicas.lookup.topics["many-2"].partitions) == EACH
 
 
+def test_a_topic_that_is_deleted_while_a_start_looks_at_the_logs_leaves_none(starting: Starting) -> None:
+    """After its tombstone has gone, nobody could say any more that its logs may go."""
+    for _ in starting.turns():
+        pass
+    topics = [many(number)[1] for number in range(TOPICS)]
+    starting.broker.load_anew(*(many(number) for number in range(TOPICS)))
+    turns = starting.turns()
+    next(turns)
+    assert starting.made[-1] == 0
+    for each in topics:
+        tombstone = TombstoneDocument(each.name, each.topic_id, NOW_MS)
+        starting.change((tombstone_key(each.topic_id), encode(tombstone)), (topic_key(each.name), None))
+    for _ in turns:
+        pass
+    assert {each.topic for each in starting.broker.logs.logs} == set()
+
+
 def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting) -> None:
     broker, last = starting.broker, TopicPartition("many-2", EACH - 1)
     for _ in starting.turns():
         pass
+    broker.append(5, broker.replicas.lookup.hosted(last))
     broker.load_anew(*(many(number) for number in range(TOPICS)), high_watermarks={last: 5})
     next(starting.turns())
     assert broker.replicas.lookup.hosted(last) is None

@@ -1,5 +1,6 @@
 """Logs go only when somebody says so; those of which the metadata knows nothing are kept, and come back."""
 
+import asyncio
 from pathlib import Path
 from uuid import UUID
 
@@ -7,8 +8,12 @@ import msgspec
 import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
+from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
+from barnabas_broker.storage.logs.log import Log
 from barnabas_core.topic_partition import TopicPartition
 
 TOPIC_ID, LATER_ID = UUID(int=7), UUID(int=8)
@@ -71,9 +76,42 @@ def test_a_log_that_an_earlier_life_set_aside_is_read_and_comes_back(broker: Bro
     assert states(broker) == ["stray"]
     [(stray, wanted)] = broker.logs.strays.wanted_logs()
     broker.logs.stray_read(stray, wanted, broker.logs.strays.read(stray, wanted))
-    broker.replicas.create_missing()
+    broker.replicas.bring_back()
     assert broker.partition.log.log_end_offset == 3
     assert states(broker) == [""]
+
+
+def look_at_disks(broker: Broker) -> None:
+    asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
+    broker.timers.pass_time(1)
+
+
+def test_one_whose_topic_is_deleted_while_it_is_read_goes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies in its place by then, and nobody has it."""
+    broker.start_anew()
+    broker.start_anew()
+    broker.show_only(the_topic(led(HERE, 6, HERE)))
+    read = broker.logs.strays.read
+
+    def topic_goes(stray: StrayLog, wanted: TopicPartition) -> Log | StorageError:
+        outcome = read(stray, wanted)
+        broker.show_only(the_topic(led(HERE, 6, HERE)), a_tombstone())
+        broker.show_only(a_tombstone())
+        return outcome
+
+    monkeypatch.setattr(broker.logs.strays, "read", topic_goes)
+    look_at_disks(broker)
+    assert states(broker) == ["delete"]
+
+
+def test_one_whose_topic_is_deleted_before_it_is_read_goes(broker: Broker) -> None:
+    broker.start_anew()
+    broker.start_anew()
+    broker.show_only(the_topic(led(HERE, 6, HERE)))
+    broker.show_only(the_topic(led(HERE, 6, HERE)), a_tombstone())
+    broker.show_only(a_tombstone())
+    look_at_disks(broker)
+    assert states(broker) == ["delete"]
 
 
 def test_a_tombstone_deletes_the_log_of_a_topic_that_goes(broker: Broker) -> None:

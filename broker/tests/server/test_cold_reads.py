@@ -13,10 +13,11 @@ import pytest
 
 from barnabas_broker.server import cold_reads
 from barnabas_broker.server.admission import ConnectionLimits
-from barnabas_broker.server.cold_reads import GATHER_BYTES_MAX, PIECE_BYTES, is_cached
+from barnabas_broker.server.cold_reads import GATHER_BYTES_MAX, PIECE_BYTES
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
-from barnabas_broker.storage.files import PosixFile
+from barnabas_broker.server.page_cache import PageCache, is_cached
+from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_core.config.definitions import INT_MAX
 from harness.require import missing
@@ -44,6 +45,7 @@ class World:
         os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if is_cached(self.file, START, 1):
             missing("this file system does not tell what it has cached")
+        self.listener.cold_reads.page_cache = PageCache(asyncio.get_running_loop().time)
 
     def dispatch(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         body = bytes(buffer[start:end])

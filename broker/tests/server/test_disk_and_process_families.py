@@ -5,49 +5,46 @@ import os
 import resource
 import threading
 import time
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from scrape import shown
 
 from barnabas_broker.app.process_usage import process_usage, read_usage
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.broker_families import disk_families
 from barnabas_broker.server.metrics.process_families import process_families
+from barnabas_broker.storage.disk.files import DiskUsage, PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.files import DiskUsage
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
 
 MIB = 1 << 20
 WAIT_S = 2.0
 
 
-class Dir:
-    """A log dir whose disk tells its space, or fails when it is asked."""
+class Disks(PosixFileSystem):
+    """What the disks of log dirs say of their space; None fails."""
 
-    def __init__(self, path: str, usage: DiskUsage | None, is_online: bool = True) -> None:
-        self.path, self.is_online, self._usage = path, is_online, usage
+    def __init__(self, **usages: DiskUsage | None) -> None:
+        self._usages = usages
+        self.log_dirs = [LogDir(self, name) for name in usages]
 
-    def usage(self) -> DiskUsage:
-        if self._usage is None:
-            raise LogDirFailed(self.path, "Input/output error")
-        return self._usage
-
-
-def of_dirs(*dirs: Dir) -> HandlerEnvironment:
-    return cast(HandlerEnvironment, SimpleNamespace(logs=SimpleNamespace(log_dirs=dirs)))
+    def usage(self, path: str) -> DiskUsage:
+        usage = self._usages[path]
+        if usage is None:
+            raise LogDirFailed(path, "Input/output error")
+        return usage
 
 
 def test_each_log_dir_tells_the_size_of_its_disk_and_what_can_be_written() -> None:
-    told = shown(disk_families(of_dirs(Dir("/a", DiskUsage(100, 40)), Dir("/b", DiskUsage(200, 0)))))
-    assert told['barnabas_log_dir_total_bytes{log_dir="/a"}'] == "100"
-    assert told['barnabas_log_dir_usable_bytes{log_dir="/a"}'] == "40"
-    assert told['barnabas_log_dir_usable_bytes{log_dir="/b"}'] == "0"
+    told = shown(disk_families(Disks(a=DiskUsage(100, 40), b=DiskUsage(200, 0)).log_dirs))
+    assert told['barnabas_log_dir_total_bytes{log_dir="a"}'] == "100"
+    assert told['barnabas_log_dir_usable_bytes{log_dir="a"}'] == "40"
+    assert told['barnabas_log_dir_usable_bytes{log_dir="b"}'] == "0"
 
 
 def test_a_log_dir_that_is_offline_or_fails_when_asked_is_left_out() -> None:
-    told = shown(disk_families(of_dirs(Dir("/a", DiskUsage(100, 40), is_online=False), Dir("/b", None))))
-    assert told == {}
+    offline, failing = Disks(a=DiskUsage(100, 40), b=None).log_dirs
+    offline.failure = LogDirFailed("a", "Input/output error")
+    assert shown(disk_families([offline, failing])) == {}
 
 
 def test_the_process_tells_what_the_kernel_knows_of_it() -> None:

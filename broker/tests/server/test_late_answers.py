@@ -47,7 +47,7 @@ async def turns(until: Callable[[], bool]) -> None:
 kinds = st.sampled_from([(b"now", b""), (b"late", b""), (b"mute", b""), (b"late", b" nothing"), (b"mute", b" nothing")])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(asked=st.lists(kinds, min_size=1, max_size=30), order=st.lists(st.integers(0, 99), min_size=1, max_size=30))
 def test_answers_come_in_the_order_of_the_requests_whichever_is_ready_first(
     asked: list[tuple[bytes, bytes]], order: list[int]

@@ -4,20 +4,22 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 from uuid import UUID
 
-from one_replica import HERE, NOW_MS, Broker, led
-from scrape import scrape, shown
+from fetch_world import LATENCY_S, World
+from msgspec import structs
+from one_replica import HERE, NOW_MS, Broker, at_once, led
+from scrape import shown
 
 from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.commit_queue import CommitQueue
-from barnabas_broker.replication.fetchers import FetchStatus
+from barnabas_broker.replication.fetchers import Fetchers
+from barnabas_broker.replication.isr_changes import JOINS_TOGETHER_S, IsrChanges
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.purgatory import Purgatory
@@ -30,9 +32,12 @@ from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
+from barnabas_core.config.throttled_replicas import ThrottledReplicas
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 TURN_S_MAX = 0.05
+OUT_OF_SYNC_S = 60
 
 
 def replicas_of(folder: Path, *states: PartitionState) -> tuple[Broker, list[Partition]]:
@@ -51,41 +56,93 @@ def _hosted(replicas: Sequence[Partition]) -> Hosted:
     return asyncio.run(look_at_all(replicas))
 
 
-def environment_of(broker: Broker) -> HandlerEnvironment:
-    return cast(HandlerEnvironment, SimpleNamespace(trust=BatchTrust(random.Random(0)), logs=broker.logs))
+def out_of_sync(tmp_path: Path) -> World:
+    """Broker 1 follows flights-0 of broker 2, and leads flights-1, which broker 2 follows.
 
-
-def test_lags_failures_traffic_and_changes_of_in_sync_replicas_are_told(tmp_path: Path) -> None:
-    statuses = [
-        FetchStatus(TopicPartition("planes", 0), 2, 7, False),
-        FetchStatus(TopicPartition("planes", 1), 3, 0, True),
-    ]
-    _, replicas = replicas_of(tmp_path, led(1, 1, 1, 2, 3), led(1, 1, 1, 2, 3))
-    replicas[0].apply(led(1, 1, 1, 2, partition_epoch=2))
-    replicas[1].apply(led(1, 1, 1, 2, partition_epoch=2))
-    replicas[1].apply(led(1, 1, 1, 2, 3, partition_epoch=3))
-    for number, replica in enumerate(replicas):
-        replica.replication_bytes_in, replica.replication_bytes_out = 1 + number, 20 + 10 * number
-    hosted = _hosted(replicas)
-    services = SimpleNamespace(
-        fetchers=SimpleNamespace(status=lambda: iter(statuses), throttle=SimpleNamespace(bytes_total=5)),
-        followers=SimpleNamespace(throttle=SimpleNamespace(bytes_total=6)),
-        isr_changes=SimpleNamespace(failed_total=4),
+    Both followers lack 8 batches. They are throttled, and an answer has one batch and some.
+    """
+    rate = 100_000
+    world = World(
+        tmp_path,
+        replica_fetch_max_bytes=100,
+        leader_replication_throttled_rate=rate,
+        follower_replication_throttled_rate=rate,
     )
-    families = replication_families(services, hosted)  # type: ignore[arg-type]
-    assert {line for line in scrape(families).splitlines() if not line.startswith("#")} == {
-        'kafka_server_fetcherlagmetrics_consumerlag{leader="2",topic="planes",partition="0"} 7',
-        'kafka_server_fetcherlagmetrics_consumerlag{leader="3",topic="planes",partition="1"} 0',
-        "kafka_server_replicafetchermanager_maxlag 7",
-        "kafka_server_replicafetchermanager_failedpartitionscount 1",
-        "kafka_server_brokertopicmetrics_replicationbytesin_total 3",
-        "kafka_server_brokertopicmetrics_replicationbytesout_total 50",
-        "kafka_server_leaderreplication_throttled_bytes_total 6",
-        "kafka_server_followerreplication_throttled_bytes_total 5",
-        "kafka_server_replicamanager_isrshrinks_total 2",
-        "kafka_server_replicamanager_isrexpands_total 1",
-        "kafka_server_replicamanager_failedisrupdates_total 4",
-    }
+    followers = [followed(world, index, leader, follower) for index, leader, follower in ((0, 2, 1), (1, 1, 2))]
+    world.timers.pass_time(OUT_OF_SYNC_S)
+    for fetchers, partition in followers:
+        for _ in range(7):
+            world.append(partition.topic_partition.partition)
+        fetchers.follow(partition)
+    return world
+
+
+def followed(world: World, index: int, leader: int, follower: int) -> tuple[Fetchers, Partition]:
+    """A partition with one batch, whose follower is out of the ISR and does not fetch yet."""
+    world.lead(index, leader, replicas=(leader, follower))
+    show_isr(world, index, leader)
+    behind = world.brokers[follower].partitions[index]
+    fetchers = world.brokers[follower].fetchers
+    fetchers.unfollow(behind)
+    every = ThrottledReplicas(all=True)
+    for each in world.brokers[leader].partitions[index], behind:
+        each.configure(replace(each.log.config, leader_throttled_replicas=every, follower_throttled_replicas=every))
+    world.append(index)
+    return fetchers, behind
+
+
+def show_isr(world: World, index: int, *isr: int) -> None:
+    state = world.states[index]
+    world.states[index] = structs.replace(state, isr=isr, partition_epoch=state.partition_epoch + 1)
+    world.show(index, state.replicas)
+
+
+def refusing(world: World) -> IsrChanges:
+    async def refused(changes: Sequence[IsrChange]) -> Mapping[TopicPartition, PartitionState | ApiError]:
+        return {each.topic_partition: ApiError(ErrorCode.INVALID_REQUEST, "not now") for each in changes}
+
+    async def no_pause(seconds: float) -> None:
+        raise AssertionError(seconds)
+
+    return IsrChanges(refused, world.timers, no_pause, at_once)
+
+
+def shown_of(world: World, isr_changes: IsrChanges) -> dict[str, str]:
+    """The metrics of broker 1."""
+    here = world.brokers[1]
+    hosted = _hosted(list(here.partitions.values()))
+    return shown(replication_families(here.fetchers, here.sessions, isr_changes, hosted))
+
+
+def test_lags_failures_and_traffic_are_those_of_the_followers_and_leaders_here(tmp_path: Path) -> None:
+    world = out_of_sync(tmp_path)
+    world.lead(2, 3, replicas=(3, 1))
+    del world.brokers[3].partitions[2]  # It answers an error from now on.
+    world.timers.pass_time(3 * LATENCY_S)
+    values = shown_of(world, refusing(world))
+    assert values['kafka_server_fetcherlagmetrics_consumerlag{leader="2",topic="flights",partition="0"}'] == "7"
+    assert values['kafka_server_fetcherlagmetrics_consumerlag{leader="3",topic="flights",partition="2"}'] == "0"
+    assert values["kafka_server_replicafetchermanager_maxlag"] == "7"
+    assert values["kafka_server_replicafetchermanager_failedpartitionscount"] == "1"
+    assert values["kafka_server_brokertopicmetrics_replicationbytesin_total"] == str(len(world.bytes_of(1, 0)))
+    for name in ("brokertopicmetrics_replicationbytesout", "leaderreplication_throttled_bytes"):
+        assert values[f"kafka_server_{name}_total"] == "200"
+    assert values["kafka_server_followerreplication_throttled_bytes_total"] == "100"
+
+
+def test_changes_of_in_sync_replicas_are_counted_and_those_that_are_refused(tmp_path: Path) -> None:
+    world = out_of_sync(tmp_path)
+    isr_changes = refusing(world)
+    led_here = world.brokers[1].partitions[1]
+    while led_here not in world.proposals:
+        world.timers.pass_time(LATENCY_S)
+    isr_changes.propose(led_here)
+    world.timers.pass_time(JOINS_TOGETHER_S)
+    show_isr(world, 1, 1, 2)
+    show_isr(world, 1, 1)
+    prefix = "kafka_server_replicamanager_"
+    values = {name.removeprefix(prefix): value for name, value in shown_of(world, isr_changes).items()}
+    assert [values[f"{name}_total"] for name in ("isrshrinks", "isrexpands", "failedisrupdates")] == ["2", "1", "1"]
 
 
 def test_what_is_counted_over_all_partitions_is_told_by_who_leads_them(tmp_path: Path) -> None:
@@ -96,7 +153,7 @@ def test_what_is_counted_over_all_partitions_is_told_by_who_leads_them(tmp_path:
         each.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
     replicas[3].go_offline(LogDirFailed(str(tmp_path), "the disk failed"))
     hosted = _hosted(replicas)
-    values = shown([*broker_families(environment_of(broker), hosted), *partition_families(hosted)])
+    values = shown([*broker_families(BatchTrust(random.Random(0)), broker.logs, hosted), *partition_families(hosted)])
     manager, topics = "kafka_server_replicamanager_", "kafka_server_brokertopicmetrics_"
     counts = ("partition", "leader", "underminisrpartition", "offlinereplica", "atminisrpartition")
     assert [values[f"{manager}{name}count"] for name in counts] == ["4", "3", "1", "1", "1"]
@@ -125,12 +182,15 @@ def many_over_one_log(broker: Broker) -> list[Partition]:
 
 def test_ten_thousand_partitions_hold_up_nobody(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(1, 1, 1, 2, 3))
-    replicas, environment = many_over_one_log(broker), environment_of(broker)
+    replicas = many_over_one_log(broker)
 
     async def longest_turn_s() -> float:
         async def scraped() -> None:
             hosted = await look_at_all(replicas)
-            families = [*broker_families(environment, hosted), *partition_families(hosted)]
+            families = [
+                *broker_families(BatchTrust(random.Random(0)), broker.logs, hosted),
+                *partition_families(hosted),
+            ]
             async for _ in render(families):
                 pass
 

@@ -4,17 +4,18 @@ import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Semaphore
 from uuid import UUID
 
 import pytest
 from storage_samples import append, batch
 
-from barnabas_broker.storage.files import FileSystem, PosixFileSystem
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
@@ -67,3 +68,17 @@ class FullAfter(PosixFileSystem):
         if not taken:
             raise OSError(28, "No space left on device")
         return self._pwrite(descriptor, data[:taken], position)
+
+
+class HeldWrites(PosixFileSystem):
+    """Writes of the file `held_name` wait within."""
+
+    def __init__(self) -> None:
+        self.held_name = ""
+        self.entered, self.let_go = Semaphore(0), Semaphore(0)
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        if path.endswith(f"/{self.held_name}"):
+            self.entered.release()
+            self.let_go.acquire()
+        super().write_atomically(path, data, sync=sync)

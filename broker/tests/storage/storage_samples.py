@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from barnabas_broker.storage.files import FileSystem, PosixFileSystem
-from barnabas_broker.storage.index_pages import IndexPages
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_loader import LogPlace, open_log
-from barnabas_broker.storage.log_offsets import LogAppend
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
+from barnabas_broker.storage.logs.log_offsets import LogAppend
+from barnabas_broker.storage.segments.index_pages import IndexPages
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, encode_batch

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.storage import checkpoints as files
-from barnabas_broker.storage import file_names
+from barnabas_broker.storage.disk import checkpoints as files
+from barnabas_broker.storage.disk import file_names
 from barnabas_core.topic_partition import TopicPartition
 
 TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")

@@ -6,8 +6,8 @@ import pytest
 from log_manager_samples import CONFIG, TOPIC_ID, flights, manager, started
 from storage_samples import append, batch
 
-from barnabas_broker.storage.checkpoints import LastIncarnation
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.disk.checkpoints import LastIncarnation
+from barnabas_broker.storage.disk.files import PosixFileSystem
 
 
 def shut_down(path: Path, broker_epoch: int) -> None:

@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock

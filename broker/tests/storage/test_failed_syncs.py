@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -11,15 +12,15 @@ from storage_samples import NOW_MS, append, batch, read_all
 
 from barnabas_broker.app.log_end_reports import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.storage.checkpoints import NO_INCARNATION, LastIncarnation
+from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION, LastIncarnation
+from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
-from barnabas_broker.storage.files import PosixFile, PosixFileSystem
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
@@ -64,6 +65,32 @@ def test_a_failed_sync_is_a_failed_disk_whatever_it_says(
     with pytest.raises(LogDirFailed, match="what was written may be lost"):
         log.flush()
     assert log.recovery_point == 0
+
+
+class ToldReads(PosixFileSystem):
+    """Tells of each small file that is read."""
+
+    def __init__(self) -> None:
+        self.on_read: Callable[[], object] = lambda: None
+
+    def read(self, path: str) -> bytes:
+        self.on_read()
+        return super().read(path)
+
+
+def test_what_a_directory_that_is_back_has_unsynced_is_synced_also_if_that_was_looked_for_meanwhile(
+    tmp_path: Path,
+) -> None:
+    files = ToldReads()
+    environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
+    settings = LogManagerSettings([str(tmp_path)])
+    logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig())
+    logs.load()
+    filled(logs, tmp_path).roll(NOW_MS)
+    logs.fail_dir(LogDirFailed(str(tmp_path), "a sync failed"))
+    files.on_read = logs.unflushed_logs
+    assert logs.probe(logs.log_dirs)
+    assert logs.unflushed_logs() == [logs.logs[FLIGHTS]]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -135,7 +162,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_
         return pwrite(descriptor, data, position)
 
     monkeypatch.setattr(os, "pwrite", noted)
-    assert logs.probe_failed_dirs()
+    assert logs.probe(logs.log_dirs)
     size = len(batch(2))
     assert written == [(2 * size, size)]
     again = logs.logs[FLIGHTS]

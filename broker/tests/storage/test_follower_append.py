@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, read_all
 
+from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.errors import DiskFull
-from barnabas_broker.storage.files import LogFile, PosixFileSystem
-from barnabas_broker.storage.follower_append import append_as_follower
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.logs.follower_append import append_as_follower
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.wire.record_batch import HEADER, assign_offset, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.errors import ApiError, ErrorCode
@@ -208,7 +208,18 @@ def test_a_full_disk_leaves_a_log_that_can_go_on(tmp_path: Path) -> None:
     assert all_bytes(log) == b"".join(sent)
 
 
-@settings(max_examples=60, deadline=None)
+def test_what_a_full_disk_took_of_a_fetch_is_synced_as_flush_messages_asks(tmp_path: Path) -> None:
+    """The next fetch tells the leader that all before is on this disk."""
+    disk = FullDisk()
+    log = OneLog(tmp_path, files=disk).with_config(segment_bytes=250, flush_messages=1).open()
+    disk.writes_left = 2
+    with pytest.raises(DiskFull):
+        follow(log, *(stored(offset) for offset in range(9)))
+    assert 0 < log.log_end_offset < 9
+    assert log.recovery_point == log.log_end_offset
+
+
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5), st.integers(0, 2)), min_size=1, max_size=30),
     cuts=st.lists(st.integers(1, 4000), max_size=8),

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from storage_samples import OneLog, append, batch
 
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.index_pages import IndexPages
-from barnabas_broker.storage.indexes import OFFSET_ENTRY, SparseIndex
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.segments.index_pages import IndexPages
+from barnabas_broker.storage.segments.indexes import OFFSET_ENTRY, SparseIndex
 
 
 def written_index(path: Path, pages: IndexPages) -> SparseIndex:

@@ -5,12 +5,13 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from log_manager_samples import HeldWrites
 from storage_samples import OneLog, append, batch
 
-from barnabas_broker.storage.checkpoints import EpochStart
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.disk.checkpoints import EpochStart, decode_epochs
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.errors import ApiError, ErrorCode
 
 
@@ -188,3 +189,48 @@ def test_two_threads_that_save_do_not_write_the_same_file_at_once(tmp_path: Path
     files.thread.join()
     assert files.together == 1
     assert table(tmp_path).entries == [(2, 10), (3, 20)]
+
+
+class HeldSave:
+    """Two epochs, of which each has a save that is under way: the first is being written, the second waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "leader-epoch-checkpoint"
+        self._files = HeldWrites()
+        self.epochs = LeaderEpochs(self._files, str(self.path))
+        saves = [self._next_save(epoch) for epoch in (1, 2)]
+        self._files.held_name = self.path.name
+        self._threads = [Thread(target=save, daemon=True) for save in saves]
+        self._threads[0].start()
+        assert self._files.entered.acquire(timeout=20)
+        self._threads[1].start()
+
+    def _next_save(self, epoch: int) -> Callable[[], None]:
+        self.epochs.assign(epoch, epoch * 10)
+        save = self.epochs.save_call()
+        assert save is not None
+        return save
+
+    def go_on(self) -> None:
+        self._files.let_go.release(1000)
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_save_that_waits_for_another_is_not_done_once_others_have_the_checkpoint(tmp_path: Path) -> None:
+    held = HeldSave(tmp_path)
+    held.epochs.abandon()
+    held.go_on()
+    assert decode_epochs(held.path.read_bytes()) == [EpochStart(1, 10)]
+
+
+def test_a_log_that_begins_anew_while_its_epochs_are_being_written_has_none_left(tmp_path: Path) -> None:
+    held = HeldSave(tmp_path)
+    held.epochs.clear()
+    held.go_on()
+    assert not held.path.exists()
+    held.epochs.assign(3, 40)
+    save = held.epochs.save_call()
+    assert save is not None
+    save()
+    assert decode_epochs(held.path.read_bytes()) == [EpochStart(3, 40)]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.storage import log_dir_choice
+from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_dir import LogDir
-from barnabas_broker.storage.log_dir_choice import LogDirChoice
+from barnabas_broker.storage.log_dirs import log_dir_choice
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock

@@ -1,24 +1,26 @@
 """Log dirs: whose they are, what a start finds in them, how one that fails leaves the others alone."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
-from threading import Semaphore, Thread
+from threading import Thread
 from uuid import UUID
 
 import pytest
-from log_manager_samples import BROKER, CONFIG, TOPIC_ID, FullAfter, fill, flights, manager, started
+from log_manager_samples import BROKER, CONFIG, TOPIC_ID, FullAfter, HeldWrites, fill, flights, manager, started
 from storage_samples import NOW_MS, append, batch, read_all
 
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.flush_job import FlushJob
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import BrokerIdentity, LogDirState
-from barnabas_broker.storage.log_dir_loader import LoadProgress
-from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.truncated_logs import DirOfLogs
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, LogDirState
+from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncated_logs import DirOfLogs
+from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -32,20 +34,6 @@ class CountedSyncs(PosixFileSystem):
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
         super().write_atomically(path, data, sync=sync)
         self.synced += [path] * sync
-
-
-class HeldWrites(PosixFileSystem):
-    """Writes of the file `held_name` wait within."""
-
-    def __init__(self) -> None:
-        self.held_name = ""
-        self.entered, self.let_go = Semaphore(0), Semaphore(0)
-
-    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
-        if path.endswith(f"/{self.held_name}"):
-            self.entered.release()
-            self.let_go.acquire()
-        super().write_atomically(path, data, sync=sync)
 
 
 def due_flushes(logs: LogManager, now_ms: int) -> list[tuple[Log, FlushJob]]:
@@ -206,10 +194,10 @@ def test_a_directory_that_vanishes_is_noticed_and_comes_back_with_its_logs(tmp_p
     assert logs.fail_dir(error) == held
     assert set(logs.logs) == {flights(number) for number in range(4)} - held
     assert logs.fail_dir(error) == set()
-    logs.probe_failed_dirs()
+    logs.probe(logs.log_dirs)
     assert not held & logs.logs.keys()
     elsewhere.rename(mounted)
-    logs.probe_failed_dirs()
+    logs.probe(logs.log_dirs)
     back = {key: log for key, log in logs.logs.items() if key in held}
     assert back.keys() == held
     assert logs.log_dirs[0].state is LogDirState.ONLINE
@@ -225,7 +213,7 @@ def test_a_log_whose_partition_came_anew_elsewhere_is_set_aside(tmp_path: Path) 
     logs.fail_dir(logs.check_dirs()[0])
     append(logs.create(flights(0), TOPIC_ID, CONFIG), batch(1))
     elsewhere.rename(mounted)
-    logs.probe_failed_dirs()
+    logs.probe(logs.log_dirs)
     assert logs.log_dirs[0].is_online
     assert logs.logs[flights(0)].log_dir == str(other)
     assert [path.name.rpartition("-")[2] for path in mounted.glob("flights*")] == ["stray"]
@@ -251,6 +239,22 @@ def test_a_deleted_log_is_renamed_and_its_files_go_after_the_delay(tmp_path: Pat
     logs.remove_files(logs.due_deletions(NOW_MS + 60_000))
     assert not renamed.exists()
     assert logs.create(flights(0), TOPIC_ID, CONFIG).log_end_offset == 0
+
+
+def test_what_a_disk_does_not_remove_keeps_nothing_else_on_the_disks(tmp_path: Path) -> None:
+    class Refuses(PosixFileSystem):
+        def remove(self, path: str) -> None:
+            if path.startswith(str(tmp_path / "a")) and path.endswith("-delete"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().remove(path)
+
+    logs = manager(tmp_path / "a", tmp_path / "b", files=Refuses())
+    logs.load()
+    for number, name in enumerate("ab"):
+        append(logs.create(flights(number), TOPIC_ID, CONFIG, str(tmp_path / name)), batch())
+        logs.delete(flights(number))
+    logs.remove_files(logs.due_deletions(NOW_MS + 60_000))
+    assert [len(list((tmp_path / name).glob("*-delete"))) for name in "ab"] == [1, 0]
 
 
 def test_the_log_of_an_earlier_topic_of_that_name_is_set_aside(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from log_manager_samples import FullAfter
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
 
+from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.errors import CorruptLog
-from barnabas_broker.storage.files import LogFile, PosixFileSystem
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import truncate_to
 from harness.wrapped_file import WrappedFile
 
 SIZE = len(batch(1))
@@ -51,6 +52,29 @@ def test_a_batch_with_a_wrong_crc_past_the_recovery_point_ends_the_log(tmp_path:
     assert log.log_end_offset == 4
     assert [segment.base_offset for segment in log.segments] == [0, 3]
     assert len(read_all(log)) == 4
+
+
+def test_what_a_crash_left_unsynced_is_synced_as_flush_messages_asks(tmp_path: Path) -> None:
+    """Else a fetch, or a producer that tries again, would acknowledge it before it is on the disk."""
+    one = OneLog(tmp_path)
+    filled(one, 3).release_files()
+    assert one.with_config(flush_messages=4).open().recovery_point == 0
+    log = one.with_config(flush_messages=3).open()
+    assert (log.recovery_point, log.ack_end_offset) == (3, 3)
+
+
+def test_a_full_disk_that_cannot_sync_what_a_crash_left_does_not_keep_a_log_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = OneLog(tmp_path)
+    filled(one, 3).release_files()
+    disk = FullAfter(monkeypatch, bytes_left=0)
+    log = one.with_config(flush_messages=1).open()
+    assert len(read_all(log)) == 3
+    assert log.recovery_point == 0
+    disk.bytes_left = 10_000
+    append(log, batch(1))
+    assert log.recovery_point == 4
 
 
 def test_only_what_lies_past_the_recovery_point_is_checked(tmp_path: Path) -> None:
@@ -105,7 +129,7 @@ def test_a_log_that_was_touched_after_the_clean_shutdown_is_checked(tmp_path: Pa
     with path.open("rb+") as file:
         file.truncate(4 * SIZE + 1)
     place = one.place(5, path.stat().st_mtime_ns - 1)
-    from barnabas_broker.storage.log_loader import open_log
+    from barnabas_broker.storage.logs.log_loader import open_log
 
     assert open_log(one.environment, place, NOW_MS).log_end_offset == 4
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
 
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import truncate_to
 
 PRODUCER = 77
 
@@ -138,4 +138,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogAgainstItsModel = LogMachine.TestCase
-TestLogAgainstItsModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLogAgainstItsModel.settings = settings(max_examples=40, stateful_step_count=40)

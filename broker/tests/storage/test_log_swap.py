@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from storage_samples import OneLog, append, batch, bytes_of, headers_in, read_all
 
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.logs.log import Log
 
 SIZE = len(batch(1))
 

@@ -5,13 +5,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from storage_samples import NOW_MS, OneLog, append, batch
 
-from barnabas_broker.storage import timestamp_lookup
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
+from barnabas_broker.storage.logs import timestamp_lookup
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
 from barnabas_broker.wire import records as records_module
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch, first_record_since
@@ -78,7 +78,6 @@ def test_a_batch_whose_records_cannot_be_decoded_is_found_as_a_whole(tmp_path: P
     assert offset_for(log, 40, 4) == TimestampOffset(40, 2, 0)
 
 
-@settings(deadline=None)
 @given(
     batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=3), min_size=1, max_size=30),
     timestamp=st.integers(0, 61),

@@ -10,12 +10,12 @@ import pytest
 from log_manager_samples import BROKER, CONFIG, TOPIC_ID, flights
 from storage_samples import append, batch
 
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
 
@@ -64,7 +64,7 @@ def test_a_topic_that_goes_while_a_directory_loads_takes_no_log_of_an_earlier_to
             logs.delete(flights(0))
 
     disk.on_read = goes
-    logs.probe_failed_dirs()
+    logs.probe(logs.log_dirs)
     found = logs.get(flights(0))
     assert found is not None
     assert found.topic_id == TOPIC_ID

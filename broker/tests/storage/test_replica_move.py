@@ -1,6 +1,9 @@
 """A log moves to another log dir while it is appended to and read (F28)."""
 
+import errno
 import random
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -8,19 +11,21 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, bytes_of, headers_in, read_all
 
-from barnabas_broker.storage import file_names
-from barnabas_broker.storage.files import PosixFile, PosixFileSystem
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.replica_move import ReplicaMove
-from barnabas_broker.storage.trash import Trash
-from barnabas_broker.storage.truncation import truncate_to
-from barnabas_core.config.log_config import LogConfig
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileEntry, PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash, remove_all
+from barnabas_broker.storage.errors import LogDirFailed, StorageError
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.failing_disk import FailsOnce
 from harness.manual_clock import ManualClock
 
 SIZE = len(batch(1))
@@ -80,9 +85,21 @@ class NotedSteps(PosixFileSystem):
         super().sync_dir(path)
 
 
-def started(path: Path, files: PosixFileSystem) -> LogManager:
-    environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
-    settings = LogManagerSettings([str(path / "a"), str(path / "b")])
+class CallsOff(PosixFileSystem):
+    """Calls `meanwhile` before it writes an index of a copy, as the loop may while a thread syncs that."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        if path.endswith(".index"):
+            self.meanwhile()
+        super().write_atomically(path, data, sync=sync)
+
+
+def started(path: Path, files: PosixFileSystem, trash: Trash | None = None, dirs: str = "ab") -> LogManager:
+    environment = LogEnvironment(files, OpenFiles(100), Trash() if trash is None else trash, random.Random(0))
+    settings = LogManagerSettings([str(path / name) for name in dirs])
     logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("cluster", 1), lambda _: CONFIG)
     logs.load()
     return logs
@@ -95,10 +112,56 @@ def filled(logs: LogManager, directory: Path) -> Log:
     return log
 
 
+def names(directory: Path) -> list[str]:
+    return [path.name for path in directory.glob("*/")]
+
+
 def begun(logs: LogManager, directory: Path) -> ReplicaMove:
     move = logs.moves.start(FLIGHTS, str(directory))
     assert move is not None
     return move
+
+
+def test_a_move_that_is_refused_leaves_the_one_that_is_under_way(tmp_path: Path) -> None:
+    """Whoever asks again and again would else keep that from its end."""
+    logs = started(tmp_path, PosixFileSystem(), dirs="abc")
+    log = filled(logs, tmp_path / "a")
+    damaged = tmp_path / "b" / str(FLIGHTS)
+    move = begun(logs, tmp_path / "c")
+    damaged.mkdir()
+    (damaged / "00000000000000000000.log").write_bytes(b"damaged")
+    with pytest.raises(ApiError, match="has files"):
+        logs.moves.start(FLIGHTS, str(tmp_path / "b"))
+    assert logs.moves.under_way == {FLIGHTS: move}
+    assert logs.moves.start(FLIGHTS, log.log_dir) is None
+    assert logs.moves.under_way == {}, "to where it is: called off"
+
+
+def test_a_log_does_not_move_to_where_a_damaged_one_has_its_name(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    filled(logs, tmp_path / "a")
+    damaged = tmp_path / "b" / str(FLIGHTS)
+    damaged.mkdir()
+    (damaged / "00000000000000000000.log").write_bytes(b"damaged")
+    with pytest.raises(ApiError, match=f"{damaged} has files.*move it away first") as raised:
+        logs.moves.start(FLIGHTS, str(tmp_path / "b"))
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not logs.moves.under_way
+
+
+def test_a_disk_that_does_not_say_what_it_has_is_a_failed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = PosixFileSystem()
+    logs = started(tmp_path, files)
+    filled(logs, tmp_path / "a")
+    (tmp_path / "b" / str(FLIGHTS)).mkdir()
+
+    def fail(_: str) -> list[FileEntry]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "scan", fail)
+    with pytest.raises(LogDirFailed) as raised:
+        logs.moves.start(FLIGHTS, str(tmp_path / "b"))
+    assert raised.value.log_dir == str(tmp_path / "b")
 
 
 def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) -> None:
@@ -241,6 +304,22 @@ def test_a_move_to_where_the_log_is_calls_the_running_one_off(tmp_path: Path) ->
     assert list((tmp_path / "b").glob("flights*")) == []
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_move_that_is_called_off_while_a_thread_syncs_it_is_no_failure_of_a_disk(
+    tmp_path: Path, is_deleted: bool
+) -> None:
+    """All other partitions of the log dir that it went to would go offline, also where the first log dir has failed."""
+    files = CallsOff()
+    logs = started(tmp_path, files)
+    log = filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(log.size_bytes)
+    files.meanwhile = lambda: logs.delete(FLIGHTS) if is_deleted else logs.moves.stop(FLIGHTS)
+    logs.moves.sync(move)
+    assert files.exists(str(tmp_path / "a" / str(FLIGHTS))) != is_deleted
+    assert [each.state for each in map(file_names.parse_partition_dir, names(tmp_path / "b")) if each] == ["-delete"]
+
+
 def test_a_move_to_an_unknown_directory_is_refused(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
@@ -267,6 +346,29 @@ def test_a_crash_at_any_step_of_the_swap_leaves_the_whole_log_once(tmp_path: Pat
     assert died == (renames < 2)
     assert len(read_all(again.logs[FLIGHTS])) == 23
     assert sum(FLIGHTS in log_dir.logs for log_dir in again.log_dirs) == 1
+
+
+@pytest.mark.parametrize("step", range(1, 31))
+def test_wherever_a_disk_fails_in_the_swap_the_log_goes_on_where_it_was(tmp_path: Path, step: int) -> None:
+    files, trash = FailsOnce(), Trash()
+    files.code = errno.ENOSPC
+    logs = started(tmp_path, files, trash)
+    log = filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(100 * SIZE)
+    logs.moves.sync(move)
+    files.steps_left = step
+    with suppress(StorageError):
+        logs.moves.finish(move)
+    has_failed, files.steps_left = files.steps_left <= 0, -1
+    logs.moves.stop(FLIGHTS)
+    current = logs.get(FLIGHTS)
+    assert current is not None
+    assert (current is log) == has_failed
+    append(current, batch(1, producer_id=8, epoch=0, sequence=23), leader_epoch=3)
+    remove_all(files, trash.take(LONG_MAX))
+    assert len(read_all(current)) == 24
+    assert list(tmp_path.glob("*/flights-0*")) == [Path(current.directory)]
 
 
 def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from storage_samples import NOW_MS, OneLog, append, batch
 
-from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.logs.log import Log
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 
 SIZE = len(batch(1))

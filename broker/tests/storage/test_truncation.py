@@ -7,17 +7,17 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, OneLog, append, batch, read_all
 
+from barnabas_broker.storage.disk.files import LogFile, PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.files import LogFile, PosixFile, PosixFileSystem
-from barnabas_broker.storage.follower_append import append_as_follower
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.producers import ProducedBatch, ProducerStates
-from barnabas_broker.storage.trash import Trash
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.follower_append import append_as_follower
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.producer_state.producers import ProducedBatch, ProducerStates
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -144,6 +144,7 @@ def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path
         if number == count // 2 and chance.random() < 0.5:
             log.close()
             log = cut.open(recovery_point=log.recovery_point, clean=True)
+    truncate_to(log, chance.randrange(offset, count))
     truncate_to(log, offset)
     assert read_all(log) == read_all(model)
     after, wanted = known(log.producers), known(model.producers)
@@ -246,6 +247,75 @@ def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tm
     assert files.steps[:2] == [("flights-0", left), ("recovery-point-offset-checkpoint", 0)]
     assert "flights-1" not in {name for name, _ in files.steps}, "its last minutes may wait in the page cache"
     assert append(synced, batch()).base_offset == 2
+
+
+def test_a_cut_of_what_a_start_has_found_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:
+    """All that a power cut has left is on the disk, above the recovery point, too."""
+    where, files = TopicPartition("flights", 0), NotedSyncs()
+    logs = manager(tmp_path, files)
+    log = logs.create(where, UUID(int=7), LogConfig())
+    for _ in range(4):
+        append(log, batch())
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the power goes"))
+    logs = manager(tmp_path, files)
+    [log_dir], log = logs.log_dirs, logs.logs[where]
+    logs.truncated.on_added = lambda _: None
+    assert (log.recovery_point, log.log_end_offset) == (0, 4)
+    files.steps.clear()
+    truncate_to(log, 2)
+    assert not log.takes_appends
+    logs.truncated.complete(log_dir)
+    assert files.steps[:1] == [("flights-0", log.segments.active.size_bytes)]
+    append(log, batch())
+    files.steps.clear()
+    truncate_to(log, 2)
+    assert log.takes_appends, "what came since was never found, nor synced"
+
+
+def test_a_cut_while_a_sync_is_under_way_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:
+    files = NotedSyncs()
+    logs = manager(tmp_path, files)
+    logs.truncated.on_added = lambda _: None
+    log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
+    for _ in range(4):
+        append(log, batch())
+    job = log.flush_job()
+    assert job is not None
+    job.run()
+    truncate_to(log, 2)
+    log.flushed(job)
+    assert (log.recovery_point, log.takes_appends) == (0, False)
+
+
+def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the_log_takes_appends(
+    tmp_path: Path,
+) -> None:
+    """The sync took some of it along. With a later segment a power cut would leave records of two leaders."""
+    logs = manager(tmp_path, NotedSyncs())
+    logs.truncated.on_added = lambda _: None
+    log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
+    append(log, batch())
+    job = log.flush_job()
+    assert job is not None
+    append(log, batch(4))
+    job.run()
+    log.flushed(job)
+    append(log, batch(4))
+    truncate_to(log, 5)
+    assert (log.recovery_point, log.log_end_offset, log.takes_appends) == (1, 5, False)
+
+
+def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) -> None:
+    logs = manager(tmp_path, NotedSyncs())
+    logs.truncated.on_added = lambda _: None
+    log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
+    append(log, batch())
+    log.flush()
+    log.roll(NOW_MS)
+    append(log, batch())
+    append(log, batch())
+    truncate_to(log, 2)
+    assert log.takes_appends
 
 
 def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) -> None:

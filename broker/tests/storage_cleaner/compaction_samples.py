@@ -10,16 +10,16 @@ from uuid import UUID
 
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.cleaner.settings import CleanerSettings
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig

@@ -11,7 +11,7 @@ from compaction_samples import COMPACT, NOW_MS, HelperHere
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import Failed, Inspected, Request, Response
 from barnabas_broker.storage.inspection.batch_inspection import (

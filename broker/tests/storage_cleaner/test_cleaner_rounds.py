@@ -13,10 +13,10 @@ from compaction_samples import PLANES, HelperHere, OneCompactedLog
 
 from barnabas_broker.storage.cleaner.backoff import PAUSE_MS_MAX
 from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
-from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.topic_partition import TopicPartition
@@ -154,8 +154,11 @@ def test_a_disk_that_fails_within_a_swap_is_told_to_the_owner_of_the_partition(t
     one.crash()
     assert one.clean()
     assert [type(error).__name__ for error in one.storage_errors] == ["LogDirFailed"]
+    assert not list(one.directory.glob("*.swap"))
     one.files = PosixFileSystem()
     one.crash()
+    assert sorted(one.records()) == [0, 1, 2, 3]
+    assert one.clean()
     assert sorted(one.records()) == [3]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from compaction_samples import OneCompactedLog, Pair
 
-from barnabas_broker.storage.files import LogFile, PosixFileSystem
+from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 from harness.wrapped_file import WrappedFile
 
 

@@ -147,4 +147,4 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 TestCompactionAgainstItsModel = CompactionMachine.TestCase
-TestCompactionAgainstItsModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestCompactionAgainstItsModel.settings = settings(max_examples=40, stateful_step_count=30)

@@ -13,7 +13,7 @@ from compaction_samples import PLANES, OneCompactedLog
 from barnabas_broker.app.compaction import make_cleaner
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.config.broker_config import parse_broker_config
 
 

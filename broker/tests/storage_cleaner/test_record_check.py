@@ -1,7 +1,7 @@
 """The full check of a client's records against the decoder of all else: what one takes the other takes."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.storage.inspection.record_check import check_records
@@ -16,7 +16,7 @@ records = st.lists(st.tuples(times, fields, fields, headers), min_size=1, max_si
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(made=records)
 def test_the_times_and_the_records_without_a_key_are_found(made: list[Record]) -> None:
     batch = bytes(encode_batch(made))
@@ -28,7 +28,12 @@ def test_the_times_and_the_records_without_a_key_are_found(made: list[Record]) -
 edges = st.sampled_from([-(2**63), -(2**31), -2, -1, 0, 1, 2, 63, 64, 2**31 - 1, 2**63 - 1]).map(encode_varint)
 
 
-@settings(max_examples=500, deadline=None)
+FORGED_LENGTH = b"\xfe\xff\xff\xff\x0f"
+"""A record of 2 GiB, whose headers would be as many as that."""
+
+
+@settings(max_examples=500)
+@example(made=[Record(0, 0, None, b"", [Header("1\U00080000", None)])], place=0, cut=3, new=FORGED_LENGTH)
 @given(made=records, place=st.integers(0, 10_000), cut=st.integers(0, 3), new=edges | st.binary(max_size=12))
 def test_what_is_taken_can_be_read_and_what_cannot_be_read_is_refused(
     made: list[Record], place: int, cut: int, new: bytes

@@ -75,7 +75,13 @@ def our_message(struct: schema.Struct, tree: Tree) -> Any:
 
 
 def kafka_class(name: str) -> Any:
-    return next(getattr(module, name) for module in MODULES if hasattr(module, name))
+    """kafka-python's class of a message, such as `MetadataRequest`."""
+    for module in MODULES:
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise LookupError(
+        f"kafka-python has no {name}; write barnabas_core/definitions/{name}.json, and its class in own_messages.py"
+    )
 
 
 def kafka_message(struct: schema.Struct, tree: Tree) -> Any:

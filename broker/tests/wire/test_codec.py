@@ -33,7 +33,7 @@ from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import UnencodableMessage, encoder
 from barnabas_broker.wire.messages import message_class
 
-few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 every_message = pytest.mark.parametrize(("name", "version"), CODEC_MESSAGES)
 
 

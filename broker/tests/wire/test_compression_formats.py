@@ -34,7 +34,7 @@ OTHERS: list[tuple[Codec, Coder, Coder]] = [
 
 
 @pytest.mark.parametrize(("codec", "theirs", "back"), OTHERS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=contents)
 def test_others_read_what_we_write_and_we_read_what_they_write(
     codec: Codec, theirs: Coder, back: Coder, data: bytes
@@ -77,7 +77,7 @@ def test_a_codec_that_there_is_not_is_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(junk=st.binary(max_size=200))
 def test_random_bytes_are_refused_or_small(codec: Codec, junk: bytes) -> None:
     for data in (junk, XERIAL_MAGIC + bytes(8) + junk, compress(codec, b"abc" * 50)[:10] + junk):

@@ -110,7 +110,7 @@ def in_version(partition: FetchPartition, version: int) -> FetchPartition:
 
 
 @every_version
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(asked=asked_topics, forgotten=forgotten_topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
 def test_a_request_is_parsed(version: int, asked: Asked, forgotten: Forgotten, before: bytes, behind: bytes) -> None:
     body = encoded_request(version, asked, forgotten)
@@ -161,7 +161,7 @@ results = st.builds(
 
 
 @every_version
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
 def test_kafka_python_and_kio_read_our_responses(version: int, answers: Answers) -> None:
     topics = [
@@ -221,7 +221,7 @@ def test_a_request_cut_anywhere_is_malformed_whatever_lies_behind_it(version: in
 
 
 @every_version
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_request_with_changed_bytes_is_parsed_or_malformed(version: int, data: st.DataObject) -> None:
     asked = [("topic", uuid.UUID(int=5), [FetchPartition(1, 2, 3, 4, 5, 6)] * 2)] * 2

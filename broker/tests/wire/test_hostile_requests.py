@@ -64,7 +64,7 @@ def test_bytes_behind_a_request_are_ignored(spec: ApiSpec, version: int) -> None
 
 
 @every_request
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_request_with_changed_bytes_is_decoded_or_malformed(spec: ApiSpec, version: int, data: st.DataObject) -> None:
     body = bytearray(sample(spec, version))
@@ -76,7 +76,7 @@ def test_a_request_with_changed_bytes_is_decoded_or_malformed(spec: ApiSpec, ver
 
 
 @every_request
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(junk=st.binary(max_size=120))
 def test_random_bytes_are_decoded_or_malformed(spec: ApiSpec, version: int, junk: bytes) -> None:
     decoded_or_malformed(spec, version, junk)

@@ -37,7 +37,6 @@ def _read(data: bytes) -> tuple[dict[bytes, bytes | None], int | None]:
     return newest, reader.next_offset
 
 
-@settings(deadline=None)
 @given(batches(), st.integers(0, 100))
 def test_the_last_value_of_each_key_is_read_and_a_cut_batch_is_left(made: list[bytearray], tail: int) -> None:
     expected: dict[bytes, bytes | None] = {}
@@ -59,7 +58,7 @@ def test_a_large_batch_comes_in_slices(attributes: int) -> None:
     assert max(sizes) <= 1_000
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(batches(), st.data())
 def test_damage_is_told_as_such(made: list[bytearray], data: st.DataObject) -> None:
     damaged = bytearray(b"".join(made))

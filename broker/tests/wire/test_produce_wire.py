@@ -52,7 +52,7 @@ def encoded_request(version: int, transactional_id: str | None, asked: list[Any]
 
 
 @every_version
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(transactional_id=st.none() | names, asked=topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
 def test_a_request_is_parsed_to_places_in_its_buffer(
     version: int, transactional_id: str | None, asked: list[Any], before: bytes, behind: bytes
@@ -75,7 +75,7 @@ def test_a_request_is_parsed_to_places_in_its_buffer(
 
 
 @every_version
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
 def test_kafka_python_and_kio_read_our_responses(version: int, answers: list[Any]) -> None:
     topics = [
@@ -136,7 +136,7 @@ SPECIAL_BYTES = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF])
 
 
 @every_version
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_request_with_changed_bytes_has_its_places_within_its_bytes_or_is_malformed(
     version: int, data: st.DataObject

@@ -43,7 +43,7 @@ def decoded(batch: bytes | bytearray, bytes_max: int = BYTES_MAX) -> list[Record
 
 
 @every_codec
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(records=record_lists())
 def test_records_come_back_as_they_went_and_kafka_python_reads_them(codec: int, records: list[Record]) -> None:
     batch = encode_batch(records, base_offset=70, attributes=codec, producer_id=5, producer_epoch=6, base_sequence=7)
@@ -59,7 +59,7 @@ def test_records_come_back_as_they_went_and_kafka_python_reads_them(codec: int, 
 
 
 @every_codec
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(records=st.lists(st.tuples(times_ms, payloads, payloads, headers), min_size=1, max_size=8))
 def test_records_that_kafka_python_built_are_read(codec: int, records: list[Any]) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
@@ -135,7 +135,7 @@ def test_records_that_are_not_what_the_header_tells_are_broken(data: bytes, coun
 
 
 @every_codec
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.binary(max_size=200), count=st.integers(0, 2**31 - 1))
 def test_random_bytes_for_records_are_read_or_broken(codec: int, data: bytes, count: int) -> None:
     batch = batch_of(data, count, attributes=codec)
@@ -146,7 +146,7 @@ def test_random_bytes_for_records_are_read_or_broken(codec: int, data: bytes, co
     assert len(records) == count
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(records=record_lists(), data=st.data())
 def test_records_with_flipped_bits_are_read_or_broken_and_can_be_written_again(
     records: list[Record], data: st.DataObject

@@ -70,7 +70,7 @@ def joined(parts: list[Part]) -> bytes:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(fetch=fetches, topics=asked_topics, forgotten=forgotten_topics)
 def test_the_leader_kafka_python_and_kio_read_our_request(
     fetch: ReplicaFetch, topics: Asked, forgotten: Forgotten
@@ -108,7 +108,7 @@ results = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     answers=st.lists(st.tuples(topic_ids, st.lists(results, max_size=4)), max_size=3),
     session_id=int32s,
@@ -172,7 +172,7 @@ def test_a_response_cut_anywhere_is_malformed() -> None:
             parse_replica_fetch_response(memoryview(frame)[:end])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_a_response_with_changed_bytes_is_parsed_or_malformed(data: st.DataObject) -> None:
     frame = bytearray((9).to_bytes(4) + b"\0" + kafka_response())

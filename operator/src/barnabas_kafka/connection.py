@@ -31,9 +31,19 @@ def reachable() -> Iterator[None]:
 
 
 class _Connections(KafkaConnectionManager):
-    """Remembers why a broker could not be spoken to, which the library itself only logs."""
+    """Remembers why a broker could not be spoken to, which the library itself only logs.
 
-    why = ""
+    The first reason of each kind: a later try may end with nothing but that time was up, or that the broker closed.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)  # type: ignore[no-untyped-call]
+        self._reasons: dict[type[BaseException], str] = {}
+
+    @property
+    def why(self) -> str:
+        """All of them; empty where there was none."""
+        return "; ".join(self._reasons.values())
 
     def get_connection(self, *arguments: Any, **settings: Any) -> Any:
         connection: Any = super().get_connection(*arguments, **settings)  # type: ignore[no-untyped-call]
@@ -41,7 +51,7 @@ class _Connections(KafkaConnectionManager):
         return connection
 
     def _note(self, error: BaseException) -> None:
-        self.why = str(error)
+        self._reasons.setdefault(type(error), str(error))
 
 
 def _network(settings: Mapping[str, Any]) -> Any:

@@ -32,7 +32,7 @@ def log_offsets(
     NO_OFFSET where there is no such record. What no leader answers is left out, and among the failures.
     """
     known = {each: each for each in timestamps_ms}
-    told: dict[TopicPartition, LogOffset] = {}
+    found: dict[TopicPartition, LogOffset] = {}
     requests = by_broker(timestamps_ms, leader_of)
     batched = {leader: list_offsets({each: timestamps_ms[each] for each in some}) for leader, some in requests.items()}
     for broker_id, request, answer in asking.ask(batched):
@@ -43,9 +43,9 @@ def log_offsets(
         ]
         for partition, part in parts:
             if part.error_code == ErrorCode.NONE:
-                told[known[partition]] = LogOffset(part.offset, part.timestamp)
+                found[known[partition]] = LogOffset(part.offset, part.timestamp)
         asking.refused(request, broker_id, ((part.error_code, str(each)) for each, part in parts))
-    return told
+    return found
 
 
 def by_broker(items: Iterable[Item], broker_of: Callable[[Item], int]) -> dict[int, list[Item]]:

@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 
 from barnabas_kube.client import ApiClient
-from barnabas_operator.admission.dry_run import DryRun
+from barnabas_operator.admission.dry_run import ANSWER_S_MAX, DryRun
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kube_memory import no_server
+from harness.manual_loop_clock import ManualLoopClock
+from harness.worker_world import resource
 
 CLUSTER = Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"))
 INVALID = 'StatefulSet.apps "flights-broker" is invalid: spec.template.spec.tolerations[0].key: Invalid value: "a b"'
+OF_JOB = 'Job.batch "a-driver" is invalid: spec.template.spec.tolerations[0].key: Invalid value: "a b"'
 STRICT = 'StatefulSet in version "v1" is none: strict decoding error: unknown field "spec.template.spec.affinity.x"'
 
 
@@ -49,7 +54,7 @@ def test_only_what_the_api_server_finds_wrong_is_an_objection(answer: Exception 
     async def run() -> None:
         async with no_server() as connection:
             api = OneAnswer(connection, answer)
-            assert await DryRun(api, "image")(CLUSTER) == said
+            assert await DryRun(api, "image", ManualLoopClock())(CLUSTER) == said
             assert api.asked == [
                 (
                     "POST",
@@ -59,3 +64,95 @@ def test_only_what_the_api_server_finds_wrong_is_an_objection(answer: Exception 
             ]
 
     asyncio.run(run())
+
+
+class NoAnswer(OneAnswer):
+    """The connection is open, and nobody says anything."""
+
+    async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return await asyncio.Future()
+
+
+def test_an_api_server_that_does_not_answer_in_time_has_no_objection() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            clock = ManualLoopClock()
+            asking = asyncio.create_task(DryRun(NoAnswer(connection, None), "image", clock)(CLUSTER))
+            while clock.waits_s != [ANSWER_S_MAX]:
+                await asyncio.sleep(0)
+            assert not asking.done()
+            clock.pass_time(ANSWER_S_MAX)
+            assert await asking is None
+
+    asyncio.run(run())
+
+
+def of_run(template: dict[str, Any]) -> MaintenanceJob:
+    spec: dict[str, Any] = {"job": "archive", "options": {"topic": "flights", "archive": "/a"}, "template": template}
+    return resource_of(MaintenanceJob, resource("MaintenanceJob", "a", **spec))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, None),
+        (KubeRefused(422, "Invalid", OF_JOB), 'spec.template.pod.spec.tolerations[0].key: Invalid value: "a b"'),
+        (KubeRefused(403, "Forbidden", "no such right"), None),
+        (KubeUnreachable("not now"), None),
+    ],
+)
+def test_the_template_of_a_run_is_tried_with_its_job(answer: Exception | None, said: str | None) -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = OneAnswer(connection, answer)
+            dry_run = DryRun(api, "image", ManualLoopClock())
+            assert await dry_run(of_run({"pod": {"spec": {"tolerations": [{"key": "a b"}]}}})) == said
+            assert await dry_run(of_run({})) is None
+            query = {"dryRun": "All", "fieldValidation": "Strict"}
+            assert api.asked == [("POST", "/apis/batch/v1/namespaces/air/jobs", query)]
+
+    asyncio.run(run())
+
+
+class RefusesJobs(OneAnswer):
+    """All else is taken."""
+
+    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        if path.endswith("/jobs") and method == "POST":
+            return await super().request(method, path, **given)
+        return {"items": []}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, None),
+        (
+            KubeRefused(422, "Invalid", OF_JOB),
+            'nightly: spec.template.pod.spec.tolerations[0].key: Invalid value: "a b"',
+        ),
+        (KubeRefused(403, "Forbidden", "no such right"), None),
+        (KubeUnreachable("not now"), None),
+    ],
+)
+def test_the_template_of_a_schedule_is_tried_with_the_job_of_its_runs(
+    answer: Exception | None, said: str | None
+) -> None:
+    """Each of its runs would be refused, by night."""
+    run = {"job": "archive", "options": {"topic": "flights", "archive": "/a"}}
+    template = {"pod": {"spec": {"tolerations": [{"key": "a b"}]}}}
+    entries = [
+        {"name": "plain", "schedule": "@daily", **run},
+        {"name": "nightly", "schedule": "@daily", **run, "template": template},
+    ]
+
+    async def play() -> None:
+        async with no_server() as connection:
+            api = RefusesJobs(connection, answer)
+            cluster = resource_of(Cluster, resource("Cluster", "main", maintenance=entries))
+            expected = said and f"spec.maintenance {said}"
+            assert await DryRun(api, "image", ManualLoopClock())(cluster) == expected
+            query = {"dryRun": "All", "fieldValidation": "Strict"}
+            assert api.asked == [("POST", "/apis/batch/v1/namespaces/air/jobs", query)]
+
+    asyncio.run(play())

@@ -5,7 +5,6 @@ from typing import Any
 
 from barnabas_operator.admission.webhook import answer
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.resources.cluster import Cluster
 from harness.no_preview import no_preview
 
 OBJECTION = "denied the request: every pod needs a label"
@@ -16,7 +15,7 @@ def cluster(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
 
 
-async def objects(_: Cluster) -> str:
+async def objects(_: object) -> str:
     """What the API server would say since an administrator has added a rule of theirs."""
     return OBJECTION
 

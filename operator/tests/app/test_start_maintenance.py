@@ -1,7 +1,51 @@
-"""`barnabas start-maintenance` outside of the pods that have what it needs."""
+"""`barnabas start-maintenance`: it starts one run, and tells how that one ended."""
 
+import asyncio
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from barnabas_operator.app.start_maintenance import EXIT_FAILED, EXIT_TRY_AGAIN, EXIT_USAGE, Started, exit_code
+from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.resources.json_types import JsonObject
+from harness.kube_memory import KubeMemory, no_server
+from harness.maintenance_world import ARCHIVE, KIND
+from harness.worker_world import resource
+
+STARTED = Started("one", "nightly", "air", "one-nightly-1", "u-1")
+NIGHTLY = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE}
+SUCCEEDED = {"phase": "Succeeded", "conditions": [{"type": "Ready", "message": "done"}]}
+
+
+def run_of(job_uid: str, **meta: Any) -> JsonObject:
+    body = resource(KIND, STARTED.job_name, cluster="one", job="archive", options=ARCHIVE)
+    owners = [{"kind": "Job", "name": STARTED.job_name, "uid": job_uid}]
+    return {**body, "metadata": {**body["metadata"], "uid": f"of-{job_uid}", "ownerReferences": owners, **meta}}
+
+
+def ends(before: Callable[[KubeMemory], object], between: Callable[[KubeMemory], object] = lambda _: None) -> int:
+    """Its exit code, where `between` happens each time that it waits."""
+
+    async def scenario() -> int:
+        async with no_server() as connection:
+            api = KubeMemory(connection)
+            api.put(resource("Cluster", "one", maintenance=[NIGHTLY]))
+            before(api)
+
+            def waits() -> Awaitable[None]:
+                between(api)
+                return asyncio.sleep(0)
+
+            async with asyncio.timeout(30.0):
+                return await exit_code(api, STARTED, waits)
+
+    return asyncio.run(scenario())
+
+
+def succeeds(api: KubeMemory) -> None:
+    api.put({**(api.found(KIND, STARTED.job_name) or {}), "status": SUCCEEDED})
 
 
 def test_outside_of_a_schedules_pod_it_says_what_lacks(
@@ -10,3 +54,48 @@ def test_outside_of_a_schedules_pod_it_says_what_lacks(
     done = barnabas("start-maintenance", "one", "nightly")
     assert done.returncode == 2
     assert "POD_NAMESPACE, JOB_NAME, JOB_UID is not set; the pods of the Cluster's CronJobs have it" in done.stderr
+
+
+def test_whoever_comes_after_one_that_died_waits_for_its_run() -> None:
+    assert ends(lambda api: api.put(run_of("u-1")), succeeds) == 0
+
+
+def test_a_run_of_somebody_else_with_its_name_is_not_taken_for_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends(lambda api: api.put({**run_of("u-0"), "status": SUCCEEDED})) == EXIT_USAGE
+    assert "MaintenanceJob one-nightly-1 belongs to something else; allowed: delete it" in capsys.readouterr().err
+
+
+def test_it_waits_until_a_run_of_its_name_that_is_deleted_has_gone() -> None:
+    def goes(api: KubeMemory) -> None:
+        found = api.found(KIND, STARTED.job_name) or {}
+        if found["metadata"]["uid"] == "of-u-0":
+            api.put({**found, "metadata": {**found["metadata"], "finalizers": []}})
+        else:
+            succeeds(api)
+
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
+    assert ends(lambda api: api.put({**run_of("u-0", **gone), "status": {"phase": "Failed"}}), goes) == 0
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_a_refusal_that_may_pass_is_tried_again_by_another_pod(method: str) -> None:
+    def refuses(api: KubeMemory) -> None:
+        api.refuse = lambda found, path, _: (
+            KubeRefused(403, "Forbidden", path) if found == method and KIND.lower() in path else None
+        )
+
+    assert ends(refuses) == EXIT_TRY_AGAIN
+
+
+def test_what_can_never_be_a_run_is_not_tried_again() -> None:
+    def refuses(api: KubeMemory) -> None:
+        api.refuse = lambda method, *_: KubeRefused(422, "Invalid", "name") if method == "POST" else None
+
+    assert ends(refuses) == EXIT_USAGE
+
+
+def test_a_run_that_is_deleted_has_failed() -> None:
+    def goes(api: KubeMemory) -> None:
+        api.objects = {path: each for path, each in api.objects.items() if each["kind"] != KIND}
+
+    assert ends(lambda _: None, goes) == EXIT_FAILED

@@ -32,7 +32,7 @@ def bring_back(up: RunningUp, level: int) -> None:
 
 def levels(up: RunningUp) -> MetadataVersions | None:
     with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
-        return admin.cluster_state(()).metadata_versions
+        return admin.cluster_state().metadata_versions
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
+from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
 from barnabas_operator.planning.topics.topic_steps import (
     AlterConfigs,
@@ -36,8 +37,12 @@ def admin(cluster: RunningUp) -> Iterator[ClusterAdmin]:
         yield connected
 
 
+def with_overrides(admin: ClusterAdmin, *names: str) -> ClusterState:
+    return admin.with_overrides(admin.cluster_state(), names)
+
+
 def deletion(admin: ClusterAdmin, topic: str) -> DeleteTopic:
-    return DeleteTopic(topic, admin.cluster_state(()).topics[topic].topic_id)
+    return DeleteTopic(topic, admin.cluster_state().topics[topic].topic_id)
 
 
 def test_a_deletion_spares_the_topic_that_was_made_again_by_the_name(admin: ClusterAdmin) -> None:
@@ -46,32 +51,32 @@ def test_a_deletion_spares_the_topic_that_was_made_again_by_the_name(admin: Clus
     assert admin.apply([late]) == {}
     admin.apply([CreateTopic("again", ((0,), (0,)), {})])
     assert admin.apply([late]) == {}, "it is gone"
-    assert len(admin.cluster_state(()).topics["again"].partitions) == 2
+    assert len(admin.cluster_state().topics["again"].partitions) == 2
     admin.apply([deletion(admin, "again")])
-    assert "again" not in admin.cluster_state(()).topics
+    assert "again" not in admin.cluster_state().topics
 
 
 def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("grown", ((0,), (0,)), {"retention.ms": "1000", "cleanup.policy": "compact"})])
-    first = admin.cluster_state({"grown"}).topics["grown"]
+    first = with_overrides(admin, "grown").topics["grown"]
     assert (first.partitions, first.replication_factor, first.mixed) == (((0,), (0,)), 1, False)
     assert first.overrides == {"retention.ms": "1000", "cleanup.policy": "compact"}
     admin.apply([IncreasePartitions("grown", 3, ((0,),))])
     admin.apply([AlterConfigs("grown", {"retention.ms": None, "segment.ms": "60000"})])
-    state = admin.cluster_state({"grown"})
+    state = with_overrides(admin, "grown")
     assert len(state.topics["grown"].partitions) == 3
     assert state.topics["grown"].overrides == {"cleanup.policy": "compact", "segment.ms": "60000"}
     assert (state.racks, state.num_partitions, state.default_replication_factor) == ({0: None}, 1, 1)
     assert state.registered == {0}
     admin.apply([deletion(admin, "grown")])
-    assert "grown" not in admin.cluster_state({"grown"}).topics
+    assert "grown" not in with_overrides(admin, "grown").topics
 
 
 def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: ClusterAdmin) -> None:
     known = admin.client._manager.cluster._brokers
     broker = known.pop(0)
     known[7] = type(broker)(7, broker.host, broker.port, broker.rack)
-    assert admin.cluster_state(()).racks == {0: None}
+    assert admin.cluster_state().racks == {0: None}
     assert admin.broker_overrides([0]).keys() == {0}
     assert admin.stray_logs([0]) == ()
 
@@ -91,7 +96,9 @@ def test_new_replicas_are_made_in_the_log_dirs_that_brokers_were_told(admin: Clu
 
 def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("other", ((0,),), {"retention.ms": "1000"})])
-    assert admin.cluster_state(set()).topics["other"].overrides == {}
+    admin.apply([CreateTopic("third", ((0,),), {"retention.ms": "1000"})])
+    topics = with_overrides(admin, "other", "nowhere").topics
+    assert (topics["other"].overrides, topics["third"].overrides) == ({"retention.ms": "1000"}, {})
 
 
 def test_what_is_set_is_asked_again_when_it_is_old_or_was_changed(admin: ClusterAdmin, cluster: RunningUp) -> None:
@@ -99,7 +106,7 @@ def test_what_is_set_is_asked_again_when_it_is_old_or_was_changed(admin: Cluster
     with ClusterAdmin(cluster.bootstrap, SystemClock(), configs_kept_s=3600) as slow:
 
         def seen(by: ClusterAdmin) -> str:
-            return by.cluster_state({"kept"}).topics["kept"].overrides["retention.ms"]
+            return with_overrides(by, "kept").topics["kept"].overrides["retention.ms"]
 
         assert (seen(slow), seen(admin)) == ("1000", "1000")
         admin.apply([AlterConfigs("kept", {"retention.ms": "2000"})])
@@ -128,7 +135,7 @@ REFUSED: dict[str, tuple[TopicStep, ErrorCode]] = {
 
 @pytest.mark.parametrize(("step", "code"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_refusal_carries_kafkas_code(admin: ClusterAdmin, step: TopicStep, code: ErrorCode) -> None:
-    if "there" not in admin.cluster_state(set()).topics:
+    if "there" not in admin.cluster_state().topics:
         admin.apply([CreateTopic("there", ((0,), (0,)), {})])
     (refusal,) = admin.apply([step]).values()
     assert refusal.code == code
@@ -141,10 +148,10 @@ def test_many_topics_are_changed_together_and_one_that_is_refused_holds_up_no_ot
     bad = CreateTopic("many-bad", ((9,),), {})
     assert list(admin.apply([*good[:50], bad, *good[50:]])) == ["many-bad"]
     assert list(admin.apply([IncreasePartitions(name, 2, ((0,),)) for name in ["nowhere", *names]])) == ["nowhere"]
-    state = admin.cluster_state(set())
+    state = admin.cluster_state()
     assert [len(state.topics[name].partitions) for name in names] == [2] * len(names)
     assert admin.apply([DeleteTopic(name, state.topics[name].topic_id) for name in names]) == {}
-    assert state.topics.keys() - admin.cluster_state(set()).topics.keys() == set(names)
+    assert state.topics.keys() - admin.cluster_state().topics.keys() == set(names)
 
 
 def test_a_request_holds_no_more_than_kafka_takes() -> None:

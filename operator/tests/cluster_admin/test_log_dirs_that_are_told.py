@@ -13,8 +13,12 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Partition
+from barnabas_operator.planning.rebalance_request import NamedRebalance, PlannedPartition, SkewPlan
+from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
+from barnabas_operator.planning.topics.named_rebalance import NamedProgress
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, TopicStep
+from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -48,8 +52,11 @@ class TwoBrokers:
         self.steps: list[TopicStep] = []
         self.topics: dict[str, TopicState] = {}
 
-    def cluster_state(self, _with_configs: object) -> ClusterState:
+    def cluster_state(self) -> ClusterState:
         return ClusterState({0: None, 1: None}, dict(self.topics), 1, 2, 1)
+
+    def with_overrides(self, state: ClusterState, _names: object) -> ClusterState:
+        return state
 
     def log_dirs(self, broker_id: int) -> list[LogDirLoad]:
         if broker_id == self.mute:
@@ -69,7 +76,7 @@ class TwoBrokers:
 
 
 def reconciled(admin: TwoBrokers, resources: DesiredState) -> DesiredState:
-    return reconcile_topics(cast(ClusterAdmin, admin), resources, NOW).wanted
+    return reconcile_topics(cast(ClusterAdmin, admin), resources, NOW, Seen(admin.cluster_state())).wanted
 
 
 @pytest.fixture
@@ -78,6 +85,33 @@ def running(tmp_path: Path) -> Iterator[RunningUp]:
     up.start()
     yield up
     up.close()
+
+
+def test_a_plan_moves_a_replica_to_another_log_dir_of_its_broker(running: RunningUp) -> None:
+    """Also of the only broker."""
+    with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
+        first, second = (load.path for load in admin.log_dirs(0))
+        admin.prefer_log_dirs({NewReplica("told", 0, 0): first})
+        admin.apply([CreateTopic("told", ((0,),), {})])
+        client = StockClient(running.bootstrap)
+        client.write("told", [HEAVY] * HEAVY_ONES, 0)
+        moved = PlannedPartition("told", 0, (0,), (0,), (second,))
+        plan = SkewPlan(1, (moved,), {"told": admin.cluster_state().topics["told"].topic_id})
+        resources = wanted(1)._replace(named=NamedRebalance("even", plan))
+
+        def progress() -> NamedProgress:
+            named = reconcile_topics(admin, resources, NOW, Seen(admin.cluster_state())).ahead.named
+            assert named is not None
+            return named
+
+        assert not progress().is_done
+        assert wait_for(progress, lambda named: named.is_done).done == 1
+        found = admin.disks([0]).log_dirs[0]
+        assert [Partition("told", 0) in found[path].replicas for path in (first, second)] == [False, True]
+        assert client.read("told") == [HEAVY] * HEAVY_ONES
+        nowhere = LogDirMove(Partition("told", 0), 0, "/nowhere")
+        (refusal,) = admin.move_between_log_dirs([nowhere])
+        assert refusal == "could not move told-0 on broker 0 to /nowhere: LogDirNotFoundError"
 
 
 def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_not_the_broker(
@@ -94,7 +128,8 @@ def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_n
         for number in range(9):
             client.write("light", [LIGHT], number)
         for partitions in (1, 3):
-            reconcile_topics(admin, wanted(partitions, log_dirs_placement="least-bytes"), NOW)
+            seen = Seen(admin.cluster_state())
+            reconcile_topics(admin, wanted(partitions, log_dirs_placement="least-bytes"), NOW, seen)
             assert len(list(Path(second).glob("told-*"))) == partitions
         assert list(Path(first).glob("told-*")) == []
 

@@ -22,7 +22,7 @@ def test_a_partition_is_short_of_replicas_by_the_setting_of_its_topic_or_else_of
         with ClusterAdmin(brokers.bootstrap, SystemClock(), configs_kept_s=60.0) as admin:
 
             def troubles() -> dict[str, Trouble]:
-                found = admin.cluster_state(()).troubles
+                found = admin.cluster_state().troubles
                 return {each.topic: each for each in found if each.topic in TOPICS and not each.offline}
 
             found = wait_for(troubles, lambda told: told.keys() == TOPICS.keys(), seconds_max=60)

@@ -26,6 +26,7 @@ from barnabas_operator.watch.first_lists import take_in
 from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
 from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus
+from harness.manual_loop_clock import HurriedClock
 from harness.no_preview import no_preview
 from harness.worker_world import KEY, Play, World, environment_of, resource, topic
 
@@ -48,7 +49,7 @@ def kept(*bodies: Json) -> Inventory:
 
 
 def reviewed(inventory: Inventory, **request: object) -> dict[str, Any]:
-    async def never(_: Cluster) -> str:
+    async def never(_: object) -> str:
         return "only Clusters have objects"
 
     asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", **request}}
@@ -117,7 +118,7 @@ def test_the_audit_finds_that_one_went() -> None:
                     done.set()
 
             api.refuse = asked
-            running = asyncio.create_task(Audit(inventory, api, ("air",), told.append, 0.0).run())
+            running = asyncio.create_task(Audit(inventory, api, ("air",), told.append, 0.0, HurriedClock()).run())
             async with asyncio.timeout(WAIT_S):
                 await done.wait()
             running.cancel()
@@ -133,7 +134,7 @@ def test_it_is_found_in_a_namespace_that_ends() -> None:
             meta = {"name": "air", "deletionTimestamp": "2026-01-01T00:00:00Z"}
             api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": meta}
             api.put(mirror("a"))
-            running = asyncio.create_task(TerminatingNamespaces(api, ("air",), told.put_nowait).run())
+            running = asyncio.create_task(TerminatingNamespaces(api, ("air",), told.put_nowait, HurriedClock()).run())
             async with asyncio.timeout(WAIT_S):
                 found = await told.get()
             running.cancel()
@@ -154,7 +155,7 @@ def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
             api.put(mirror("a"))
             api.refuse = watched
             workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
-            await take_in(api, KEY.namespace, workers, (0.0,))
+            await take_in(api, KEY.namespace, workers, (0.0,), HurriedClock())
             async with asyncio.timeout(WAIT_S):
                 body = await written.get()
             await workers.close()

@@ -10,7 +10,7 @@ from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.progress import Status
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
 from barnabas_lag.kafka.chosen_groups import Chosen
-from barnabas_lag.kafka.described import Described
+from barnabas_lag.kafka.described import Described, assigned
 from barnabas_operator.kafka.group_looks import seen_of
 
 LED, AWAY, DELETED = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gone", 0)
@@ -55,6 +55,17 @@ def member(**partitions: list[int]) -> SimpleNamespace:
 )
 def test_what_members_read_is_known_where_all_of_them_tell(group: Described, topics: set[str] | None) -> None:
     assert group.topics == topics
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["0000ffffffffffffffff", "000000000001ffff00000000ffffffff", "000000000001000161ffffffff" * 2],
+    ids=["no topics", "a topic without a name", "no partitions"],
+)
+def test_an_assignment_that_lacks_what_it_must_have_cannot_be_read_and_stops_nobody(written: str) -> None:
+    odd = Described("Stable", "consumer", [SimpleNamespace(member_assignment=bytes.fromhex(written))])
+    assert assigned(bytes.fromhex(written)) is None
+    assert odd.topics is None
 
 
 def test_a_topic_that_no_member_reads_any_more_is_no_stall() -> None:

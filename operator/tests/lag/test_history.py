@@ -3,7 +3,8 @@
 from math import inf, isfinite
 from uuid import UUID
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_core.topic_partition import TopicPartition
@@ -67,11 +68,31 @@ def test_records_that_are_deleted_unread_show_as_a_lead_below_zero_and_all_of_th
 
 def test_a_partition_without_a_leader_tells_no_lag_and_is_taken_up_again_where_it_was() -> None:
     history = History(2 * EVERY_S)
-    for number, end in enumerate((100, 200, None, None, 300, 300)):
+    for number, end in enumerate((100, 200, None, None, 300, 300, 300)):
         history.look(readings(0, end, 50), START_S + number * EVERY_S)
         told = history.evaluate(START_S + number * EVERY_S).groups["billing"]
         assert (FLIGHTS in told.partitions) == (end is not None)
     assert told.partitions[FLIGHTS].status == Status.STALL
+
+
+STUCK = readings(0, 100, 50)
+
+
+@pytest.mark.parametrize(
+    "silence",
+    [None, readings(0, None, 50), STUCK._replace(groups={}, silent=frozenset({"billing"}))],
+    ids=["the cluster", "the partition's leader", "the group's coordinator"],
+)
+def test_hours_in_which_nobody_answers_are_no_time_without_progress_and_no_progress(silence: Readings | None) -> None:
+    history, told = History(2 * EVERY_S), []
+    for at_s in (0.0, 30.0, 3_600.0, 3_630.0, 3_660.0, 9_000.0):
+        if at_s in (3_600.0, 9_000.0) and silence is None:
+            history.unheard()
+        elif at_s in (3_600.0, 9_000.0) and silence is not None:
+            history.look(silence, START_S + at_s - 900.0)
+        history.look(STUCK, START_S + at_s)
+        told.append(history.evaluate(START_S + at_s).groups["billing"].partitions[FLIGHTS].status)
+    assert told == [*[Status.OK] * 4, Status.STALL, Status.STALL]
 
 
 def test_a_partition_that_went_back_hides_no_other_that_does_not_get_on() -> None:
@@ -96,7 +117,7 @@ def test_what_is_gone_is_forgotten_within_one_round_but_not_what_could_not_be_as
         (silent, Status.STALL),
         (nothing._replace(is_complete=False), Status.STALL),
     ):
-        told = played(stuck, stuck, stuck, between, stuck).groups["billing"]
+        told = played(stuck, stuck, stuck, between, stuck, stuck).groups["billing"]
         assert told.partitions[FLIGHTS].status == expected
 
 
@@ -146,7 +167,6 @@ def test_where_all_unread_records_are_deleted_nothing_left_is_late() -> None:
 numbers = st.one_of(st.none(), st.integers(0, 1_000))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(numbers, numbers, st.integers(0, 1_000), st.integers(0, 2)), min_size=1, max_size=30))
 def test_no_number_is_made_up_whatever_the_cluster_tells(looks: list[tuple[int | None, int | None, int, int]]) -> None:
     told = played(*(readings(*each) for each in looks)).groups["billing"]

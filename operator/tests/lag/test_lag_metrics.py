@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,7 +27,7 @@ def told(limits: Limits, *group_ids: str) -> Mapping[str, list[tuple[dict[str, s
     offline = {TopicPartition("c", 0): PartitionReading(-1, (1, 2), (), None, None)}
     groups = {each: GroupReading("Empty", 0, dict.fromkeys(partitions, 10)) for each in group_ids}
     history = History(60.0)
-    history.look(Readings(2, partitions | offline, groups), 1_000.0)
+    history.look(Readings(2, partitions | offline, groups, offsets_retention_s=604_800.0), 1_000.0)
     registry = CollectorRegistry()
     registry.register(ClusterMetrics(history.evaluate(1_000.0), limits))
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -83,7 +83,6 @@ def test_groups_that_nobody_reads_for_are_cut_off_before_those_with_members() ->
     assert of_them.cut_off == {"max-topic-partitions": 0, "max-group-partitions": 2, "max-groups": 1}
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 20)), st.integers(0, 60))
 def test_what_fits_is_within_the_limit_and_nothing_more_would_fit(sizes: dict[str, int], limit: int) -> None:
     chosen = fitting(sizes, limit)

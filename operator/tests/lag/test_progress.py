@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_lag.evaluation.progress import MOVES_KEPT, Progress, Status, next_look, status
@@ -95,7 +95,6 @@ def test_who_commits_seldom_does_not_stall_between_two_commits() -> None:
     assert set(found[20:]) == {Status.OK}
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=60), st.booleans())
 def test_without_lag_a_group_is_ok_and_a_status_is_always_one_of_burrows(looks: list[Look], has_members: bool) -> None:
     for (committed, end), found in zip(looks, statuses(looks, has_members=has_members), strict=True):

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_lag.evaluation.timeline import ASKED_GAP, GAP_MIN_S, KEPT_GAP, POINTS_MAX, Found, Timeline
@@ -31,7 +31,6 @@ def ask(timeline: Timeline, written: list[float], offset: int, now_s: float) -> 
     raise AssertionError(f"still asks after {QUESTIONS_MAX} questions")
 
 
-@settings(deadline=None)
 @given(gaps, st.data())
 def test_questions_end_and_tell_when_any_record_was_written(between: list[float], data: st.DataObject) -> None:
     written = times(between)
@@ -46,7 +45,6 @@ def test_questions_end_and_tell_when_any_record_was_written(between: list[float]
     assert abs(told - written[offset]) <= error_max + 0.001
 
 
-@settings(deadline=None)
 @given(gaps, st.integers(1, 20))
 def test_looks_alone_tell_within_the_time_between_two(between: list[float], every: int) -> None:
     written = times(between)
@@ -61,7 +59,6 @@ def test_looks_alone_tell_within_the_time_between_two(between: list[float], ever
         assert low - 0.001 <= told <= written[first + every - 1] + 0.001
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.0, 1_000.0), st.integers(0, 300)), min_size=1, max_size=300))
 def test_a_timeline_stays_in_order_and_bounded_whatever_is_seen(looks: list[tuple[float, int]]) -> None:
     timeline, now_s = Timeline(), 1_000_000.0
@@ -139,7 +136,6 @@ def test_records_without_timestamps_are_as_old_as_the_first_look() -> None:
     assert timeline.written_s(7) == 100.0
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 100), max_size=QUESTIONS_MAX * 2), st.integers(0, 99))
 def test_answers_that_contradict_each_other_end_the_questions_all_the_same(answers: list[int], offset: int) -> None:
     timeline, now_s = Timeline(), 1_000_000.0

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.leader_election import election
-from barnabas_operator.leader_election.election import LEASE, Election
+from barnabas_operator.leader_election.election import LEASE, LOOK_S, Election
 from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.planning.lease import RETRY_S
 from barnabas_operator.resources.object_key import Key
 from harness.kube_memory import KubeMemory, no_server
-from harness.manual_clock import ManualClock
+from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import WAIT_S
 
 
@@ -19,7 +19,7 @@ class World:
     """The operator `me`, which holds the lease, and its clock."""
 
     def __init__(self, api: KubeMemory) -> None:
-        self.api, self.clock = api, ManualClock()
+        self.api, self.clock = api, ManualLoopClock()
         api.put({"kind": LEASE, "metadata": {"name": "operator"}, "spec": {}})
         self.leadership = Leadership(self.clock.monotonic_s)
         self.election = Election(api, Key("air", "operator"), "me", self.leadership, self.clock, lambda: None)
@@ -75,10 +75,10 @@ def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
     play(scenario)
 
 
-def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A connection to an API server whose node died says nothing; the next one goes elsewhere."""
-    monkeypatch.setattr(election, "LOOK_S", 0.05, raising=False)
-    monkeypatch.setattr(election, "RETRY_S", 0.01)
 
     async def scenario(here: World) -> None:
         get, hung = here.api.get, asyncio.Event()
@@ -92,10 +92,15 @@ def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(monkeypa
         monkeypatch.setattr(here.api, "get", hang_once)
         written = len(here.api.writes)
         running = asyncio.create_task(here.election.run())
-        async with asyncio.timeout(WAIT_S / 2):
-            while len(here.api.writes) == written:
-                await asyncio.sleep(0.01)
+        await hung.wait()
+        here.clock.pass_time(LOOK_S)
+        while here.clock.waits_s != [RETRY_S]:
+            await asyncio.sleep(0)
+        here.clock.pass_time(RETRY_S)
+        while len(here.api.writes) == written:
+            await asyncio.sleep(0)
         assert here.leadership.is_held
+        assert "the lease air/operator: no answer in time" in caplog.messages
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

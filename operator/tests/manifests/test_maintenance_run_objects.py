@@ -1,15 +1,23 @@
 """The Job, the Service and the rights of a run of a maintenance job."""
 
-from typing import Any
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from ruamel.yaml import YAML
 
 from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service
 from barnabas_operator.planning.maintenance.spark_conf import spark_conf
 from barnabas_operator.planning.object_names import shortened_name
 from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND
 from harness.worker_world import resource
 
+ROOT: Final = Path(__file__).parents[3]
 SECRET = {"name": "S3_KEY", "secretKeyRef": {"name": "s3", "key": "secret"}}
 VOLUME = {"name": "archive", "mountPath": "/archive", "claimName": "archives"}
 
@@ -37,6 +45,20 @@ def test_a_driver_alone_does_the_work_in_its_own_process() -> None:
     assert not [each for each in command if "spark.kubernetes" in each]
 
 
+@pytest.mark.parametrize("executors", [0, 1])
+def test_all_tries_of_a_run_have_its_uid(executors: int) -> None:
+    assert "--conf=spark.barnabas.run=u" in command_of(run_of(executors=executors))
+
+
+@pytest.mark.parametrize("job", sorted(JOB_TABLE))
+def test_a_job_is_told_its_own_options_only(job: str) -> None:
+    known = JOB_TABLE[job].options
+    needed = {name: "x" for name, each in known.items() if each.required and name != "bootstrap"}
+    words = [each for each in command_of(run_of(job=job, options=needed)) if each.startswith("--option=")]
+    told = [word.removeprefix("--option=").partition("=")[0] for word in words]
+    assert sorted(told) == sorted(name for name, each in known.items() if each.required)
+
+
 def test_executors_are_told_where_the_driver_is_and_what_they_may_use() -> None:
     run = run_of(executors=2, volumes=[VOLUME], env=[{"name": "A", "value": "b"}, SECRET])
     conf = spark_conf(run, "one", "jobs:dev")
@@ -50,15 +72,77 @@ def test_executors_are_told_where_the_driver_is_and_what_they_may_use() -> None:
     assert "--master=k8s://https://kubernetes.default.svc:443" in command_of(run)
 
 
+PLACED = {
+    "nodeSelector": {"disk": "local"},
+    "tolerations": [{"key": "jobs", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+}
+
+
+def executor_template(run: MaintenanceJob) -> dict[str, Any]:
+    """The file that the driver's pod has where Spark is told to look for it."""
+    pod = job_of(run)["spec"]["template"]
+    path = next(each for each in command_of(run) if "podTemplateFile=" in each).partition("podTemplateFile=")[2]
+    (mount,) = (each for each in pod["spec"]["containers"][0]["volumeMounts"] if path.startswith(each["mountPath"]))
+    (volume,) = (each for each in pod["spec"]["volumes"] if each["name"] == mount["name"])
+    (item,) = volume["downwardAPI"]["items"]
+    assert f"{mount['mountPath']}/{item['path']}" == path
+    ((name, text),) = pod["metadata"]["annotations"].items()
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{name}']"
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_executors_of_the_operator_are_those_of_the_image_of_jobs() -> None:
+    of_image = YAML(typ="safe").load(ROOT / "images" / "executor-pod.yaml")
+    assert executor_template(run_of(executors=1)) == of_image
+
+
+def test_driver_and_executors_run_where_the_template_says() -> None:
+    run = run_of(executors=1, template={"pod": {"spec": PLACED}})
+    driver = job_of(run)["spec"]["template"]["spec"]
+    for pod in (driver, executor_template(run)["spec"]):
+        assert {name: pod[name] for name in PLACED} == PLACED
+    alone = job_of(run_of(template={"pod": {"spec": {"nodeSelector": {"disk": "local"}}}}))["spec"]["template"]
+    assert alone["spec"]["nodeSelector"] == {"disk": "local"}
+    assert not alone["spec"].keys() & {"tolerations", "affinity"}
+    assert "annotations" not in alone["metadata"]
+
+
 def test_a_driver_has_no_local_dirs_that_spark_would_mount_in_executors_over_those_of_their_template() -> None:
     (container,) = job_of(run_of(executors=1))["spec"]["template"]["spec"]["containers"]
     assert "SPARK_LOCAL_DIRS" not in [each["name"] for each in container["env"]]
 
 
-def test_what_a_user_writes_is_no_variable() -> None:
-    command = command_of(run_of(options={"topic": "flights", "archive": "/a/$(HOME)"}, sparkConf={"spark.x": "$(Y)"}))
-    assert "--option=archive=/a/$$(HOME)" in command
-    assert "--conf=spark.x=$$(Y)" in command
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """What Kubernetes makes of an argument, or of a variable: $(NAME) is a known variable, and $$ is $."""
+    return re.sub(
+        r"\$(\$|\(([^()]*)\))",
+        lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]),
+        text,
+    )
+
+
+@pytest.mark.parametrize("text", ["$(HOME)", "$$(HOME)", "pa$$word", "a$5", "$", "$$$(HOME)"])
+def test_what_a_user_writes_is_no_variable(text: str) -> None:
+    run = run_of(
+        executors=1,
+        options={"topic": "flights", "archive": f"/a/{text}"},
+        sparkConf={"spark.x": text},
+        env=[{"name": "A", "value": text}],
+        volumes=[{**VOLUME, "mountPath": f"/{text}"}],
+    )
+    variables = {"HOME": "/tmp", "BARNABAS_POD_NAME": "a-driver-x1"}
+    told = {expanded(each, variables) for each in command_of(run)}
+    mounts = "spark.kubernetes.executor.volumes.persistentVolumeClaim.archive.mount.path"
+    assert {f"--option=archive=/a/{text}", f"--conf=spark.x={text}", f"--conf={mounts}=/{text}"} <= told
+    assert "--conf=spark.kubernetes.driver.pod.name=a-driver-x1" in told
+    (container,) = job_of(run)["spec"]["template"]["spec"]["containers"]
+    (of_driver,) = (each["value"] for each in container["env"] if each["name"] == "A")
+    assert expanded(of_driver, variables) == text
+    prefix = "--conf=spark.executorEnv.A="
+    (of_executor,) = (each.removeprefix(prefix) for each in told if each.startswith(prefix))
+    assert expanded(of_executor, variables) == text, "Spark gives it to pods, where Kubernetes reads it once more"
 
 
 def test_faults_of_options_and_of_data_are_final_and_lost_nodes_do_not_count() -> None:

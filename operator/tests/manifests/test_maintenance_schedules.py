@@ -74,3 +74,21 @@ def test_a_run_is_what_its_entry_says_without_when() -> None:
     assert made["metadata"]["labels"]["barnabas.dev/schedule"] == "nightly"
     with pytest.raises(LookupError, match=r"has no entry weekly in spec\.maintenance; allowed: nightly"):
         scheduled_run(body, "weekly", "x", "u-1")
+
+
+@pytest.mark.parametrize("folder", ["/reports/skew", "/reports/skew/"])
+def test_each_run_of_an_entry_has_a_report_of_its_own(folder: str) -> None:
+    entry = {**NIGHTLY, "job": "skew", "options": {"report": folder, "top": "3"}}
+    body = resource("Cluster", "one", maintenance=[entry])
+    runs = [scheduled_run(body, "nightly", f"one-nightly-{number}", "u-1") for number in (1, 2)]
+    reports = [run["spec"]["options"]["report"] for run in runs]
+    assert reports == ["/reports/skew/one-nightly-1", "/reports/skew/one-nightly-2"]
+    assert runs[0]["spec"]["options"]["top"] == "3"
+
+
+def test_a_run_stays_until_its_end_was_read_for_its_job_is_what_lives_so_long() -> None:
+    cluster = cluster_of({**NIGHTLY, "ttlSecondsAfterFinished": 3})
+    assert cron_job(cluster)["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 3
+    assert "ttlSecondsAfterFinished" not in cron_job(cluster_of(NIGHTLY))["spec"]["jobTemplate"]["spec"]
+    body = resource("Cluster", "one", maintenance=[{**NIGHTLY, "ttlSecondsAfterFinished": 3}])
+    assert "ttlSecondsAfterFinished" not in scheduled_run(body, "nightly", "x", "u-1")["spec"]

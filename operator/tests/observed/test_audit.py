@@ -11,6 +11,7 @@ from barnabas_operator.observed.audit import Audit, Versions, missed_between, tu
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.object_key import Key
 from harness.kube_memory import KubeMemory, no_server
+from harness.manual_loop_clock import HurriedClock
 
 LOOKS = 5
 WAIT_S = 10.0
@@ -63,7 +64,7 @@ def audited(inventory: Inventory, on_listing: Asked) -> list[str]:
                         done.set()
 
             api.refuse = asked
-            running = asyncio.create_task(Audit(inventory, api, ("air",), tell_gone, 0.0).run())
+            running = asyncio.create_task(Audit(inventory, api, ("air",), tell_gone, 60.0, HurriedClock()).run())
             async with asyncio.timeout(WAIT_S):
                 await done.wait()
             running.cancel()

@@ -5,8 +5,10 @@ from typing import Any
 
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from e2e.world import total
-from harness.worker_world import resource
+from harness.kube_memory import KubeMemory, no_server
+from harness.worker_world import environment_of, resource
 
 
 def run(name: str, phase: str, ended: str = "", schedule: str = "") -> dict[str, Any]:
@@ -16,8 +18,10 @@ def run(name: str, phase: str, ended: str = "", schedule: str = "") -> dict[str,
     return {**body, "metadata": {**body["metadata"], "labels": labels, "resourceVersion": "1"}, "status": status}
 
 
-def page_of(*bodies: dict[str, Any]) -> str:
+def page_of(*bodies: dict[str, Any], cron_job: dict[str, Any] | None = None) -> str:
     inventory = Inventory()
+    if cron_job is not None:
+        inventory.keep_cron_job(cron_job, is_gone=False)
     for each in bodies:
         inventory.keep({**each, "metadata": {"resourceVersion": "1", **each["metadata"]}}, is_gone=False)
     return asyncio.run(OperatorMetrics(inventory).page()).decode()
@@ -52,3 +56,40 @@ def test_a_schedule_tells_how_old_its_last_success_may_be() -> None:
     entry = {"name": "nightly", "job": "archive", "schedule": "@daily", "maxAgeSeconds": 90000}
     page = page_of(resource("Cluster", "one", maintenance=[entry, {**entry, "name": "x", "maxAgeSeconds": None}]))
     assert total(page, "barnabas_maintenance_schedule_max_age_seconds", **ABOUT) == 90000
+
+
+ENTRY = {"name": "nightly", "job": "archive", "schedule": "@daily", "maxAgeSeconds": 90000}
+
+
+def cron_job(**status: Any) -> dict[str, Any]:
+    meta = {"name": "one-nightly", "namespace": "air", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"kind": "CronJob", "metadata": meta, "spec": {}, "status": status}
+
+
+def test_a_schedule_that_has_never_succeeded_tells_how_old_it_is() -> None:
+    page = page_of(resource("Cluster", "one", maintenance=[ENTRY]), cron_job=cron_job())
+    assert total(page, "barnabas_maintenance_schedule_created_timestamp_seconds", **NIGHTLY) == 1767225600.0
+    assert "barnabas_maintenance_last_success_timestamp_seconds{" not in page
+
+
+def test_a_success_whose_run_is_gone_is_known_of_the_cron_job() -> None:
+    told = cron_job(lastSuccessfulTime="2026-01-03T00:00:00Z")
+    kept = run("n2", "Succeeded", "2026-01-02T00:00:00Z", "nightly")
+    page = page_of(resource("Cluster", "one", maintenance=[ENTRY]), kept, cron_job=told)
+    assert total(page, "barnabas_maintenance_last_success_timestamp_seconds", **NIGHTLY) == 1767398400.0
+
+
+def test_the_operator_knows_the_cron_jobs_that_its_watch_tells_of() -> None:
+    async def scenario() -> None:
+        async with no_server() as connection:
+            inventory = Inventory()
+            workers = ClusterWorkers(inventory, environment_of(KubeMemory(connection)), OperatorMetrics(inventory))
+            body = cron_job()
+            labelled = {**body, "metadata": {**body["metadata"], "labels": {"barnabas.dev/cluster": "one"}}}
+            workers.object_event(labelled, is_gone=False)
+            assert [key.name for key in inventory.cron_jobs] == ["one-nightly"]
+            workers.object_event(labelled, is_gone=True)
+            assert not inventory.cron_jobs
+            await workers.close()
+
+    asyncio.run(scenario())

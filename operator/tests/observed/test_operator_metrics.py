@@ -111,3 +111,10 @@ def test_a_dry_run_is_no_reset_that_waits() -> None:
     done = [{"type": "OffsetsReset", "status": "True", "reason": "ResetDone"}]
     dry = [{"type": "OffsetsReset", "status": "False", "reason": "DryRun"}]
     assert [told(group(conditions=each))["reset_pending"] for each in (done, dry)] == [0, 0]
+
+
+def test_a_reset_of_a_paused_group_does_not_wait() -> None:
+    body = group(conditions=[{"type": "OffsetsReset", "status": "False", "reason": "GroupActive"}])
+    assert told(body)["reset_pending"] == 1
+    body["spec"]["pause"] = True
+    assert "reset_pending" not in told(body)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from barnabas_core.config.broker_config import parse_broker_config
@@ -10,7 +11,7 @@ from barnabas_core.config.properties import parse_properties
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
 from barnabas_operator.planning.brokers.server_properties import BrokerPlace, properties_text, server_properties
-from barnabas_operator.planning.desired_state import remember
+from barnabas_operator.planning.desired_state import DesiredState, remember
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Storage, Volume
 from barnabas_operator.resources.manifests import Manifests, parse_manifests
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -177,3 +178,13 @@ def test_a_status_in_a_manifest_is_not_taken_for_the_truth() -> None:
     wanted = remember(parse_manifests({"a.yaml": text}), None, "T", lambda: "uid")
     assert isinstance(wanted.topics[0], Topic)
     assert wanted.topics[0].status is None
+
+
+def test_a_rebalance_that_names_a_run_is_refused_for_files_declare_none() -> None:
+    """Else it would wait for ever, and nobody would say so."""
+    text = CLUSTER.replace("quickstart}", "quickstart, annotations: {barnabas.dev/rebalance: even}}")
+    wanted = remember(parse_manifests({"a.yaml": text}), None, "T", lambda: "uid")
+    assert wanted.named is not None
+    assert "is even: this Cluster has no MaintenanceJob of this name; allowed: approve" in wanted.named.refusal
+    assert msgspec.json.decode(msgspec.json.encode(wanted), type=DesiredState) == wanted, "as the data directory has it"
+    assert remember(parse_manifests({"a.yaml": CLUSTER}), wanted, "T", lambda: "uid").named is None

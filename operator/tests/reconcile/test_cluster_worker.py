@@ -14,7 +14,7 @@ from barnabas_operator.reconcile.cluster_workers import IDLE_S_MAX, ClusterWorke
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import RETRY_S_MAX, retry_pause_s
 from harness.kube_memory import KubeMemory, no_server
-from harness.manual_clock import ManualClock
+from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
 WAIT_S = 10.0
@@ -61,7 +61,7 @@ class HangingApi(KubeMemory):
 def test_a_round_that_hangs_is_noticed() -> None:
     async def scenario() -> None:
         async with no_server() as connection:
-            api, clock, inventory = HangingApi(connection), ManualClock(), Inventory()
+            api, clock, inventory = HangingApi(connection), ManualLoopClock(), Inventory()
             workers = ClusterWorkers(inventory, environment_of(api, clock=clock), OperatorMetrics(inventory))
             workers.resource_event(KubeMemory(connection).put(resource("Cluster", "one")), is_gone=False)
             workers.begin(KEY.namespace)

@@ -83,6 +83,27 @@ def test_what_brokers_say_of_losses_is_told_until_it_is_over(play: Play) -> None
     play(scenario)
 
 
+def test_a_round_asks_the_brokers_for_their_state_once_and_once_more_after_steps(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        async def looks() -> int:
+            before = here.brokers.looks
+            assert await here.round()
+            return here.brokers.looks - before
+
+        here.api.put(resource("Cluster", "one"))
+        assert await looks() == 1, "there are no Topics"
+        here.api.put(topic("flights", config={"retention.ms": 1000}))
+        assert await looks() == 2, "it creates one"
+        assert await looks() == 1, "all is as declared"
+        assert here.brokers.topics["flights"].overrides == {"retention.ms": "1000"}
+        here.brokers.topics["flights"] = replace(here.brokers.topics["flights"], overrides={})
+        assert await looks() == 2, "it sees and mends what differs in the configs"
+        assert here.brokers.topics["flights"].overrides == {"retention.ms": "1000"}
+        assert here.said("Topic", "flights")[0] == "True"
+
+    play(scenario)
+
+
 def test_a_bug_is_told_and_tried_again(play: Play) -> None:
     async def scenario(here: World) -> None:
         here.api.put(resource("Cluster", "one"))

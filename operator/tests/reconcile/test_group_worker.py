@@ -5,8 +5,8 @@ import math
 
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.reconcile.groups.group_looker import AWAY_S
 from barnabas_operator.reconcile.groups.group_statuses import NUMBERS_AT_ONCE_MAX, NUMBERS_EVERY_S
-from barnabas_operator.reconcile.groups.group_worker import AWAY_S
 from harness.group_worker_world import GONE, WAIT_S, World, lagging, play
 from harness.worker_world import resource
 

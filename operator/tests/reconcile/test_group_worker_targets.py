@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
-from barnabas_operator.reconcile.groups.group_worker import AWAY_S
+from barnabas_operator.reconcile.groups.group_looker import AWAY_S
 from barnabas_operator.resources.json_types import JsonObject
 from harness.group_worker_world import WAIT_S, World, lagging, play
 from harness.worker_world import resource
@@ -196,5 +196,27 @@ def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended() -> Non
             await stopping
         assert world.said("billing") == ("True", "Reconciled")
         assert world.looks.asked.empty()
+
+    play(scenario)
+
+
+def test_that_replicas_follow_the_lag_stays_so_while_others_change_the_target() -> None:
+    async def scenario(world: World) -> None:
+        meta = {"name": "app", "namespace": "air"}
+        world.api.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"replicas": 1}})
+        group = resource("ConsumerGroup", "billing", scaling={**SCALING, "lagThreshold": 1})
+        world.api.put({**group, "metadata": {**group["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z"}})
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(1)})
+        assert world.said("billing", "ScalingActive") == ("True", "FollowsLag")
+        world.advance(15)
+        changed = KubeRefused(409, "Conflict", "its pods have just become ready")
+        world.api.refuse = lambda _, path, __: changed if path.endswith("/scale") else None
+        await world.find({"billing": lagging(9)})
+        assert world.said("billing", "ScalingActive") == ("True", "FollowsLag")
+        world.api.refuse = lambda *_: None
+        await world.find({"billing": lagging(9)})
+        assert replicas(world) == 9
 
     play(scenario)

@@ -5,11 +5,14 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.planning.maintenance.run_step import MARK
+from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.reconcile.status_writer import FINALIZER
-from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, play_maintenance
+from barnabas_operator.resources.json_types import Json
+from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, MaintenanceWorld, play_maintenance
 
 WRITES_MAX = 50
 
@@ -27,7 +30,7 @@ def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result() -> None
         assert job["spec"]["suspend"] is False
         assert world.api.found("Service", "a-driver") is not None
         assert world.api.found("RoleBinding", "one-maintenance") is not None
-        assert marks(world, "a") == "Started"
+        assert marks(world, "a") == "a Started"
         world.driver_runs("a", phase="reading", records={"done": 43, "total": 100}, stages={"done": 1, "total": None})
         world.clock.pass_time(10.0)
         await world.look()
@@ -48,7 +51,7 @@ def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result() -> None
 
 
 async def begun_by_an_operator_that_dies_at(world: MaintenanceWorld, write: int) -> bool:
-    """Whether it died at that write, before or (odd numbers) after the API server took it."""
+    """Whether it died at that write, before the API server took it."""
     numbers = count()
 
     def dies(method: str, _path: str, _body: object) -> Exception | None:
@@ -104,6 +107,23 @@ def test_a_run_whose_status_was_lost_with_its_job_is_not_run_again() -> None:
         assert world.job("a") is None
         assert world.said("a")[:2] == ("Succeeded", "Succeeded")
         assert "lost" in world.said("a")[2]
+
+    play_maintenance(scenario)
+
+
+def test_a_copy_of_a_run_under_another_name_runs() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        world.driver_ends("a", 0, message="done")
+        await world.look()
+        copied = (world.api.found(KIND, "a") or {})["metadata"]["annotations"]
+        world.apply("b")
+        body = world.api.found(KIND, "b") or {}
+        world.api.put({**body, "metadata": {**body["metadata"], "annotations": copied}})
+        await world.look()
+        assert world.said("b")[0] == "Running"
+        assert world.job("b") is not None
 
     play_maintenance(scenario)
 
@@ -247,6 +267,51 @@ def test_it_is_deleted_so_long_after_its_end() -> None:
     play_maintenance(scenario)
 
 
+def test_a_plan_that_the_cluster_carries_out_is_not_deleted_meanwhile() -> None:
+    """Without its MaintenanceJob the rest of a plan would not move."""
+
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a", job="skew", options={"report": "/reports/a"}, ttlSecondsAfterFinished=60)
+        await world.look()
+        world.driver_ends("a", 0)
+        await world.look()
+        named = {**CLUSTER.metadata.annotations, APPROVAL: "a"}
+        asking = replace(CLUSTER, metadata=replace(CLUSTER.metadata, annotations=named))
+        world.clock.pass_time(1e9)
+        world.worker.begin(asking, world.bodies())
+        await world.worker.look()
+        assert world.api.found(KIND, "a") is not None
+        world.restart()
+        world.worker.rest(world.bodies(), "the Cluster does not answer yet")
+        await world.worker.look()
+        assert world.api.found(KIND, "a") is not None, "nobody knows what it asks for"
+        await world.look()
+        assert world.api.found(KIND, "a") is None
+
+    play_maintenance(scenario)
+
+
+def test_it_is_told_why_kubernetes_makes_no_driver() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        why = 'Error creating: pods "a-driver-" is forbidden: exceeded quota: air'
+        uid = (world.job("a") or {})["metadata"]["uid"]
+        for about, said in ((uid, why), ("an earlier one", "something else")):
+            job = {"kind": "Job", "name": "a-driver", "uid": about}
+            meta = {"name": said[:5], "creationTimestamp": "2026-01-01T00:00:00Z"}
+            world.api.put({"kind": "Event", "metadata": meta, "involvedObject": job, "message": said})
+        world.clock.pass_time(10.0)
+        await world.look()
+        assert world.said("a") == ("Running", "Running", f"its driver is being made: {why}")
+        world.driver_runs("a", phase="reading")
+        world.clock.pass_time(10.0)
+        await world.look()
+        assert world.said("a") == ("Running", "Running", "reading")
+
+    play_maintenance(scenario)
+
+
 def test_a_job_of_that_name_that_is_somebody_elses_is_left_alone() -> None:
     async def scenario(world: MaintenanceWorld) -> None:
         world.api.put({"kind": "Job", "metadata": {"name": "a-driver", "labels": {}}, "spec": {}})
@@ -290,6 +355,30 @@ def test_what_the_api_server_can_never_take_is_a_fault_of_the_run() -> None:
         world.api.refuse = lambda *_: None
         await world.look()
         assert world.job("a") is None
+
+    play_maintenance(scenario)
+
+
+def test_a_template_that_the_api_server_does_not_know_all_of_is_a_fault_of_the_run() -> None:
+    """It would drop what it does not know, and the pods would be anywhere."""
+
+    async def scenario(world: MaintenanceWorld) -> None:
+        jobs = "POST /apis/batch/v1/namespaces/air/jobs"
+        for name, template in (("a", None), ("b", {"pod": {"spec": {"affinity": {"nodeAfinity": {}}}}})):
+            world.apply(name, options={**ARCHIVE, "topic": name, "archive": f"/{name}"}, template=template or {})
+        unknown = KubeRefused(400, "BadRequest", 'strict decoding error: unknown field "spec.template.spec.affinity.x"')
+
+        def refuse(method: str, path: str, body: Json) -> KubeRefused | None:
+            is_dry_run = world.api.writes[-1:] == [f"{jobs}?dryRun"]
+            return unknown if is_dry_run and body["metadata"]["name"] == "b-driver" else None
+
+        world.api.refuse = refuse
+        await world.look()
+        assert world.said("a")[0] == "Running"
+        assert world.said("b")[:2] == ("Failed", "InvalidOptions")
+        assert 'unknown field "spec.template.spec.affinity.x"' in world.said("b")[2]
+        assert world.job("b") is None
+        assert [each for each in world.api.writes if each.startswith(jobs)] == [jobs, f"{jobs}?dryRun"]
 
     play_maintenance(scenario)
 

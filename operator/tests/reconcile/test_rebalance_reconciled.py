@@ -1,11 +1,19 @@
 """A rebalance over an API server and brokers of a few dicts: proposed, approved, carried out, and asked for no more."""
 
+import json
+from dataclasses import replace
+
+import pytest
+
 from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.cluster_state import TopicState
-from barnabas_operator.planning.topics.rebalance import APPROVAL
+from barnabas_operator.planning.disk_space import DiskSpace, LogDirContent, Partition
+from barnabas_operator.planning.rebalance_request import APPROVAL
+from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.resources.json_types import JsonObject
-from harness.worker_world import Play, World, of_broker, resource
+from harness.worker_world import SETTINGS, Play, World, of_broker, resource
 
 
 def uneven(here: World) -> JsonObject:
@@ -17,10 +25,10 @@ def uneven(here: World) -> JsonObject:
     return resource("Cluster", "one", brokers={"replicas": 2}, config={"offsets.topic.replication.factor": 1})
 
 
-def approve(here: World) -> None:
+def approve(here: World, word: str = "approve") -> None:
     found = here.api.found("Cluster", "one")
     assert found is not None
-    here.api.put({**found, "metadata": {**found["metadata"], "annotations": {APPROVAL: "approve", "kept": "x"}}})
+    here.api.put({**found, "metadata": {**found["metadata"], "annotations": {APPROVAL: word, "kept": "x"}}})
 
 
 def annotations(here: World) -> JsonObject:
@@ -100,5 +108,116 @@ def test_an_automatic_rebalance_needs_no_approval(play: Play) -> None:
         here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
         await here.round()
         assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
+
+    play(scenario)
+
+
+def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(play: Play) -> None:
+    """Partition 2 got another replica by hand since; the operator's own plan would move five."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(uneven(here))
+        await here.round()
+        here.brokers.topics["flights"] = TopicState("id", ((0,), (0,), (0, 1), *((0,),) * 7), {})
+        approve(here, "even")
+        await here.round()
+        assert here.said("Cluster", "one", "Rebalancing")[:2] == ("False", "PlanRefused")
+        partitions = [
+            {"topic": "flights", "partition": number, "replicas": then, "before": before}
+            for number, then, before in ((0, [1], [0]), (2, [1], [0]))
+        ]
+        plan = {"version": 1, "partitions": partitions, "topic_ids": {"flights": "id"}}
+        run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
+        run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
+        here.api.put(run)
+        await here.round()
+        assert here.brokers.topics["flights"].partitions == ((1,), (0,), (0, 1), *((0,),) * 7)
+        assert annotations(here) == {APPROVAL: "even", "kept": "x"}, "until it is seen to be done"
+        await here.round()
+        assert annotations(here) == {"kept": "x"}
+        told = [(reason, said) for reason, said in here.api.events() if reason.startswith("Plan")]
+        assert [reason for reason, _ in told] == ["PlanRefused", "PlanUnderWay", "PlanDone"]
+        assert told[-1][1] == (
+            "1 of 2 partitions of the plan of MaintenanceJob even are moved; left out: flights-2 (it has other replicas"
+            " than the plan saw)"
+        )
+        await here.round()
+        assert "Rebalancing" not in here.conditions("Cluster", "one")
+
+    play(scenario)
+
+
+def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(play: Play) -> None:
+    """Nothing else would bring the next round soon."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(uneven(here))
+        await here.round()
+        here.kubernetes_saw("new")
+        first, space = Partition("flights", 0), DiskSpace(1 << 40, 1 << 40)
+        here.brokers.log_dirs = {"/1": LogDirContent(space, {first: 5}, {}), "/2": LogDirContent(space, {}, {})}
+        planned = {"topic": "flights", "partition": 0, "replicas": [0], "before": [0], "log_dirs": ["/2"]}
+        plan = {"version": 1, "partitions": [planned], "topic_ids": {"flights": "id"}}
+        run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
+        run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
+        here.api.put(run)
+        approve(here, "even")
+        await here.round()
+        for _ in range(2):
+            await here.next()
+            assert here.said("Cluster", "one", "Rebalancing")[:2] == ("True", "PlanUnderWay")
+        assert here.brokers.begun == [LogDirMove(first, 0, "/2")], "once"
+        here.brokers.log_dirs = {"/1": LogDirContent(space, {}, {}), "/2": LogDirContent(space, {first: 5}, {})}
+        await here.next()
+        assert "PlanDone" in [reason for reason, _ in here.api.events()]
+        assert annotations(here) == {"kept": "x"}
+
+    play(scenario, replace(SETTINGS, busy_s=0.01))
+
+
+def carried_out(here: World) -> None:
+    """A plan of one partition, which has moved: the next round sees that."""
+    here.brokers.topics["flights"] = TopicState("id", ((1,), *((0,),) * 9), {})
+    planned = {"topic": "flights", "partition": 0, "replicas": [1], "before": [0]}
+    plan = {"version": 1, "partitions": [planned], "topic_ids": {"flights": "id"}}
+    run = resource("MaintenanceJob", "even", cluster="one", job="skew", options={})
+    run["status"] = {"cluster": "one", "phase": "Succeeded", "result": {"plan": json.dumps(plan)}}
+    here.api.put(run)
+    approve(here, "even")
+
+
+@pytest.mark.parametrize("failure", [KubeUnreachable("away"), KubeRefused(403, "Forbidden", "not now")])
+def test_how_a_plan_ended_is_told_even_if_the_status_could_not_be_written_at_first(
+    play: Play, failure: Exception
+) -> None:
+    """With the annotation gone nobody would know any more that there was a plan, and what was left out of it."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(uneven(here))
+        await here.round()
+        carried_out(here)
+        here.api.refuse = lambda _, path, __: failure if path.endswith("clusters/one/status") else None
+        await here.round()
+        here.api.refuse = lambda *_: None
+        await here.round()
+        assert "PlanDone" in [reason for reason, _ in here.api.events()]
+        assert annotations(here) == {"kept": "x"}
+
+    play(scenario)
+
+
+def test_an_annotation_that_asks_for_something_else_by_now_stays(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(uneven(here))
+        await here.round()
+        carried_out(here)
+
+        def meanwhile(_method: str, path: str, _body: object) -> None:
+            if path.endswith("clusters/one/status") and annotations(here)[APPROVAL] == "even":
+                approve(here, "approve")
+
+        here.api.refuse = meanwhile
+        await here.round()
+        assert annotations(here) == {APPROVAL: "approve", "kept": "x"}
 
     play(scenario)

@@ -40,8 +40,9 @@ def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may
                 workers.resource_event(api.put(each), is_gone=False)
             workers.begin(KEY.namespace)
             await until(lambda: workers.state_of(KEY) is not None)
+            dry_run = DryRun(api, "image", environment.clock)
             said = await answer(
-                asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, DryRun(api, "image"), no_preview
+                asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, dry_run, no_preview
             )
             assert "spec.replicas is 9" in said["response"]["status"]["message"]
             assert (api.writes, brokers.topics) == ([], {})

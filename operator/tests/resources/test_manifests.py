@@ -252,7 +252,7 @@ YAML_VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.sampled_from(["partitions", "replicas", "config", "pause", "topicName", "deletionPolicy", "x"]), YAML_VALUES

@@ -23,7 +23,7 @@ TEXTS = st.text(max_size=12) | st.sampled_from(AMBIGUOUS)
 CONFIG_VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(config=st.dictionaries(TEXTS, CONFIG_VALUES, max_size=5), label=TEXTS, why=TEXTS)
 def test_any_config_and_message_survive(config: dict[str, ConfigValue], label: str, why: str) -> None:
     condition = Condition(type="Ready", status="False", reason="R", message=why, last_transition_time="2026-01-01")

@@ -10,6 +10,7 @@ import kopf
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.resources.object_meta import GROUP, VERSION
 from barnabas_operator.watch.definitions import Definitions
+from harness.manual_loop_clock import HurriedClock
 
 VERBS = ["create", "get", "list", "watch"]
 
@@ -37,7 +38,7 @@ def served(name: str, kind: str, verbs: list[str] = VERBS) -> dict[str, Any]:
 
 async def watched(api: ServingApi) -> Mapping[str, kopf.Resource]:
     """What kopf is told to watch once the API has given all its answers."""
-    found = Definitions(look_s=0.01)
+    found = Definitions(HurriedClock())
     found.insights.ready_resources.set()
     running = asyncio.create_task(found.run(api))
     async with asyncio.timeout(10), found.insights.revised:

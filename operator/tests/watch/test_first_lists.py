@@ -13,6 +13,7 @@ from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.watch.first_lists import take_in
 from harness.kube_memory import KubeMemory, no_server
+from harness.manual_loop_clock import HurriedClock
 from harness.worker_world import KEY, environment_of, resource
 
 
@@ -31,7 +32,7 @@ def test_the_first_list_is_asked_for_again_until_it_is_there(error: Exception) -
             api.put(resource("Cluster", "one", pause=True))
             api.refuse = refuse
             workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
-            await take_in(api, KEY.namespace, workers, (0.0, 0.0))
+            await take_in(api, KEY.namespace, workers, (1.0, 1.0), HurriedClock())
             assert KEY in inventory.clusters
             await workers.close()
 

@@ -9,6 +9,7 @@ import kopf
 import pytest
 
 from barnabas_operator.watch.logins import Logins
+from harness.manual_loop_clock import HurriedClock
 
 
 def write_kubeconfig(path: Path, server: str) -> None:
@@ -23,7 +24,9 @@ def write_kubeconfig(path: Path, server: str) -> None:
 
 
 def first_login() -> kopf.ConnectionInfo | None:
-    return asyncio.run(Logins().next(settings=kopf.OperatorSettings(), logger=logging.getLogger(__name__)))
+    return asyncio.run(
+        Logins(HurriedClock()).next(settings=kopf.OperatorSettings(), logger=logging.getLogger(__name__))
+    )
 
 
 def test_a_kubeconfig_that_nobody_named_is_not_watched_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

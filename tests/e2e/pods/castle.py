@@ -55,6 +55,15 @@ class Castle:
         """The same where a refusal is an answer."""
         return self._cluster.kubectl.ask("-n", self.namespace, *arguments, stdin=stdin)
 
+    def barnabas(self, *words: str) -> str:
+        """What a command for people says of this Cluster, in the operator's pod. Raises AssertionError."""
+        bootstrap = f"--bootstrap={self.name}-broker.{self.namespace}:9091"
+        return self.kubectl("exec", "deploy/barnabas-operator", "--", "barnabas", *words, bootstrap)
+
+    def metrics(self, pod: str, port: int) -> str:
+        """The page of a pod; empty where it cannot be had."""
+        return self.ask("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy/metrics").stdout
+
     @property
     def cluster_kubectl(self) -> Kubectl:
         """For what belongs to no namespace."""
@@ -130,9 +139,10 @@ class Castle:
         """Returns when the Cluster is as declared, and every replica in sync."""
         wait_for(self._troubles, lambda troubles: not troubles, READY_SECONDS_MAX, LOOK_S)
 
-    def condition(self, kind: str) -> Mapping[str, Any]:
-        """Of the Cluster. Raises AssertionError where it has none of that type."""
-        found = self.read("cluster", self.name).get("status", {}).get("conditions", ())
+    def condition(self, kind: str, topic: str = "") -> Mapping[str, Any]:
+        """Of the Cluster, or of a Topic. Raises AssertionError where it has none of that type."""
+        resource = self.read("topic", topic) if topic else self.read("cluster", self.name)
+        found = resource.get("status", {}).get("conditions", ())
         told = [each for each in found if each["type"] == kind]
         assert told, f"no condition {kind} in {found}"
         return dict(told[0])

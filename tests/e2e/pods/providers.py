@@ -24,8 +24,11 @@ from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.images import BASE_IMAGE, IMAGES, ROOT, TAG, reference
 from local_kubernetes.kubectl import Kubectl
 from local_kubernetes.node import ZONE_LABEL
+from monitoring.prometheus_image import PROMETHEUS_IMAGE, prometheus_archive
 
 SECONDS_MAX = 900
+PUBLIC: Final = (BASE_IMAGE, PROMETHEUS_IMAGE)
+"""Those that nodes pull by themselves, where they can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class Cluster:
     node_address: str
     """Where this machine reaches node ports."""
     supply: Callable[[str], str]
-    """Makes an image (one of IMAGES, or BASE_IMAGE) known to the nodes."""
+    """Makes an image (one of IMAGES, or of PUBLIC) known to the nodes."""
     kill_container: Callable[[str, str], None] | None
     """kill -9 of the first process of a container: its node, and the id that containerd knows. None: out of reach."""
     add_node: Callable[[str], str] | None = None
@@ -46,7 +49,7 @@ class Cluster:
     _references: dict[str, str] = field(default_factory=dict)
 
     def image(self, name: str) -> str:
-        """What pods call one of IMAGES, or BASE_IMAGE; supplied the first time."""
+        """What pods call one of IMAGES, or of PUBLIC; supplied the first time."""
         if name not in self._references:
             self._references[name] = self.supply(name)
         return self._references[name]
@@ -82,12 +85,19 @@ Provider = Callable[[Path], AbstractContextManager[Cluster]]
 def local(folder: Path) -> Iterator[Cluster]:
     """Ends with the thread that started it, however that ends."""
     cluster = LocalCluster.begin(folder, outlive=False)
+
+    def supply(image: str) -> str:
+        if image != PROMETHEUS_IMAGE:
+            return cluster.supply(image)
+        cluster.import_archive(prometheus_archive())
+        return image
+
     try:
         cluster.up()
         yield Cluster(
             kubectl=cluster.plane.kubectl,
             node_address=cluster.network.dns,
-            supply=cluster.supply,
+            supply=supply,
             kill_container=cluster.kill_container,
             add_node=cluster.add_node,
             plane=cluster.plane,
@@ -105,7 +115,7 @@ def kind(folder: Path) -> Iterator[Cluster]:
     program = Path(shutil.which("kubectl") or "kubectl")
 
     def supply(image: str) -> str:
-        if image == BASE_IMAGE:
+        if image in PUBLIC:
             return image
         _run("docker", "build", f"--target={IMAGES[image]}", f"--tag={image}:{TAG}", str(ROOT))
         _run("kind", "load", "docker-image", f"{image}:{TAG}", f"--name={name}")
@@ -135,7 +145,7 @@ def current(folder: Path) -> Iterator[Cluster]:
         raise CannotStart(f"no cluster answers by KUBECONFIG={kubeconfig}")
 
     def supply(image: str) -> str:
-        if image == BASE_IMAGE:
+        if image in PUBLIC:
             return image
         if not registry:
             raise CannotStart(f"E2E_REGISTRY must say where {image}:{TAG} was pushed, such as ghcr.io/you")

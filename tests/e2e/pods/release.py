@@ -18,11 +18,14 @@ class Release:
         self._namespace = namespace
 
     def __call__(self, verb: str, *values: str) -> None:
-        """The chart is installed or upgraded with these values, or uninstalled; returns when that is over."""
+        """The chart is installed or upgraded with these values, which go before those of the images, or uninstalled.
+
+        Returns when that is over.
+        """
         images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
         repository, _, tag = images["barnabas-operator"].rpartition(":")
         ours = (f"image.repository={repository}", f"image.tag={tag}", f"brokerImage={images['barnabas-broker']}")
-        flags = [*(f"--set-string={value}" for value in ours), *(f"--set={value}" for value in values)]
+        flags = [f"--set={value}" for value in (*ours, *values)]
         self._helm(verb, "barnabas", *([str(CHART), *flags] if verb != "uninstall" else []), "--wait", "--timeout=180s")
 
     def _helm(self, *arguments: str) -> None:

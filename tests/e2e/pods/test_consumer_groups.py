@@ -1,17 +1,21 @@
-"""A ConsumerGroup over consumers in pods: what it shows, scales, resets and deletes; its lag in a real Prometheus."""
+"""A ConsumerGroup over consumers in pods: what it shows, scales, resets and deletes.
+
+Its lag is in a Prometheus in a pod, by a lag exporter that is a pod as long as the Cluster declares it.
+"""
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 
 from e2e.pods.castle import Castle
+from e2e.pods.prometheus_pod import prometheus_pod
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
-from monitoring.prometheus_server import Job, prometheus
+from monitoring.prometheus_server import Prometheus, Series
 
 TOPIC: Final = "bills"
 GROUP: Final = "billing"
@@ -97,25 +101,73 @@ def billing(castle: Castle, cluster: Cluster) -> Iterator[Billing]:
         made.close()
 
 
-def _prometheus_sees_the_lag(castle: Castle, folder: Path) -> None:
-    """What KEDA would ask it, of the lag exporter in its pod."""
-    exporter = f"deployment/{castle.name}-lag-exporter"
-    wait_for(lambda: castle.ask("rollout", "status", exporter).returncode == 0, seconds_max=SECONDS_MAX)
-    query = f'sum(kafka_consumergroup_lag_sum{{cluster="{castle.name}",consumergroup="{GROUP}"}})'
-    with castle.cluster_kubectl.forwarded(castle.namespace, exporter, 9308) as port:
-        labels = {"namespace": castle.namespace, "cluster": castle.name}
-        with prometheus(folder, [Job("lag-exporter", [(f"127.0.0.1:{port}", labels)])]) as asked:
-            wait_for(
-                lambda: [each.values for each in asked.now(query)],
-                lambda found: found != [] and RECORDS / 2 < found[0][0] <= RECORDS,
-                SECONDS_MAX,
-                LOOK_S,
-            )
-
-
-def test_a_group_is_looked_at_scaled_reset_and_deleted(billing: Billing, tmp_path: Path) -> None:
-    castle = billing.castle
+@contextmanager
+def lag_exporter(castle: Castle) -> Iterator[None]:
+    """The Cluster declares one while inside."""
+    brokers, left = castle.pods(), f"{castle.name}-lag-exporter"
     castle.patch({"lagExporter": {}})
+    try:
+        yield
+    finally:
+        castle.patch({"lagExporter": None})
+    wait_for(lambda: left not in castle.kubectl("get", "deployments,pods", "-oname"), seconds_max=SECONDS_MAX)
+    assert castle.pods() == brokers, "no broker restarts for its exporter"
+
+
+def _by(label: str, series: list[Series]) -> dict[str, float]:
+    return {each.labels.get(label, ""): each.values[0] for each in series}
+
+
+def _all_are_read(asked: Prometheus, castle: Castle) -> None:
+    jobs = {"brokers": castle.brokers, "lag-exporter": 1, "operator": 1}
+    wait_for(lambda: _by("job", asked.now("sum by (job) (up)")), lambda found: found == jobs, SECONDS_MAX, LOOK_S)
+
+
+def _prometheus_sees_all(asked: Prometheus, castle: Castle) -> None:
+    """Brokers, lag exporter and operator, with the labels that dashboards and alerts go by."""
+    where = f'namespace="{castle.namespace}",cluster="{castle.name}"'
+    _all_are_read(asked, castle)
+    led = asked.now(f"kafka_server_replicamanager_leadercount{{{where}}}")
+    assert sorted(_by("broker", led)) == [str(number) for number in range(castle.brokers)]
+    acting = asked.now(f'sum(barnabas_operator_is_leader{{namespace="{castle.namespace}"}})')
+    assert [each.values for each in acting] == [[1]]
+    summed = f'consumergroup:kafka_consumergroup_lag:sum{{{where},consumergroup="{GROUP}"}}'
+    wait_for(lambda: asked.now(summed), seconds_max=SECONDS_MAX)
+
+
+def _lag_by_instance(asked: Prometheus) -> dict[str, float]:
+    """What KEDA would ask, of each lag exporter."""
+    series = f'kafka_consumergroup_lag{{job="lag-exporter",topic="{TOPIC}",consumergroup="{GROUP}"}}'
+    return _by("instance", asked.now(f"sum by (instance) ({series})"))
+
+
+def _series_come_back(asked: Prometheus, castle: Castle) -> None:
+    """Another pod has another name in DNS, and the series of the one that was killed are gone."""
+    (before,) = wait_for(lambda: _lag_by_instance(asked), seconds_max=SECONDS_MAX)
+    chosen = f"--selector=app.kubernetes.io/name=barnabas-lag-exporter,barnabas.dev/cluster={castle.name}"
+    castle.kubectl("delete", "pod", chosen, "--grace-period=0", "--force")
+    (lag,) = wait_for(
+        lambda: _lag_by_instance(asked), lambda now: len(now) == 1 and before not in now, SECONDS_MAX, LOOK_S
+    ).values()
+    assert 0 < lag <= RECORDS
+    assert len(asked.now(f'kafka_topic_partition_leader{{job="lag-exporter",topic="{TOPIC}"}}')) == PARTITIONS
+
+
+def _series_go(asked: Prometheus, castle: Castle) -> None:
+    """Those of the group, of all who tell its lag; they themselves are still read."""
+    series = f'{{__name__=~"kafka_consumergroup.*",consumergroup="{GROUP}"}}'
+    wait_for(lambda: asked.now(series), lambda left: left == [], SECONDS_MAX, LOOK_S)
+    assert len(asked.now(f'kafka_topic_partitions{{topic="{TOPIC}"}}')) >= 1
+    _all_are_read(asked, castle)
+
+
+def test_a_group_is_looked_at_scaled_reset_and_deleted(billing: Billing, cluster: Cluster) -> None:
+    with lag_exporter(billing.castle), prometheus_pod(cluster, billing.castle) as asked:
+        _life_of_a_group(billing, asked)
+
+
+def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
+    castle = billing.castle
     objective = {"maxRecords": 1000, "for": "5s"}
     scaling = {"target": {"name": GROUP}, "lagThreshold": 5000, "min": 1, "max": 3}
     spec: dict[str, object] = {"lagObjective": objective, "scaling": scaling, "deletionPolicy": "DeleteGroup"}
@@ -128,8 +180,8 @@ def test_a_group_is_looked_at_scaled_reset_and_deleted(billing: Billing, tmp_pat
     assert {GROUP, str(billing.status()["lag"]), "False"} <= set(row.split())
     assert billing.status()["lag"] > RECORDS / 2
     assert "scaled Deployment billing from 1 to 3: lag " in billing.events()
-    _prometheus_sees_the_lag(castle, tmp_path)
-    castle.patch({"lagExporter": None})
+    _prometheus_sees_all(asked, castle)
+    _series_come_back(asked, castle)
 
     castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")
     wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "True", SECONDS_MAX, LOOK_S)
@@ -144,7 +196,9 @@ def test_a_group_is_looked_at_scaled_reset_and_deleted(billing: Billing, tmp_pat
     wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, LOOK_S)
     wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, LOOK_S)
 
-    castle.kubectl("delete", "deployment", GROUP)
+    # Foreground: a consumer that still starts would make its group again.
+    castle.kubectl("delete", "deployment", GROUP, "--cascade=foreground")
     castle.kubectl("delete", "bg", TOPIC, f"--timeout={SECONDS_MAX:.0f}s")
     groups = billing.client.admin.list_consumer_groups().result(SECONDS_MAX).valid
     assert GROUP not in {each.group_id for each in groups}
+    _series_go(asked, castle)

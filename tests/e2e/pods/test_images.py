@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from e2e.pods.castle import NAME, NAMESPACE, Castle
+from e2e.pods.castle import NAME, Castle
 from e2e.pods.providers import Cluster
 from local_kubernetes.images import IMAGES
 
@@ -53,7 +53,7 @@ OURS = {
     "operator": {*SHARED, "barnabas_kafka", "barnabas_lag", "barnabas_operator"},
     "jobs": {"barnabas", "barnabas_jobs"},
 }
-MEGABYTES_MAX = {"broker": 95, "operator": 110, "jobs": 1000}
+MEGABYTES_MAX = {"broker": 95, "operator": 110, "jobs": 1150}
 """A tenth more than the broker's and the operator's have, less for that of the jobs: its parts have fixed versions."""
 
 
@@ -101,15 +101,7 @@ def test_an_image_has_a_named_user_that_writes_nothing_and_no_shell(
 
 def test_commands_for_people_are_in_the_operators_pod(castle: Castle) -> None:
     """The brokers' image has no sources of the operator."""
-    said = castle.kubectl(
-        "exec",
-        "deploy/barnabas-operator",
-        "--",
-        "barnabas",
-        "accept-loss",
-        f"--bootstrap={NAME}-broker.{NAMESPACE}:9091",
-        "--all",
-    )
+    said = castle.barnabas("accept-loss", "--all")
     assert said.startswith("nothing to accept")
     refused = castle.ask("exec", f"{NAME}-broker-0", "--", "barnabas", "status")
     assert refused.returncode == 2

@@ -1,29 +1,86 @@
-"""MaintenanceJobs by the operator: a run with executors, a wrong one, and a schedule that fires."""
+"""MaintenanceJobs by the operator: runs of every job with executors, a wrong one, and a schedule that fires."""
 
 import json
-from typing import Final
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from barnabas_operator.resources.json_types import Json
 from e2e.pods.castle import NAME, Castle
+from e2e.pods.job_pods import SECURITY, SHORT_LIVED
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 
-RECORDS: Final = 1000
 TOPIC: Final = "kept"
+HELD: Final = {
+    partition: [b"%d-%d" % (partition, n) for n in range(count)] for partition, count in ((0, 700), (1, 300))
+}
+"""The values of the topic, by partition."""
+RECORDS: Final = sum(map(len, HELD.values()))
+OTHER: Final = "parcels"
+OTHER_PARTITIONS: Final = 40
+"""So many that a report of them is larger than what Kubernetes keeps of a pod's end."""
+CUT: Final = "2 items; see the log of the pod"
+"""What the status then has of topics."""
+OTHER_RECORDS: Final = 2000
+AGAIN: Final = "kept-again"
+GROUP: Final = "readers"
+COMMITS: Final = ((0, 100), (0, 400), (1, 300))
+"""Partition and offset."""
 CLAIM: Final = "kept-archives"
 SECONDS_MAX: Final = 300.0
 RESOURCES: Final = {"resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}
-OPTIONS: Final = {"topic": TOPIC, "archive": "/archive/kept"}
+ARCHIVE: Final = "/archive/kept"
+REPORTS: Final = "/archive/reports"
+OPTIONS: Final = {"topic": TOPIC, "archive": ARCHIVE}
+VOLUME: Final = {"name": "archive", "mountPath": "/archive", "claimName": CLAIM}
 RUN: Final = {
     "job": "archive",
     "options": OPTIONS,
     "driver": RESOURCES,
     "executor": RESOURCES,
-    "volumes": [{"name": "archive", "mountPath": "/archive", "claimName": CLAIM}],
+    "volumes": [VOLUME],
+    "sparkConf": {
+        "spark.driver.defaultJavaOptions": SHORT_LIVED,
+        "spark.executor.defaultJavaOptions": SHORT_LIVED,
+        "spark.sql.shuffle.partitions": "2",
+    },
 }
+RUNS: Final[Mapping[str, Json]] = {
+    "restore-kept": {"job": "restore", "options": {**OPTIONS, "into": AGAIN, "create": "true"}},
+    "skew-of-both": {"job": "skew", "options": {"topics": f"{TOPIC},{OTHER}", "report": f"{REPORTS}/skew"}},
+    "lag-of-readers": {
+        "job": "lag-history",
+        "options": {"groups": GROUP, "max_records": "100", "report": f"{REPORTS}/lag"},
+    },
+    "retention-of-both": {
+        "job": "retention-audit",
+        "options": {"topics": f"{TOPIC},{OTHER}", "retention_ms": "1", "report": f"{REPORTS}/retention"},
+    },
+}
+"""Of each job that is not archived, verified or audited: what its run declares."""
+AUDIT: Final = "audit-kept"
+READER: Final = f"""
+import json, pathlib
+from pyarrow import parquet
+told = {{}}
+for path in sorted(pathlib.Path("{REPORTS}").glob("*/*")):
+    if path.suffix == ".json":
+        found = json.loads(path.read_text())
+    elif path.suffix == ".parquet":
+        found = parquet.read_table(path).to_pylist()
+    else:
+        found = path.stat().st_size
+    told[f"{{path.parent.name}}/{{path.name}}"] = found
+print(json.dumps(told, default=str))
+"""
+"""Prints what is in each file of the reports; of a page how large it is."""
 
 
 def apply(castle: Castle, *items: Json) -> None:
@@ -52,47 +109,200 @@ def await_end(castle: Castle, name: str) -> Json:
     )
 
 
+def claims_of_brokers(castle: Castle) -> dict[str, int]:
+    """With the number of each one's broker. Another test may have added disks."""
+    names = castle.kubectl("get", "pvc", "-ojsonpath={.items[*].metadata.name}").split()
+    found = (re.fullmatch(rf"volume-\d+-{NAME}-broker-(\d+)", name) for name in names)
+    return {each[0]: int(each[1]) for each in found if each is not None}
+
+
+def audit_run(castle: Castle) -> Json:
+    """Of all disks of the brokers."""
+    claims = claims_of_brokers(castle)
+    mounts = [
+        {"name": claim, "mountPath": f"/brokers/{claim}", "claimName": claim, "readOnly": True} for claim in claims
+    ]
+    log_dirs = ",".join(f"{broker}:/brokers/{claim}/log" for claim, broker in claims.items())
+    options = {"log_dirs": log_dirs, "report": f"{REPORTS}/audit", "topics": TOPIC, "deep": "true"}
+    return {"job": "audit", "options": options, "volumes": [VOLUME, *mounts]}
+
+
+def run_to_its_end(castle: Castle, name: str, declared: Json) -> Json:
+    """With an executor; its status."""
+    apply(castle, run_of(name, executors=1, **declared))
+    return await_end(castle, name)
+
+
+def fill(castle: Castle) -> None:
+    """Two topics, and a group with commits."""
+    client = StockClient(castle.bootstrap)
+    castle.create_topic(TOPIC, len(HELD))
+    castle.create_topic(OTHER, OTHER_PARTITIONS)
+    for partition, values in HELD.items():
+        client.write(TOPIC, values, partition)
+    client.write(OTHER, [b"a parcel"] * OTHER_RECORDS, OTHER_PARTITIONS - 1)
+    consumer = client.consumer(GROUP)
+    for partition, offset in COMMITS:
+        consumer.commit(offsets=[TopicPartition(TOPIC, partition, offset)], asynchronous=False)
+    consumer.close()
+
+
 @pytest.fixture(scope="module")
-def archives(installed: Castle, cluster: Cluster) -> Castle:
-    """A topic with records, and a claim for its archive."""
+def archives(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
+    """Topics with records, and a claim for archives and reports."""
     cluster.image("barnabas-jobs")  # What the chart names by itself.
     installed.await_ready()
-    installed.create_topic(TOPIC, 2)
-    StockClient(installed.bootstrap).write(TOPIC, [b"%d" % number for number in range(RECORDS)], 0)
+    fill(installed)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     apply(installed, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": spec})
-    return installed
+    yield installed
+    installed.kubectl("delete", "bm", "--all", "--timeout=120s")  # Their pods hold the brokers' claims.
 
 
-def test_a_run_with_executors_archives_a_topic_and_tells_of_it(archives: Castle) -> None:
+@pytest.fixture(scope="module")
+def archived(archives: Castle) -> Castle:
+    """With the topic in its archive."""
     apply(archives, run_of("archive-kept", executors=2))
     wait_for(
         lambda: archives.items("pod", "barnabas.dev/maintenance-role=executor"), lambda pods: len(pods) == 2, 240.0
     )
-    found = await_end(archives, "archive-kept")
+    await_end(archives, "archive-kept")
+    return archives
+
+
+def test_a_run_with_executors_archives_a_topic_and_tells_of_it(archived: Castle) -> None:
+    found = status(archived, "archive-kept")
     assert found["phase"] == "Succeeded", found
     assert found["result"]["archived_records"] == RECORDS
     assert (found["progress"], found["records"], found["attempts"]) == ("100%", {"done": RECORDS, "total": RECORDS}, 1)
-    row = archives.kubectl("get", "bm", "archive-kept", "--no-headers").split()
+    row = archived.kubectl("get", "bm", "archive-kept", "--no-headers").split()
     assert row[:5] == ["archive-kept", "archive", "Succeeded", "100%", str(RECORDS)]
-    apply(archives, run_of("archive-nothing", options={**OPTIONS, "topic": "nowhere"}, backoffLimit=0))
-    found = await_end(archives, "archive-nothing")
+    apply(archived, run_of("archive-nothing", options={**OPTIONS, "topic": "nowhere"}, backoffLimit=0))
+    found = await_end(archived, "archive-nothing")
     (ready,) = found["conditions"]
     assert (found["phase"], found["attempts"]) == ("Failed", 1), ready
     assert "nowhere" in ready["message"]
 
 
 @pytest.mark.slow
-def test_a_schedule_fires_and_its_run_goes_with_it(archives: Castle) -> None:
+def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_are_right(
+    archived: Castle, cluster: Cluster
+) -> None:
+    if len({pod["spec"]["nodeName"] for pod in archived.pod_items()}) > 1:
+        pytest.skip("the brokers are on several nodes, and an audit mounts the claims of all")
+    runs = {AUDIT: audit_run(archived), **RUNS}
+    with ThreadPoolExecutor(2) as two:
+        statuses = two.map(partial(run_to_its_end, archived), runs.keys(), runs.values())
+        ended = dict(zip(runs, statuses, strict=True))
+    reasons = {name: (found["phase"], found["conditions"][0]["reason"]) for name, found in ended.items()}
+    missed = {"lag-of-readers": ("Failed", "FoundSomething")}
+    told = "\n".join(f"{name}: {found['conditions'][0]['message']}" for name, found in ended.items())
+    assert reasons == dict.fromkeys(runs, ("Succeeded", "Succeeded")) | missed, told
+    assert [found["attempts"] for found in ended.values()] == [1] * len(runs), "a finding is not looked for again"
+    executors = {each for each in pods_that_ran(archived) if "-exec-" in each}
+    assert [name for name in runs if not any(each.startswith(f"{name}-") for each in executors)] == []
+    results = {name: found["result"] for name, found in ended.items()}
+    files = reports(archived, cluster.image("barnabas-jobs"))
+
+    _check_restored(archived, results["restore-kept"])
+    _check_audited(results[AUDIT], files)
+    _check_skew(results["skew-of-both"], files)
+    _check_lag(results["lag-of-readers"], files)
+    _check_retention(results["retention-of-both"], files)
+
+
+def pods_that_ran(castle: Castle) -> set[str]:
+    """Those of which a container was started, by the Events."""
+    started = json.loads(castle.kubectl("get", "events", "--field-selector=reason=Started", "-ojson"))["items"]
+    return {each["involvedObject"]["name"] for each in started}
+
+
+def reports(castle: Castle, image: str) -> dict[str, Any]:
+    """What READER prints, from a pod that mounts the claim."""
+    volume = {"name": "archive", "persistentVolumeClaim": {"claimName": CLAIM, "readOnly": True}}
+    container = {
+        "name": "reader",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-c", READER],
+        "securityContext": SECURITY,
+        "volumeMounts": [{"name": "archive", "mountPath": "/archive", "readOnly": True}],
+    }
+    spec = {"restartPolicy": "Never", "containers": [container], "volumes": [volume]}
+    apply(castle, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "report-reader"}, "spec": spec})
+    castle.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/report-reader", "--timeout=60s")
+    found: dict[str, Any] = json.loads(castle.kubectl("logs", "report-reader"))
+    castle.kubectl("delete", "pod", "report-reader", "--wait=false")
+    return found
+
+
+def _check_restored(castle: Castle, result: Json) -> None:
+    assert result["written"] == {str(partition): len(values) for partition, values in HELD.items()}
+    client = StockClient(castle.bootstrap)
+    assert {partition: client.read(AGAIN, partition) for partition in HELD} == HELD
+
+
+def _check_audited(result: Json, files: Mapping[str, Any]) -> None:
+    assert (result["found"], result["findings"]) == ({}, [])
+    assert (result["brokers"], result["partitions"], result["replicas"]) == ([0, 1, 2], 2, 6)
+    assert result["bytes"] > 3 * sum(map(len, HELD[0] + HELD[1])), "all three copies were read"
+    assert files["audit/findings.parquet"] == []
+    assert files["audit/audit.json"] == result
+    assert files["audit/audit.html"] > 0
+
+
+def _check_skew(result: Json, files: Mapping[str, Any]) -> None:
+    """Its partitions do not fit into the pod's termination message: the report has them."""
+    assert result["records"] == RECORDS + OTHER_RECORDS
+    assert result["topics"] == CUT
+    planned = files["skew/plan.json"]["partitions"]
+    assert len(planned) == result["planned_partitions"]
+    assert json.loads(result["plan"])["partitions"] == planned[: result["plan_partitions"]]
+    kept, other = files["skew/skew.json"]["topics"]
+    assert kept["largest_over_mean"]["records"] == 1.4
+    assert (other["largest_over_mean"]["records"], other["hot_keys"][0]["records"]) == (OTHER_PARTITIONS, OTHER_RECORDS)
+    held = {(row["topic"], row["partition"]): row["records"] for row in files["skew/partitions.parquet"]}
+    assert held == {
+        **{(TOPIC, partition): len(values) for partition, values in HELD.items()},
+        **{(OTHER, partition): 0 for partition in range(OTHER_PARTITIONS - 1)},
+        (OTHER, OTHER_PARTITIONS - 1): OTHER_RECORDS,
+    }
+    assert {row["broker"] for row in files["skew/log_dirs.parquet"]} == {0, 1, 2}
+
+
+def _check_lag(result: Json, files: Mapping[str, Any]) -> None:
+    """300 records behind now; at two commits and now that is more than the objective allows."""
+    (group,) = result["groups"]
+    numbers = ("commits", "lag_max", "lag_now", "missed", "kept")
+    assert [group[name] for name in numbers] == [len(COMMITS), 600, 300, 3, False]
+    rows = files["lag/history.parquet"]
+    assert [(row["partition"], row["committed"], row["lag"]) for row in rows] == [
+        (partition, offset, len(HELD[partition]) - offset) for partition, offset in COMMITS
+    ]
+    assert sum(row["commits"] for row in files["lag/rollups.parquet"] if row["period"] == "day") == len(COMMITS)
+
+
+def _check_retention(result: Json, files: Mapping[str, Any]) -> None:
+    """Another retention would delete all records: all are older than a millisecond."""
+    assert (result["report"], result["topics"]) == (f"{REPORTS}/retention", CUT)
+    told = {each["topic"]: each["partitions"] for each in files["retention/retention.json"]["topics"]}
+    assert [part["would_go_records"] for part in told[TOPIC]] == [len(values) for values in HELD.values()]
+    assert sum(part["would_go_records"] for part in told[OTHER]) == OTHER_RECORDS
+    assert len(files["retention/partitions.parquet"]) == len(HELD) + OTHER_PARTITIONS
+    assert not any(part["findings"] for parts in told.values() for part in parts)
+
+
+@pytest.mark.slow
+def test_a_schedule_fires_and_its_run_goes_with_it(archived: Castle) -> None:
     entry = {**RUN, "name": "minutely", "schedule": "* * * * *", "job": "verify"}
-    archives.patch({"maintenance": [entry]})
+    archived.patch({"maintenance": [entry]})
     chosen = "barnabas.dev/schedule=minutely"
-    runs = wait_for(lambda: archives.kubectl("get", "bm", "-l", chosen, "-oname").split(), seconds_max=SECONDS_MAX)
-    archives.patch({"maintenance": [{**entry, "suspend": True}]})
+    runs = wait_for(lambda: archived.kubectl("get", "bm", "-l", chosen, "-oname").split(), seconds_max=SECONDS_MAX)
+    archived.patch({"maintenance": [{**entry, "suspend": True}]})
     name = runs[0].rpartition("/")[2]
-    assert await_end(archives, name)["phase"] == "Succeeded"
+    assert await_end(archived, name)["phase"] == "Succeeded"
     wait_for(
-        lambda: archives.kubectl("get", "job", name, "-ojsonpath={.status.succeeded}"), lambda said: said == "1", 120.0
+        lambda: archived.kubectl("get", "job", name, "-ojsonpath={.status.succeeded}"), lambda said: said == "1", 120.0
     )
-    archives.patch({"maintenance": None})
-    wait_for(lambda: archives.kubectl("get", "bm,cronjobs", "-l", chosen, "-oname"), lambda left: not left, 120.0)
+    archived.patch({"maintenance": None})
+    wait_for(lambda: archived.kubectl("get", "bm,cronjobs", "-l", chosen, "-oname"), lambda left: not left, 120.0)

@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
-from e2e.pods.castle import LOOK_S, NAME, Castle
+from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
 from e2e.pods.figures import Figures
 from e2e.pods.traffic import Traffic
-from e2e.pods.under_traffic import under_traffic
+from e2e.pods.under_traffic import KILL_SECONDS_MAX, STALL_SECONDS_MAX, under_traffic
 from harness.deadline import wait_for
 
 ROLL_SECONDS_MAX = 300.0
@@ -32,13 +32,10 @@ def _kill(castle: Castle, traffic: Traffic) -> None:
     castle.crash(f"{NAME}-broker-1")
 
 
-def _delete(castle: Castle, traffic: Traffic) -> None:
-    castle.kubectl("delete", "pod", f"{NAME}-broker-2", "--wait=true")
-
-
-def _evict_all(castle: Castle, traffic: Traffic) -> None:
+def _delete_one_and_evict_all(castle: Castle, traffic: Traffic) -> None:
     """As `kubectl drain` does: again and again until the disruption budget allows it."""
-    before = castle.pods()
+    castle.kubectl("delete", "pod", f"{NAME}-broker-2", "--wait=true")
+    before = wait_for(castle.pods, lambda pods: len(pods) == BROKERS, ROLL_SECONDS_MAX, LOOK_S)
     for pod in sorted(before):
         wait_for(partial(castle.evict, pod), seconds_max=ROLL_SECONDS_MAX, pause_s=EVICT_S)
     castle.await_new_pods(before)
@@ -63,13 +60,13 @@ def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:
 EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
     "the operator restarts in the middle of kubectl rollout restart": _roll_while_the_operator_restarts,
     "a broker is killed": _kill,
-    "a pod is deleted": _delete,
-    "all pods are evicted": _evict_all,
+    "a pod is deleted, then all are evicted": _delete_one_and_evict_all,
     "the API server is away for two minutes": _lose_the_api_server,
 }
 
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, figures: Figures, event: str) -> None:
-    with under_traffic(castle, figures, event, re.sub(r"[^a-z]+", "-", event)) as traffic:
+    allowed_s = KILL_SECONDS_MAX if EVENTS[event] is _kill else STALL_SECONDS_MAX
+    with under_traffic(castle, figures, event, re.sub(r"[^a-z]+", "-", event), allowed_s) as traffic:
         EVENTS[event](castle, traffic)

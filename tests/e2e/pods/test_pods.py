@@ -2,11 +2,13 @@
 
 import json
 import urllib.request
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+from barnabas_operator.planning.status.pod_troubles import pod_trouble
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from local_kubernetes.images import BASE_IMAGE
@@ -60,12 +62,13 @@ def _manifests(image: str) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": [*services, stateful_set]})
 
 
-@pytest.fixture
-def web(cluster: Cluster, namespace: str) -> str:
+@pytest.fixture(scope="module")
+def web(cluster: Cluster) -> Iterator[str]:
     """The namespace of two pods, each of which serves the letter on its volume."""
-    cluster.kubectl("-n", namespace, "apply", "-f-", stdin=_manifests(cluster.image(BASE_IMAGE)))
-    cluster.kubectl("-n", namespace, "rollout", "status", "statefulset/web", "--timeout=120s")
-    return namespace
+    with cluster.kubectl.namespace("web"):
+        cluster.kubectl("-n", "web", "apply", "-f-", stdin=_manifests(cluster.image(BASE_IMAGE)))
+        cluster.kubectl("-n", "web", "rollout", "status", "statefulset/web", "--timeout=120s")
+        yield "web"
 
 
 def _get(url: str) -> str:
@@ -118,31 +121,46 @@ def test_a_pod_speaks_to_the_api_server_with_its_own_account_only(cluster: Clust
 
 def test_a_container_that_crashes_is_started_again_on_its_volume(cluster: Cluster, web: str) -> None:
     cluster.kubectl("-n", web, "exec", "web-0", "--", "sh", "-c", "echo kept > /data/note")
+    starts = _status(cluster, web, "web-0")["restartCount"]
     cluster.crash(web, "web-0")
-    wait_for(lambda: _status(cluster, web, "web-0")["restartCount"], lambda count: count == 1, seconds_max=60)
+    wait_for(lambda: _status(cluster, web, "web-0")["restartCount"], lambda count: count == starts + 1, seconds_max=60)
     wait_for(lambda: _status(cluster, web, "web-0")["ready"], seconds_max=60)
     assert cluster.kubectl("-n", web, "exec", "web-0", "--", "cat", "/data/note") == "kept\n"
 
 
-def test_a_container_that_takes_too_much_memory_is_killed_for_it(cluster: Cluster, namespace: str) -> None:
+def test_a_container_that_is_killed_or_takes_too_much_memory_is_told_of_in_those_words(
+    cluster: Cluster, namespace: str
+) -> None:
+    """Those of a Cluster's status, of pods whose container has the name of a broker's."""
+    _start(cluster, namespace, "greedy", "b'x' * 200_000_000")
+    _start(cluster, namespace, "patient", "import time; time.sleep(600)")
+    cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Running", "pod/patient", "--timeout=60s")
+    cluster.crash(namespace, "patient")
+    for pod in ("greedy", "patient"):
+        cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Failed", f"pod/{pod}", "--timeout=60s")
+    assert _status(cluster, namespace, "greedy")["state"]["terminated"]["reason"] == "OOMKilled"
+    greedy, patient = (pod_trouble(_pod(cluster, namespace, pod)) for pod in ("greedy", "patient"))
+    assert greedy == "greedy was OOMKilled (exit 137) at a limit of 32Mi; raise spec.brokers.resources.limits.memory"
+    assert patient == "patient was killed (exit 137)"
+
+
+def _start(cluster: Cluster, namespace: str, name: str, program: str) -> None:
     container = {
-        "name": "greedy",
+        "name": "broker",
         "image": cluster.image(BASE_IMAGE),
-        "command": ["python3", "-c", "b'x' * 200_000_000"],
+        "command": ["python3", "-c", program],
         "resources": {"limits": {"memory": "32Mi"}},
     }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "greedy"},
-        "spec": {"containers": [container], "restartPolicy": "Never"},
-    }
+    spec = {"containers": [container], "restartPolicy": "Never"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     cluster.kubectl("-n", namespace, "apply", "-f-", stdin=json.dumps(pod))
-    cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Failed", "pod/greedy", "--timeout=60s")
-    assert _status(cluster, namespace, "greedy")["state"]["terminated"]["reason"] == "OOMKilled"
+
+
+def _pod(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("-n", namespace, "get", "pod", name, "-o=json"))
+    return found
 
 
 def _status(cluster: Cluster, namespace: str, pod: str) -> dict[str, Any]:
-    found = json.loads(cluster.kubectl("-n", namespace, "get", "pod", pod, "-o=json"))
-    status: dict[str, Any] = found["status"]["containerStatuses"][0]
+    status: dict[str, Any] = _pod(cluster, namespace, pod)["status"]["containerStatuses"][0]
     return status

@@ -46,7 +46,7 @@ class Traffic:
         settings = {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1}
         self.writer = TimedWriter(topic, self.history, bootstrap, topic, rate=rate, partitions=partitions, **settings)
         self.writer.latencies_s, self.writer.acknowledged = [], Counter()
-        self._readers = [
+        self.members = [
             Reader(f"{topic}-{number}", self.history, bootstrap, self._group, {topic: partitions})
             for number in range(2)
         ]
@@ -55,30 +55,38 @@ class Traffic:
         self._stretch_began = 0
 
     def __enter__(self) -> Self:
-        for client in (self.writer, *self._readers):
+        for client in (self.writer, *self.members):
             client.start()
         self.await_progress()
         return self
 
-    def await_progress(self) -> None:
-        """Returns when the records of a second were acknowledged and as many seen, some of each partition."""
-        written, seen = self._written(), self._seen()
+    def await_progress(self, seconds_max: float = CATCH_UP_SECONDS_MAX) -> None:
+        """Returns when the records of a second were acknowledged and as many seen, some of each partition.
+
+        Each member must have been given some: one that joins late leaves its partitions to the others meanwhile, and
+        its stall would be taken for one of what happens next.
+        """
+        written, seen, given = self._written(), self._seen(), self._given()
         wait_for(
-            lambda: (self._written() - written, self._seen() - seen, self.history.problems),
-            lambda ahead: all(each.total() >= self._rate and len(each) == len(self._lanes) for each in ahead[:2]),
-            seconds_max=CATCH_UP_SECONDS_MAX,
+            lambda: (self._written() - written, self._seen() - seen, self._given() - given, self.history.problems),
+            lambda ahead: self._is_progress(*ahead[:3]),
+            seconds_max,
         )
+
+    def _is_progress(self, written: Counter[int], seen: Counter[int], given: Counter[int]) -> bool:
+        moved = all(each.total() >= self._rate and len(each) == len(self._lanes) for each in (written, seen))
+        return moved and len(given) == len(self.members)
 
     def begin_stretch(self) -> None:
         """The longest times are those from now on."""
         self._stretch_began = len(self.writer.latencies_s)
         self.writer.longest_gap_s = 0.0
-        for reader in self._readers:
+        for reader in self.members:
             reader.longest_gap_s = 0.0
 
     def abandon(self) -> None:
         """After a failure: the clients end by themselves, in their time."""
-        for client in (self.writer, *self._readers):
+        for client in (self.writer, *self.members):
             client.finish(seconds_max=0)
 
     def __exit__(
@@ -89,7 +97,7 @@ class Traffic:
             if kind is None:
                 self._read_back()
         finally:
-            for reader in self._readers:
+            for reader in self.members:
                 reader.finish()
         if kind is None:
             self._read_commits()
@@ -103,12 +111,17 @@ class Traffic:
     @property
     def reader_gap_s(self) -> float:
         """The longest time in which a member of the group was given nothing."""
-        return max(reader.longest_gap_s for reader in self._readers)
+        return max(reader.longest_gap_s for reader in self.members)
 
     @property
     def slowest_s(self) -> float:
         """The longest time that a record waited for its acknowledgement: also where one partition stalls alone."""
         return max(self.writer.latencies_s[self._stretch_began :], default=0.0)
+
+    @property
+    def longest_stall_s(self) -> float:
+        """Of writers, of readers and of any record, since the stretch began."""
+        return max(self.writer_gap_s, self.reader_gap_s, self.slowest_s)
 
     def summary(self) -> str:
         """A line for a table."""
@@ -134,6 +147,10 @@ class Traffic:
     def _written(self) -> Counter[int]:
         """How many were acknowledged, by partition."""
         return Counter(self.writer.acknowledged)
+
+    def _given(self) -> Counter[int]:
+        """How many records each member was given, by its number."""
+        return Counter({number: reader.given for number, reader in enumerate(self.members)})
 
     def _seen(self) -> Counter[int]:
         """How many were given to the group, by partition."""

@@ -3,13 +3,11 @@
 import random
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from e2e.pods.under_traffic import STALL_SECONDS_MAX
 from e2e.weeks.site import Site
 from e2e.weeks.tenant import Tenant
-
-STALL_SECONDS_MAX: Final = 10.0
-"""For writers and readers of every Cluster of which no more than one broker at a time is away."""
 
 
 class Down(Enum):
@@ -25,7 +23,19 @@ class Action(NamedTuple):
 
     do: Callable[[Site, Tenant, random.Random], None]
     takes_down: Down = Down.NONE
+    stall_seconds_max: float = STALL_SECONDS_MAX
+    """For writers and readers of every Cluster of which not all brokers go down."""
     is_long: bool = False
     """Only for runs of hours."""
     moves_disks: bool = False
     """A backup of etcd from before it does not know all claims, so that what they hold would be gone with them."""
+
+    @property
+    def aim(self) -> str:
+        """What is allowed on a machine with little load."""
+        allowed = f"{self.stall_seconds_max:g} s"
+        return {
+            Down.NONE: allowed,
+            Down.ONE: f"none: all its brokers go down; {allowed} of the other",
+            Down.ALL: "none: all brokers go down",
+        }[self.takes_down]

@@ -3,7 +3,7 @@
 import random
 from typing import Final
 
-from e2e.pods.castle import BROKERS
+from e2e.pods.castle import BROKERS, LOOK_S
 from e2e.pods.comes_back import await_another, delete, uid
 from e2e.weeks.action import Action, Down
 from e2e.weeks.changes import await_refusal, restarts, restarts_none
@@ -22,8 +22,22 @@ def _owned(tenant: Tenant, kind: str) -> list[str]:
 
 
 def _stateful_set(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    with restarts(tenant):
-        delete(tenant.castle, "statefulset", f"{tenant.castle.name}-broker")
+    """Kubernetes deletes its pods with it; those that it has not deleted in time, the one made anew adopts."""
+    name = f"{tenant.castle.name}-broker"
+    delete(tenant.castle, "statefulset", name)
+    all_of_it = {uid(tenant.castle, "statefulset", name)}
+    wait_for(
+        lambda: _owners_of_pods(tenant),
+        lambda now: set(now) == all_of_it and len(now) == tenant.castle.brokers,
+        SECONDS_MAX,
+        LOOK_S,
+    )
+
+
+def _owners_of_pods(tenant: Tenant) -> list[str]:
+    """The uids of who controls them."""
+    owners = [each for pod in tenant.castle.pod_items() for each in pod["metadata"].get("ownerReferences", ())]
+    return [each["uid"] for each in owners if each.get("controller")]
 
 
 def _stateful_set_without_pods(site: Site, tenant: Tenant, chance: random.Random) -> None:

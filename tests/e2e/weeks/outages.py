@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from e2e.pods.castle import LOOK_S
+from e2e.pods.under_traffic import KILL_SECONDS_MAX
 from e2e.weeks.action import Action, Down
 from e2e.weeks.site import OPERATOR, OPERATOR_PODS, Site
 from e2e.weeks.tenant import SECONDS_MAX, Tenant
@@ -71,7 +72,7 @@ def _restore_etcd(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 OUTAGES: Final = {
     "a pod is deleted": Action(_delete_pod),
-    "a broker is killed": Action(_kill),
+    "a broker is killed": Action(_kill, stall_seconds_max=KILL_SECONDS_MAX),
     "a pod is evicted": Action(_evict),
     "the operator is killed": Action(_kill_operator),
     "of two operators the one that acts is killed": Action(_kill_one_of_two_operators),

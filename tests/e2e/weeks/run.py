@@ -11,18 +11,13 @@ from confluent_kafka import KafkaException
 
 from e2e.pods.figures import Figures
 from e2e.pods.providers import Cluster
-from e2e.weeks.action import STALL_SECONDS_MAX, Down
+from e2e.weeks.action import Down
 from e2e.weeks.deck import ACTIONS, Plan
 from e2e.weeks.site import Site
 from e2e.weeks.tenant import Tenant
-from harness.machine_load import with_load
+from harness.machine_load import bound
 
 Say = Callable[[str], None]
-AIMS: Final = {
-    Down.NONE: f"{STALL_SECONDS_MAX:.0f} s",
-    Down.ONE: f"none: all its brokers go down; {STALL_SECONDS_MAX:.0f} s of the other",
-    Down.ALL: "none: all brokers go down",
-}
 
 
 class Stalls(NamedTuple):
@@ -60,7 +55,7 @@ class Report:
         for name, action in ACTIONS.items():
             turns = [turn for turn in self.turns if turn.action == name]
             if turns:
-                figures.tell(name, _figure(turns), AIMS[action.takes_down])
+                figures.tell(name, _figure(turns), action.aim)
         lost = sum("lost" in problem for problem in self.problems)
         figures.tell(f"{len(self.turns)} actions", f"{self.acknowledged} records acknowledged, {lost} lost", "0 lost")
 
@@ -87,7 +82,7 @@ def _act(site: Site, plan: Plan, say: Say, report: Report) -> None:
         say(f"{number} of {plan.actions}: {name}, {tenant.name}")
         report.turns.append(_turn(site, tenant, name, chance))
         report.problems += _stalled(report.turns[-1], tenant.name)
-        say(f"    {_figure(report.turns[-1:])}")
+        say(f"    {_figure(report.turns[-1:])}; allowed: {bound(ACTIONS[name].stall_seconds_max)}")
     for tenant in site.tenants:
         report.problems += tenant.problems()
         report.acknowledged += len(tenant.traffic.history.acknowledged)
@@ -111,15 +106,15 @@ def _stalls(tenant: Tenant) -> Stalls:
 
 
 def _stalled(turn: Turn, tenant: str) -> list[str]:
-    takes_down, allowed_s = ACTIONS[turn.action].takes_down, with_load(STALL_SECONDS_MAX)
+    takes_down, allowed = ACTIONS[turn.action].takes_down, bound(ACTIONS[turn.action].stall_seconds_max)
     told = {
         tenant: turn.stalls if takes_down is Down.NONE else NO_STALLS,
         f"the other than {tenant}": turn.stalls_of_others if takes_down is not Down.ALL else NO_STALLS,
     }
     return [
-        f"stalled: {turn.action}, {name}: {stalls}; allowed: {allowed_s:.0f} s at this load"
+        f"stalled: {turn.action}, {name}: {stalls}; allowed: {allowed}"
         for name, stalls in told.items()
-        if max(stalls) > allowed_s
+        if max(stalls) > allowed.allowed_s
     ]
 
 

@@ -32,8 +32,8 @@ from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.request_families import Traffic
 from barnabas_broker.server.peer_link import PeerLinks
 from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused
-from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError

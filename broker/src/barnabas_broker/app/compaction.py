@@ -11,7 +11,7 @@ from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.cleaner.settings import BATCH_MEMORY_BYTES, CleanerSettings
 from barnabas_broker.storage.helper.helper import Helper
 from barnabas_broker.storage.inspection.inspector import BatchInspector
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError

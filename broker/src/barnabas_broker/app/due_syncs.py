@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 
 from barnabas_broker.app.chores import in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.unsynced_log import UnsyncedLog
+from barnabas_broker.storage.errors import DiskFull, StorageError
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 
 
 class DueSyncs:
@@ -25,7 +25,15 @@ class DueSyncs:
         self._replicas = replicas
         self._spawn = spawn
         self._under_way: set[UnsyncedLog] = set()
+        self._refused: set[UnsyncedLog] = set()
+        """By a full disk."""
         logs.on_sync_due = self._begin
+
+    def try_again(self) -> None:
+        """What a full disk has refused. Each second: a follower that waits for its sync appends nothing more."""
+        refused, self._refused = self._refused, set()
+        for log in refused:
+            self._begin(log)
 
     def _begin(self, log: UnsyncedLog) -> None:
         if log not in self._under_way:
@@ -42,6 +50,8 @@ class DueSyncs:
                     await in_thread(job.run)
                     log.flushed(job)
         except StorageError as error:
+            if isinstance(error, DiskFull):
+                self._refused.add(log)
             self._replicas.failures.log_failed(topic_partition, error)
         finally:
             self._under_way.discard(log)

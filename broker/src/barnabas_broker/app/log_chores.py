@@ -1,7 +1,7 @@
 """The periodic work on the logs: what blocks runs in a thread, what changes a log runs on the loop."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final
 
@@ -10,8 +10,9 @@ from barnabas_broker.app.due_syncs import DueSyncs
 from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn
@@ -37,7 +38,7 @@ class LogChores:
         self._replicas = replicas
         self._clock = clock
         self._truncations = Truncations(logs, replicas, spawn)
-        DueSyncs(logs, replicas, spawn)
+        self._due_syncs = DueSyncs(logs, replicas, spawn)
 
     def table(self, config: BrokerConfig) -> list[Chore]:
         """What comes round how often."""
@@ -81,8 +82,9 @@ class LogChores:
                 log.error("cannot write a checkpoint: %s", error)
 
     async def flush(self) -> None:
-        """Rolled segments to the disk; only then do their recovery points move. Truncations that wait."""
+        """Rolled segments to the disk; only then do their recovery points move. What a full disk has refused."""
         self._truncations.begin()
+        self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
             if self._logs.get(each.topic_partition) is each:  # Its directory may have failed, and be loaded anew.
@@ -120,13 +122,21 @@ class LogChores:
         for error in await in_thread(self._logs.check_dirs):
             self._replicas.failures.log_dir_failed(error)
         self._replicas.failures.look_at_full_dirs()
-        for stray, wanted in self._logs.strays.wanted_logs():
-            self._logs.stray_read(stray, wanted, await in_thread(partial(self._logs.strays.read, stray, wanted)))
-        self._replicas.create_missing()
-        is_whole = all(each.is_online for each in self._logs.log_dirs)
-        if not is_whole and await in_thread(self._logs.probe_failed_dirs):
-            await self._replicas.sweep()
+        wanted_logs = self._logs.strays.wanted_logs()
+        for stray, wanted in wanted_logs:
+            outcome = await in_thread(partial(self._logs.strays.read, stray, wanted))
+            self._logs.stray_read(stray, wanted, outcome)
+            if isinstance(outcome, LogDirFailed):
+                self._replicas.failures.log_dir_failed(outcome)
+        if not self._replicas.failures.are_going_offline:
+            failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
+            is_back = bool(failed_dirs) and await self._probe(failed_dirs)
+            await self._replicas.sweep(is_due=is_back or bool(wanted_logs))  # A topic may have gone meanwhile.
         self._replicas.bring_back()
+
+    async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:
+        """Of those alone: one that fails meanwhile has partitions that do not know of it."""
+        return await in_thread(lambda: self._logs.probe(failed_dirs))
 
     async def expire_producers(self) -> None:
         """Idempotent producers that have been silent are forgotten."""

@@ -1,7 +1,7 @@
 """What this broker's logs end at, as its log manager has them: for `metadata.log_ends`.
 
-It is told soon where a partition has no leader any more: somebody may choose the longest log of those that live, and
-what was told minutes ago could make a shorter one look longer.
+It is reported soon where a partition has no leader any more: somebody may choose the longest log of those that live,
+and what was reported minutes ago could make a shorter one look longer.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 
 TOLD_S: Final = 300.0
 """How old the last known end of a partition that is led may be."""
@@ -60,13 +60,13 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Where there are others than when it was told last."""
+        """Where there are others than when it reported last."""
         if self._is_due:
             self._is_due = False
             await self.tell()
 
     async def tell(self) -> None:
-        """Whatever the store does: they are told again later."""
+        """Whatever the store does: they are reported again later."""
         try:
             await self._log_ends.tell()
         except StoreUnavailable as error:

@@ -6,11 +6,11 @@ from functools import partial
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.log_fates import assigned_partition, only_topic
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings, TopicLookup
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings, TopicLookup
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import effective_log_config

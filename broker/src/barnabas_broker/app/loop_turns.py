@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 LONG_S: Final = 0.5
-"""A longer turn is told in the log: leases and clients' time-outs are not far."""
+"""A longer turn is logged: leases and clients' time-outs are not far."""
 CPU_CHECK_S: Final = 0.01
 """To ask how much CPU this thread has had costs more than a short turn: not more often, so that is how exact it is."""
 WINDOW_S: Final = 60.0
@@ -40,7 +40,7 @@ class LoopTurns:
         """By bounds, the last for what is longer than any."""
         self.total_s = 0.0
         self.noted_s = 0.0
-        """A turn that is longer has to be told by `ended`; others may be added to `counts[0]` and `total_s`."""
+        """A turn that is longer has to be reported by `ended`; others may be added to `counts[0]` and `total_s`."""
         self._longest: deque[Turn] = deque()
         """Of the last minute, each longer than all later ones."""
         self._cpu_s = thread_time()
@@ -53,7 +53,7 @@ class LoopTurns:
         gc.callbacks.append(self._collections)
 
     def began(self, now_s: float) -> None:
-        """The loop has something to do. Need not be told within CPU_CHECK_S of `cpu_at_s`."""
+        """The loop has something to do. Need not be reported within CPU_CHECK_S of `cpu_at_s`."""
         if now_s - self.cpu_at_s >= CPU_CHECK_S:
             self._cpu_s, self.cpu_at_s = thread_time(), now_s
 

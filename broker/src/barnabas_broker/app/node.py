@@ -16,7 +16,7 @@ from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.app.log_wiring import make_log_manager
-from barnabas_broker.app.metadata_memory import MetadataMemory
+from barnabas_broker.app.metadata_copy_file import MetadataCopyFile
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.registration import last_incarnation, registration_of
@@ -57,8 +57,8 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_dir_loader import LoadProgress
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.errors import ApiError, ErrorCode
@@ -88,7 +88,7 @@ class Node:
         self.config = config
         self.image = MetadataImage(environment.sizes.document_partitions_max)
         self._dynamic = DynamicSettings(self.image)
-        self.memory = MetadataMemory(self.image, config, environment.files, environment.clock)
+        self.metadata_copy = MetadataCopyFile(self.image, config, environment.files, environment.clock)
         self._store = store
         self._environment = environment
         self.supervisor = Supervisor(on_failure)
@@ -127,7 +127,7 @@ class Node:
         The image stands still meanwhile, so that the thread may read it.
         """
         await image_feed.load(self.image, self._store)
-        await self.memory.restore(self._store)
+        await self.metadata_copy.restore(self._store)
         why_not = unsupported(self.image.features)
         if why_not is not None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, why_not)
@@ -253,7 +253,7 @@ class Node:
         return self.image.brokers[self.config.broker_id].broker_epoch
 
     async def join(self, endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]], incarnation_id: UUID) -> None:
-        """Register, and return once the controller has let this life of the broker in. ApiError, StoreUnavailable.
+        """Register, and return once the controller has let this incarnation in. Raises ApiError and StoreUnavailable.
 
         `endpoints_of` says where clients reach it with these listeners: their ports are known once they are bound.
         """
@@ -291,7 +291,7 @@ class Node:
             asyncio.sleep,
         )
         await self.membership.join()
-        self._takedown.append(self.memory.write)
+        self._takedown.append(self.metadata_copy.write)
         self._give_back = self.membership.leave
         self._takedown.append(self._give_back)
         self._supervise()
@@ -332,7 +332,7 @@ class Node:
         self._takedown.append(self.fetchers.close)
         await environment.replicas.start()
         environment.mover.resume()
-        self.memory.start(environment.logs.log_dirs)
+        self.metadata_copy.start(environment.logs.log_dirs)
         follow_offsets_topic(environment.groups, environment.broker_id, self.image)
         environment.groups.start()
         self._takedown.append(environment.groups.stop)
@@ -340,7 +340,7 @@ class Node:
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
         isr = Chore("isr", isr_check_s, environment.replicas.check_isr)
-        self._chores.start([*log_chores.table(self.config), isr, self.memory.chore(), *self._log_ends.chores()])
+        self._chores.start([*log_chores.table(self.config), isr, self.metadata_copy.chore(), *self._log_ends.chores()])
 
     def _configs_changed(self, change: ImageChange) -> None:
         if change.configs & {str(self.config.broker_id), ALL_BROKERS}:

@@ -9,7 +9,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.log_mover import STEPS, MoveSteps
-from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig

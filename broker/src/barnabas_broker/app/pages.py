@@ -56,7 +56,7 @@ def make_pages(
         usage = await process_usage()
         hosted = await look_at_all(environment.replicas.lookup.partitions())
         families = [
-            *broker_families(environment, hosted),
+            *broker_families(environment.trust, environment.logs, hosted),
             *request_families(traffic),
             *loop_families(BOUNDS_S, turns.counts, lambda: turns.total_s, turns.longest),
             *cleaner_families(
@@ -68,7 +68,7 @@ def make_pages(
         families += metadata_families(environment)
         families += await group_families(environment)
         families += partition_families(hosted)
-        families += replication_families(environment, hosted)
+        families += replication_families(environment.fetchers, environment.followers, environment.isr_changes, hosted)
         families += process_families(usage)
         return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from barnabas_broker.storage.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
 from barnabas_core.clock import Clock
 
 R = TypeVar("R")

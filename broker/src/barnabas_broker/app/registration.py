@@ -5,8 +5,8 @@ from uuid import UUID
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.membership.incarnations import cut_dirs, machine_ran_on
 from barnabas_broker.metadata.model import BrokerRegistration
-from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
 
@@ -14,7 +14,7 @@ from barnabas_core.config.listeners import Endpoint
 def registration_of(
     config: BrokerConfig, logs: LogManager, incarnation_id: UUID, listeners: tuple[Endpoint, ...], boot_id: str
 ) -> BrokerRegistration:
-    """This life of a broker."""
+    """This incarnation of a broker."""
     online = [each for each in logs.log_dirs if each.is_online]
     return BrokerRegistration(
         broker_id=config.broker_id,

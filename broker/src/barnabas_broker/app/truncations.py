@@ -9,10 +9,10 @@ from functools import partial
 
 from barnabas_broker.app.chores import in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import LogDirFailed, StorageError
-from barnabas_broker.storage.log_dir import LogDir
-from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.truncated_logs import CutLog, cut_jobs, make_durable
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.truncated_logs import CutLog, cut_jobs, make_durable
 
 log = logging.getLogger(__name__)
 
@@ -61,16 +61,19 @@ class Truncations:
             return False
         for cut in cut_logs:
             cut.checkpointed()
-        for cut in cut_logs:
-            await self._look_up(cut)
-        return True
+        return all([await self._look_up(cut) for cut in cut_logs])
 
-    async def _look_up(self, cut: CutLog) -> None:
+    async def _look_up(self, cut: CutLog) -> bool:
+        """Whether its disk let that be."""
         try:
             lookup = cut.lookup()
             if lookup is not None:
                 await in_thread(lookup.run)
                 cut.found(lookup)
         except StorageError as error:
+            if isinstance(error, DiskFull):
+                self._logs.truncated.put_back([cut])
             if cut.is_current:
                 self._replicas.failures.log_failed(cut.log.topic_partition, error)
+            return False
+        return True

@@ -39,19 +39,24 @@ def handle(
 ) -> None:
     """Every API with its range; INVALID_REQUEST for a client that gives itself a name that is none (KIP-511)."""
     request = decode_request(API_VERSIONS, version, buffer[body_start:end])
-    names = (request.client_software_name, request.client_software_version)
-    refused = version >= NAMED_SINCE and not all(SOFTWARE_NAME.fullmatch(name) for name in names)
-    answer = bytearray(_refusal(version) if refused else _answer(version, *_finalized(environment, version)))
+    if version < NAMED_SINCE:
+        answer = bytearray(_answer_without_features(version))
+    elif _is_name(request.client_software_name) and _is_name(request.client_software_version):
+        image = environment.image
+        answer = bytearray(_answer(version, tuple(sorted(image.features.items())), image.version(FEATURES_KEY)))
+    else:
+        answer = bytearray(_refusal(version))
     _CORRELATION_ID.pack_into(answer, _CORRELATION_ID_START, correlation_id)
     channel.respond([answer])
 
 
-def _finalized(environment: HandlerEnvironment, version: int) -> tuple[tuple[tuple[str, int], ...], int]:
-    """Levels by name, and their epoch, as far as this version tells of them."""
-    if version < NAMED_SINCE:
-        return (), 0
-    image = environment.image
-    return tuple(sorted(image.features.items())), image.version(FEATURES_KEY)
+def _is_name(text: str) -> bool:
+    return SOFTWARE_NAME.fullmatch(text) is not None
+
+
+@cache
+def _answer_without_features(version: int) -> bytes:
+    return _answer(version, (), 0)
 
 
 @lru_cache(maxsize=2 * VERSIONS)

@@ -2,7 +2,7 @@
 
 The first batches of each connection and topic, all whose header cannot be true, and one of many of all others: a
 producer is a program, and one that says what is not true does so again and again. From then on all of its connection's
-are looked into. What was found is counted by client id, and told in the log once for each client and topic.
+are looked into. What was found is counted by client id, and logged once for each client and topic.
 """
 
 import logging
@@ -26,7 +26,7 @@ CLIENTS_MAX: Final = 100
 """With a count of their own; the others share one."""
 OTHER_CLIENTS: Final = "others"
 LINES_MAX: Final = 1000
-"""In the log, of one life of the broker."""
+"""In the log, of one incarnation of the broker."""
 
 
 class Untruth(StrEnum):

@@ -16,7 +16,7 @@ from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynon
 from barnabas_core.config.stray_logs import STRAY_LOGS
 from barnabas_core.errors import ApiError, ErrorCode
 
-STRAY_LOGS_TOLD_MAX: Final = 1_000
+STRAY_LOGS_NAMED_MAX: Final = 1_000
 STRAY_LOGS_TEXT: Final = (
     "Logs that are set aside, for the metadata knows nothing of their topics: DIRECTORY:BYTES. They come back with "
     "their topics' metadata; whoever is sure that nobody needs them may remove the directories."
@@ -70,10 +70,10 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
 
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """No setting: logs that are set aside are told by what every client can ask for. There is none where none is."""
+    """No setting: it reports logs that are set aside by what every client can ask for. Nothing where none is."""
     strays = [f"{each.directory}:{each.size_bytes}" for each in environment.logs.strays]
     if strays:
-        value = ",".join(sorted(strays)[:STRAY_LOGS_TOLD_MAX])
+        value = ",".join(sorted(strays)[:STRAY_LOGS_NAMED_MAX])
         source = ConfigSource.STATIC_BROKER
         synonym = ConfigSynonym(STRAY_LOGS, value, source)
         yield ConfigEntry(STRAY_LOGS, value, source, ConfigType.LIST, True, False, (synonym,), STRAY_LOGS_TEXT)

@@ -6,7 +6,7 @@ from typing import Final
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition

@@ -1,4 +1,4 @@
-"""DescribeProducers (61), v0: the idempotent producers that a partition knows, told by its leader (KIP-664)."""
+"""DescribeProducers (61), v0: the idempotent producers that a partition knows, reported by its leader (KIP-664)."""
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -13,7 +13,7 @@ ProducerState = PartitionResponse.ProducerState
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """For each partition its producers, or why they cannot be told."""
+    """For each partition its producers, or why they are not known."""
     return DescribeProducersResponse(
         throttle_time_ms=0,
         topics=[

@@ -2,7 +2,7 @@
 
 There is no Raft here: the metadata store keeps the documents, and one broker at a time holds a lease. So the one voter
 of `__cluster_metadata` is the controller, all other brokers that are alive are observers, and offsets are revisions of
-the store. How far an observer is nobody is told (docs/decisions/quorum.md).
+the store. How far an observer is, is not reported (docs/decisions/quorum.md).
 """
 
 from typing import Final

@@ -19,7 +19,7 @@ from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.inspection.inspector import BatchInspector
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
@@ -68,7 +68,7 @@ class HandlerEnvironment:
         return controller_id if controller_id in self.image.live else self.broker_id
 
     def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
-        """The brokers that clients are told of, each with the address that it tells the clients of a listener."""
+        """The brokers that clients hear of, each with the address that it advertises to the clients of a listener."""
         for registration in visible_brokers(self.image.brokers.values(), with_fenced=with_fenced):
             for endpoint in registration.listeners:
                 if endpoint.name == listener_name:

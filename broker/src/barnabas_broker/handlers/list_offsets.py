@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.timestamp_lookup import max_timestamp, offset_for_timestamp
+from barnabas_broker.storage.logs.timestamp_lookup import max_timestamp, offset_for_timestamp
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
@@ -109,7 +109,7 @@ def _earliest(partition: Partition, offset_max: int) -> Found:
 
 
 async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> Found:
-    """As in Kafka nothing is told while the newest time is that of a record that is not committed yet."""
+    """As in Kafka nothing is answered while the newest time is that of a record that is not committed yet."""
     found = await max_timestamp(partition.log, turn)
     if found is None or found.offset >= offset_max:
         partition.check_caught_up()

@@ -12,6 +12,7 @@ from barnabas_broker.coordinators.groups.shard import CommitRequest
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -21,6 +22,7 @@ DEFAULT_RETENTION: Final = -1
 INT64_MAX: Final = 2**63 - 1
 
 TopicRequest = OffsetCommitRequest.OffsetCommitRequestTopic
+PartitionRequest = TopicRequest.OffsetCommitRequestPartition
 TopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
 PartitionResponse = TopicResponse.OffsetCommitResponsePartition
 
@@ -28,57 +30,65 @@ PartitionResponse = TopicResponse.OffsetCommitResponsePartition
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """An error for each partition; topics that are not there are refused, the others committed."""
-    names = [_topic_name(environment, context, topic) for topic in request.topics]
+    """An error for each partition; topics and partitions that are not there are refused, the others committed."""
+    documents = [_document(environment, context, topic) for topic in request.topics]
     commit = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         generation=request.generation_id_or_member_epoch,
         api_version=context.api_version,
-        offsets=list(_offsets(environment, request, names)),
+        offsets=list(_offsets(environment, request, documents)),
     )
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return answer_of(
         lambda respond: environment.groups.commit(
-            commit, lambda errors: respond(_response(request, names, iter(errors), unknown))
+            commit, lambda errors: respond(_response(request, documents, iter(errors), unknown))
         )
     )
 
 
-def _topic_name(environment: HandlerEnvironment, context: RequestContext, topic: TopicRequest) -> str | None:
-    """The name of a topic that is there."""
-    if context.api_version >= FIRST_WITH_TOPIC_IDS:
-        return environment.image.topic_name(topic.topic_id)
-    return topic.name if topic.name in environment.image.topics else None
+def _document(environment: HandlerEnvironment, context: RequestContext, topic: TopicRequest) -> TopicDocument | None:
+    """Of a topic that is there."""
+    by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
+    name = environment.image.topic_name(topic.topic_id) if by_id else topic.name
+    return None if name is None else environment.image.topics.get(name)
+
+
+def _is_there(document: TopicDocument, partition: PartitionRequest) -> bool:
+    return 0 <= partition.partition_index < len(document.partitions)
 
 
 def _offsets(
-    environment: HandlerEnvironment, request: OffsetCommitRequest, names: Iterable[str | None]
+    environment: HandlerEnvironment, request: OffsetCommitRequest, documents: Iterable[TopicDocument | None]
 ) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
     expire_timestamp_ms = None
     if request.retention_time_ms != DEFAULT_RETENTION:
         expire_timestamp_ms = min(environment.clock.now_ms() + request.retention_time_ms, INT64_MAX)
-    for topic, name in zip(request.topics, names, strict=True):
-        if name is None:
+    for topic, document in zip(request.topics, documents, strict=True):
+        if document is None:
             continue
-        topic_id = environment.image.topics[name].topic_id
         for partition in topic.partitions:
+            if not _is_there(document, partition):
+                continue
             yield (
-                TopicPartition(name, partition.partition_index),
+                TopicPartition(document.name, partition.partition_index),
                 CommittedOffset(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
                     expire_timestamp_ms=expire_timestamp_ms,
-                    topic_id=topic_id,
+                    topic_id=document.topic_id,
                 ),
             )
 
 
 def _response(
-    request: OffsetCommitRequest, names: Iterable[str | None], errors: Iterator[ErrorCode], unknown: ErrorCode
+    request: OffsetCommitRequest,
+    documents: Iterable[TopicDocument | None],
+    errors: Iterator[ErrorCode],
+    unknown: ErrorCode,
 ) -> OffsetCommitResponse:
     topics = [
         TopicResponse(
@@ -86,11 +96,20 @@ def _response(
             topic_id=topic.topic_id,
             partitions=[
                 PartitionResponse(
-                    partition_index=partition.partition_index, error_code=unknown if name is None else next(errors)
+                    partition_index=partition.partition_index,
+                    error_code=_error_code(document, partition, errors, unknown),
                 )
                 for partition in topic.partitions
             ],
         )
-        for topic, name in zip(request.topics, names, strict=True)
+        for topic, document in zip(request.topics, documents, strict=True)
     ]
     return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def _error_code(
+    document: TopicDocument | None, partition: PartitionRequest, errors: Iterator[ErrorCode], unknown: ErrorCode
+) -> ErrorCode:
+    if document is None:
+        return unknown
+    return next(errors) if _is_there(document, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

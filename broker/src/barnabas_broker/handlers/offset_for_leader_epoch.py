@@ -12,7 +12,11 @@ EpochEndOffset = TopicResult.EpochEndOffset
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """For each partition the largest epoch not above the one asked for, and its end offset; -1 and -1 if none."""
+    """For each partition the largest epoch not above the one asked for, and its end offset; -1 and -1 if none.
+
+    A gap behind it that compaction has left counts as its own: the next epoch may have begun anywhere in it, and a
+    consumer that has read so far has lost nothing. Brokers ask for epochs with their fetches.
+    """
     topics = []
     for topic in request.topics:
         results = [_answer(environment, topic.topic, wanted) for wanted in topic.partitions]
@@ -30,6 +34,7 @@ def _answer(
         with environment.replicas.failures.using(name, wanted.partition) as partition:
             partition.check_readable(wanted.current_leader_epoch)
             epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
+            end_offset = partition.log.first_left_from(end_offset)
     except ApiError as refusal:
         error = refusal.code
     return EpochEndOffset(error_code=error, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -337,7 +337,7 @@ class _Appender:
         except ApiError as error:
             result = refused(number, error)
         finally:
-            self._environment.inspector.let_go(batch)
+            self._environment.inspector.release(batch)
         if result is not None:
             late.complete(place, result)
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker (64), v0: a broker that is gone for good is not told of any more (KIP-500).
+"""UnregisterBroker (64), v0: a broker that is gone for good is not listed any more (KIP-500).
 
 Kafka also takes one that lives or has replicas, whose partitions then count on a broker that nobody knows: here that is
 INVALID_REQUEST.

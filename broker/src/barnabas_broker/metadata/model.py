@@ -91,13 +91,13 @@ class TombstoneDocument(Extensible, frozen=True):
 class BrokerRegistration(Extensible, frozen=True):
     """One broker as it started last. A fenced broker leads nothing and is in no ISR.
 
-    `broker_epoch` is the token of its lease, so it rises with every life (KIP-903). `directory_ids` and `boot_id` are
-    what the next life compares with its own: if they are the same, or the shutdown was clean, it still has every record
-    that it ever acknowledged; if not, `may_lack_records`, and its `LogEndsDocument`s say in which partitions. With
-    `dirs_away` a log dir did not work at the start: what lies there may come back whole. `away_since` has the id of
-    each that is known, and the boot of the last life that used it. Somebody has unregistered the broker where
-    `is_unregistered`: its document goes now. `features` are the lowest and the highest level of each that it supports;
-    none before there were levels.
+    `broker_epoch` is the token of its lease, so it rises with every incarnation (KIP-903). `directory_ids` and
+    `boot_id` are what the next incarnation compares with its own: if they are the same, or the shutdown was clean, it
+    still has every record that it ever acknowledged; if not, `may_lack_records`, and its `LogEndsDocument`s say in
+    which partitions. With `dirs_away` a log dir did not work at the start: what lies there may come back whole.
+    `away_since` has the id of each that is known, and the boot of the last incarnation that used it. Somebody has
+    unregistered the broker where `is_unregistered`: its document goes now. `features` are the lowest and the highest
+    level of each that it supports; none before there were levels.
     """
 
     broker_id: int
@@ -120,7 +120,7 @@ class BrokerRegistration(Extensible, frozen=True):
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where a broker's log of one partition ended: the latest leader epoch in it, and the offset that comes next.
 
-    `known` is the highest end that the broker has told of since the partition was in sync there last: what it may have
+    `known` is the highest end that the broker has reported since the partition was in sync there last: what it may have
     lost lies below. `lacks` says that the last start may have found less than was acknowledged.
     """
 
@@ -134,7 +134,7 @@ class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class LogEndsDocument(Extensible, frozen=True):
     """Some of a broker's logs, by topic id: each value is a list of `LogEnd`, decoded only where it is needed.
 
-    `broker_epoch` is the life of the broker that wrote it.
+    `broker_epoch` is the incarnation of the broker that wrote it.
     """
 
     broker_epoch: int

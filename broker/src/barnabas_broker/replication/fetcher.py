@@ -102,7 +102,7 @@ class Fetcher:
 
     def _send(self, link: Link) -> None:
         number, broker_epoch = self._next_number, self._environment.broker_epoch()
-        if broker_epoch != self._broker_epoch:  # Another life in the metadata: leaders are told by every partition.
+        if broker_epoch != self._broker_epoch:  # Another incarnation: leaders hear it from every partition.
             self._broker_epoch = broker_epoch
             self.session.restart(number)
         named, forgotten = self.session.news(number)

@@ -50,7 +50,7 @@ class LeaderEnvironment(NamedTuple):
     timers: Timers
     config: Callable[[], BrokerConfig]
     registered_epoch: Callable[[int], int | None]
-    """The broker epoch of the life of a broker that is registered; so there are no more sessions than brokers."""
+    """The broker epoch of the registered incarnation of a broker; so there are no more sessions than brokers."""
 
 
 class FollowerSessions:
@@ -65,7 +65,7 @@ class FollowerSessions:
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
         """Answer a follower's request, now or later; an earlier one of its session that waits is answered before.
 
-        Only the life of a broker that is registered counts (KIP-903): no other request moves the high watermark.
+        Only the incarnation of a broker that is registered counts (KIP-903): no other request moves the high watermark.
         """
         follower_id = request.replica_id
         registered_epoch = self._environment.registered_epoch(follower_id)

@@ -4,8 +4,9 @@ One write is under way at a time, and what is proposed meanwhile goes with the n
 are in sync holds nobody up: it waits a moment for others, so that a broker that is back costs few writes a topic. Those
 writes are beside the others: a replica that has to leave, and holds up the high watermark, does not wait for them.
 
-What comes of a proposal reaches the partition through the metadata image. Only a refusal is told from here; where it is
-not known whether a proposal was written, the ISR that is known is written once more: after that nothing older can be.
+What comes of a proposal reaches the partition through the metadata image. Only a refusal is reported from here; where
+it is not known whether a proposal was written, the ISR that is known is written once more: after that nothing older can
+be.
 """
 
 import logging

@@ -23,7 +23,7 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 VERSION: Final = 8
-"""Metadata; leader epochs are told from 7 on."""
+"""Metadata; it has leader epochs from 7 on."""
 NEWS_S: Final = 3.0
 """A broker that does not answer, or has not heard after so long, is not waited for."""
 PAUSE_S: Final = 0.05

@@ -1,8 +1,8 @@
 """What a leader knows of its followers, and what follows from that: the high watermark and the in-sync replicas. Pure.
 
 Whoever may be in the ISR by now counts, the pending change included (the maximal ISR): so no replica that could be
-elected lacks what was acknowledged. Kafka's rules with those of KIP-903 (only this life of a broker) and KIP-966 (no
-high watermark while fewer than `min.insync.replicas` are in sync).
+elected lacks what was acknowledged. Kafka's rules with those of KIP-903 (only this incarnation of a broker) and KIP-966
+(no high watermark while fewer than `min.insync.replicas` are in sync).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -15,7 +15,7 @@ NEVER_MS: Final = -(2**62)
 UNKNOWN_BROKER_EPOCH: Final = -1
 
 IsEligible = Callable[[int, int], bool]
-"""Whether a broker id with this broker epoch may join an ISR: it is alive, and it is this life of it."""
+"""Whether a broker id with this broker epoch may join an ISR: it is alive, and it is this incarnation of it."""
 
 
 class FollowerProgress:

@@ -7,7 +7,8 @@ may have been restored, or somebody removed a document by hand.
 """
 
 import logging
-from collections.abc import Collection
+import sys
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -15,8 +16,9 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
+from barnabas_broker.storage.logs.log import Log
 from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
@@ -64,16 +66,32 @@ def why_kept(
 
 
 class LogFates:
-    """Deletes logs, sets them aside, takes them back and begins them anew. What a disk refuses is said in the log."""
+    """Deletes logs, sets them aside, takes them back and begins them anew.
+
+    What a disk refuses is said in the log, once, and `is_sweep_due`.
+    """
 
     def __init__(self, broker_id: int, logs: LogManager, image: MetadataImage) -> None:
         self._broker_id: Final = broker_id
         self._logs = logs
         self._image = image
+        self._refused: set[str] = set()
+        """What no disk let go, since the last sweep began."""
+        self._told: set[str] = set()
+
+    @property
+    def is_sweep_due(self) -> bool:
+        """Whether a disk did not let go of a log: a full one may do that later.
+
+        Or whether a log was to be used again, and was not buried then, whose topic is deleted by now.
+        """
+        return bool(self._refused or self.strays_to_bury())
 
     async def sweep(self, turn: FairTurn) -> None:
         """All logs that were loaded: whatever was decided while nobody could carry it out."""
-        self.bury(self._image.tombstones.keys())
+        self._told, self._refused = self._refused, set()
+        async for stray in turn.over(self.strays_to_bury()):
+            self.bury(stray)
         async for topic_partition in turn.over(self._logs.logs):
             found = self._logs.get(topic_partition)
             is_unwanted = found is not None and (
@@ -81,6 +99,36 @@ class LogFates:
             )
             if found is not None and is_unwanted:
                 self.remove(topic_partition, found.topic_id)
+        async for topic_partition in turn.over(self._logs.failed):
+            for topic_id in self._damaged_ids(topic_partition) & self._image.tombstones.keys():
+                self.remove(topic_partition, topic_id)
+
+    def _damaged_ids(self, topic_partition: TopicPartition) -> set[UUID]:
+        """Of which topics the logs of this name are that could not be loaded, as far as a disk tells that."""
+        found = set()
+        for log_dir in self._logs.log_dirs:
+            if log_dir.is_online and topic_partition in log_dir.damaged:
+                with suppress(StorageError):
+                    found.add(self._logs.strays.damaged_id(log_dir, topic_partition))
+        return {each for each in found if each is not None}
+
+    def _damaged_epoch(self, topic_partition: TopicPartition) -> int:
+        """The latest of the logs of this name that could not be loaded. Above all others where no disk tells it."""
+        dirs = [each for each in self._logs.log_dirs if topic_partition in each.damaged]
+        epochs = [self._logs.strays.damaged_epoch(each, topic_partition) for each in dirs]
+        return max((sys.maxsize if each is None else each for each in epochs), default=-1)
+
+    def is_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        """Whether there is a log of a partition that is not here: back with a disk, or damaged."""
+        found = self._logs.get(topic_partition)
+        if found is not None:
+            return found.topic_id == topic_id
+        return topic_id in self._damaged_ids(topic_partition)
+
+    def remove_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """The replica is elsewhere, and nobody had its log here."""
+        if self.is_untaken(topic_partition, topic_id):
+            self.remove(topic_partition, topic_id)
 
     def _is_assigned(self, topic_partition: TopicPartition) -> bool:
         """By its name: the log of an earlier topic is set aside when the one of now is made."""
@@ -89,12 +137,16 @@ class LogFates:
             return False
         return self._broker_id in document.partitions[number].replicas
 
-    def bury(self, topic_ids: Collection[UUID]) -> None:
-        """Logs of these that were set aside go."""
+    def strays_to_bury(self) -> list[StrayLog]:
+        """Logs that were set aside, of topics that somebody has deleted."""
+        return [stray for stray in self._logs.strays if stray.topic_id in self._image.tombstones]
+
+    def bury(self, stray: StrayLog) -> None:
+        """It goes."""
         try:
-            self._logs.strays.delete(topic_ids)
+            self._logs.strays.delete(stray)
         except StorageError as error:
-            log.error("cannot delete what was set aside: %s", error)
+            self._is_refused(stray.directory, error)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """The log, if there is one, of a partition that is not here any more; not that of another topic of its name."""
@@ -102,7 +154,7 @@ class LogFates:
             found = self._logs.get(topic_partition)
             if found is not None and topic_id is not None and found.topic_id not in (None, topic_id):
                 return
-            latest_epoch = -1 if found is None else found.epochs.latest_epoch
+            latest_epoch = self._damaged_epoch(topic_partition) if found is None else found.epochs.latest_epoch
             why = why_kept(self._image, topic_partition, topic_id, latest_epoch)
             if why is not None:
                 self._logs.set_aside(topic_partition, why)
@@ -110,7 +162,12 @@ class LogFates:
                 log.info("%s is not on this broker any more: deleting its log", topic_partition)
                 self._logs.delete(topic_partition)
         except StorageError as error:
-            log.error("cannot remove %s: %s", topic_partition, error)
+            self._is_refused(str(topic_partition), error)
+
+    def _is_refused(self, what: str, error: StorageError) -> None:
+        if what not in self._told:
+            log.error("cannot remove %s, which is tried again: %s", what, error)
+        self._refused.add(what)
 
     def may_lack(self, found: Log | None) -> bool:
         """Whether a log whose dir was away at the start is nowhere, or may have lost its end to a power cut."""

@@ -12,8 +12,8 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
-from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.replica_move import ReplicaMove
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

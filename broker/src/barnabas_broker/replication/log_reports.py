@@ -1,4 +1,4 @@
-"""What this broker finds its logs to be, told to the metadata until that shows that it has heard of it."""
+"""What this broker finds its logs to be, reported to the metadata until that shows that it has heard of it."""
 
 import logging
 from typing import Final
@@ -9,7 +9,7 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import is_ahead
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
-from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.logs.log import Log
 from barnabas_core.topic_partition import TopicPartition
 
 OTHERS_COME_S: Final = 30.0
@@ -72,10 +72,9 @@ class LogReports:
         self._environment.ahead({where: LogAhead(log_epoch, now_s - since_s < OTHERS_COME_S)})
         return True
 
-    def say_again(self) -> None:
-        """What the metadata has not heard of logs that are ahead of it."""
-        for partition, _ in list(self._ahead.values()):
-            self.is_ahead(partition)
+    def ahead(self) -> list[TopicPartition]:
+        """Whose logs are ahead of the metadata, as far as is known."""
+        return list(self._ahead)
 
     def forget(self, where: TopicPartition) -> None:
         """It is not here any more."""

@@ -1,23 +1,29 @@
 """Where a broken disk (StorageError) becomes an answer (KAFKA_STORAGE_ERROR) and an offline partition."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_lookup import PartitionLookup
 from barnabas_broker.replication.replica_environment import Fetching
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
-from barnabas_broker.storage.log_dir import LogDirState
-from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.log_dirs.log_dir import LogDirState
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairRounds
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
 
 class OfflinePartitions:
-    """`resign` tells the metadata, by a compare-and-set, that partitions go on elsewhere."""
+    """`resign` tells the metadata, by a compare-and-set, that partitions go on elsewhere.
+
+    A failed log dir takes its partitions offline some a turn of the loop. Until its turn comes one goes on, as if the
+    disk had failed a little later.
+    """
 
     def __init__(
         self,
@@ -25,6 +31,8 @@ class OfflinePartitions:
         logs: LogManager,
         fetching: Fetching,
         resign: Callable[[Mapping[TopicPartition, int]], object],
+        clock: Clock,
+        timers: Timers,
     ) -> None:
         self._lookup = lookup
         self._logs = logs
@@ -32,6 +40,7 @@ class OfflinePartitions:
         self._resign = resign
         self.partitions: dict[TopicPartition, Partition] = {}
         """Those that are offline, until their logs come back."""
+        self._rounds = FairRounds(clock, timers, lookup.partitions, self._follow_log_dir)
         self._full: set[str] = set()
         """Log dirs that were said to be full, and not yet to have space again."""
 
@@ -62,21 +71,30 @@ class OfflinePartitions:
         if isinstance(error, LogDirFailed):
             self.log_dir_failed(error)
         if not isinstance(error, LogDirFailed) or partition.log.log_dir == error.log_dir:
-            self._go_offline([partition], error)
+            self._go_offline(partition, error)
 
-    def _go_offline(self, partitions: Collection[Partition], error: StorageError) -> None:
-        """They go on elsewhere."""
-        affected = [each for each in partitions if each.failure is None]
-        for partition in affected:
+    def _go_offline(self, partition: Partition, error: StorageError) -> None:
+        """It goes on elsewhere. Not one that is about to be removed: its name may be another topic's by now."""
+        topic_partition = partition.topic_partition
+        if partition.failure is None and self._lookup.hosted(topic_partition) is partition:
             self._fetching.unfollow(partition)
             partition.go_offline(error)
-            self.partitions[partition.topic_partition] = partition
-        self.give_up({each.topic_partition: each.failed_epoch for each in affected})
+            self.partitions[topic_partition] = partition
+            self.give_up({topic_partition: partition.failed_epoch})
+
+    def _follow_log_dir(self, partition: Partition) -> None:
+        for log_dir in self._logs.log_dirs:
+            if log_dir.path == partition.log.log_dir and log_dir.failure is not None:
+                self._go_offline(partition, log_dir.failure)
+
+    @property
+    def are_going_offline(self) -> bool:
+        """Whether a log dir has failed, and some of its partitions have not heard of that. It must not come back."""
+        return self._rounds.is_under_way
 
     def give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
         """These go on without this broker: their logs failed here, in these leader epochs."""
-        if failed_epochs:
-            self._resign(failed_epochs)
+        self._resign(failed_epochs)
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
         """What somebody met who works on logs, and not for a client."""
@@ -91,7 +109,7 @@ class OfflinePartitions:
         affected = self._logs.fail_dir(error)
         if affected:
             log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)
-        self._go_offline([each for each in self._lookup.partitions() if each.topic_partition in affected], error)
+            self._rounds.begin()
 
     def look_at_full_dirs(self) -> None:
         """Say of a full directory that it has space again, so that its next shortage is told, too."""

@@ -17,8 +17,8 @@ from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.inspection.batch_inspection import inspects_records
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_offsets import LogAppend
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_offsets import LogAppend
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
 from barnabas_core.clock import monotonic_ms

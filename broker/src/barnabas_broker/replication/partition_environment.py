@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.isr_changes import IsrProposer
 from barnabas_broker.replication.leader_state import IsEligible
-from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import Clock
 
 

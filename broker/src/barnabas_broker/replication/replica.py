@@ -8,9 +8,9 @@ from uuid import UUID
 
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition_environment import FetchPosition
-from barnabas_broker.storage.follower_append import append_as_follower
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.truncation import truncate_to
+from barnabas_broker.storage.logs.follower_append import append_as_follower
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -75,7 +75,7 @@ class Replica:
             self.log.increment_log_start_offset(start_offset)
 
     def _follow_high_watermark(self, leader_high_watermark: int) -> None:
-        """What is committed stays committed; what is not here is not told."""
+        """What is committed stays committed; what is not here is not reported."""
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
 
     def diverged(self, epoch: int, end_offset: int) -> None:
@@ -101,5 +101,13 @@ class Replica:
             self.high_watermark = leader_log_start_offset
 
     def _truncate_to(self, offset: int) -> None:
-        truncate_to(self.log, offset)
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        try:
+            truncate_to(self.log, offset)
+        finally:  # A disk may have cut a part of it.
+            self._uncommit_what_is_cut()
+
+    def _uncommit_what_is_cut(self) -> None:
+        """After an unclean election: the checkpoint must not have it, either."""
+        if self.log.log_end_offset < self.high_watermark:
+            self.high_watermark = self.log.log_end_offset
+            self.log.await_checkpoint()

@@ -1,4 +1,4 @@
-"""The settings in force for each topic, and which of the stored ones are not: told once in the log, and in a metric."""
+"""The settings in force for each topic, and which of the stored ones are not: that is logged once, and in a metric."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ class TopicSettings:
         self._kept.clear()
 
     def of(self, topic: TopicDocument) -> EffectiveLogConfig:
-        """What is in force. What is ignored is told when it first is."""
+        """What is in force. What is ignored is logged when it first is."""
         effective = self._effective(topic.configs)
         if effective.ignored != self._ignored.get(topic.name, ()):
             self._tell(topic.name, effective.ignored)

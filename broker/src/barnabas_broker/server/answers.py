@@ -50,7 +50,7 @@ class Answers(ABC, SlowClient):
         self._is_open = True
         self._slow_clients = slow_clients
         self._cold_reads = cold_reads
-        self._outbox = Outbox(transport, cold_reads.gather_buffer)
+        self._outbox = Outbox(transport, cold_reads.gather_buffer, cold_reads.page_cache)
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
         self._deferred: LateAnswer | None = None
@@ -75,12 +75,12 @@ class Answers(ABC, SlowClient):
     @property
     def has_unsent(self) -> bool:
         """Whether there is any such answer."""
-        return not self._outbox.is_empty or self._late_bytes > 0
+        return bool(self._outbox.unsent) or self._late_bytes > 0
 
     @property
     def _must_not_read(self) -> bool:
         """Whether an answer has to go first."""
-        return self._mutes > 0 or self._has_enough_late or not self._outbox.is_empty
+        return self._mutes > 0 or self._has_enough_late or bool(self._outbox.unsent)
 
     def respond(self, parts: list[Part]) -> None:
         """Send an answer, after those that are outstanding; reading pauses while one is not sent whole.
@@ -106,7 +106,7 @@ class Answers(ABC, SlowClient):
         return len(self._late) >= LATE_ANSWERS_MAX or self._late_bytes >= LATE_BYTES_MAX
 
     def _send(self, parts: list[Part]) -> None:
-        waits_already = not self._outbox.is_empty  # For the socket, or the disk: whoever comes first sends this, too.
+        waits_already = bool(self._outbox.unsent)  # For the socket, or the disk: whoever comes first sends this, too.
         try:
             if not self._outbox.put(parts):
                 self._slow_clients.holds_answers(self)
@@ -128,7 +128,7 @@ class Answers(ABC, SlowClient):
         if self._is_open:
             self._outbox.warmed(size_bytes)
             self._writable()
-            if self._is_open and self._outbox.cold is None and not self._outbox.is_empty:
+            if self._is_open and self._outbox.cold is None and self._outbox.unsent:
                 self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:

@@ -1,12 +1,9 @@
 """Records that are not in the page cache are read by threads, a bounded piece at a time, before the loop sends them.
 
-`sendfile` of such records would hold the loop, and with it every other client, for as long as the disk takes. Whether
-they are cached is asked with RWF_NOWAIT; where the file system does not know it (tmpfs), they are taken to be.
+`sendfile` of such records would hold the loop, and with it every other client, for as long as the disk takes.
 """
 
 import asyncio
-import ctypes
-import mmap
 import os
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +12,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Final
 
-from barnabas_broker.wire.parts import FileSlice, SendableFile
+from barnabas_broker.server.page_cache import PageCache
+from barnabas_broker.wire.parts import FileSlice
 
 PIECE_BYTES: Final = 1024 * 1024
 """Read for one client at a time; then it is the next one's turn."""
@@ -25,53 +23,6 @@ READ_BYTES: Final = 128 * 1024
 GATHER_BYTES_MAX: Final = 128 * 1024
 """Up to here one copy and one `send` cost less than a `send` and a `sendfile`."""
 NEXT_BYTES: Final = 64 * 1024
-PAGE_BYTES: Final = mmap.PAGESIZE
-SYS_CACHESTAT: Final = 451
-"""Of Linux 6.5, on all machines: how many pages of a range are cached. Older ones are asked for the first and last."""
-_SYSCALL: Final = ctypes.CDLL(None).syscall
-_RANGE: Final = (ctypes.c_uint64 * 2)()
-_STAT: Final = (ctypes.c_uint64 * 5)()
-_PROBE: Final = bytearray(1)
-
-
-def is_cached(file: SendableFile, position: int, length: int) -> bool:
-    """Whether all of it is. Pages that are still being read are counted in, but not if the last one is among them."""
-    descriptor, last = file.fileno(), position + length - 1
-    _RANGE[0], _RANGE[1] = position, length
-    if _SYSCALL(SYS_CACHESTAT, descriptor, _RANGE, _STAT, 0) == 0:
-        return _STAT[0] >= last // PAGE_BYTES - position // PAGE_BYTES + 1 and _is_read(descriptor, last)
-    return _is_read(descriptor, position) and _is_read(descriptor, last)
-
-
-def _is_read(descriptor: int, position: int) -> bool:
-    """Whether the page of that byte is there. Linux since 6.10 begins to read it if not, so it is not asked of more."""
-    try:
-        os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:  # The file system cannot tell, or the disk has failed: who reads will hear of it.
-        return True
-    return True
-
-
-def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
-    """Fill `into`, as long as the piece; False where bytes would have to come from the disk.
-
-    ConnectionAbortedError where the file is shorter: the client was told of more bytes than there are.
-    """
-    try:
-        have = os.preadv(piece.file.fileno(), (into,), piece.position, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        data = piece.file.read_at(piece.position, piece.length)
-        have = len(data)
-        into[:have] = data
-    if have == piece.length:
-        return True
-    if is_cached(piece.file, piece.position + have, 1):
-        raise ConnectionAbortedError(f"file ended {piece.length - have} bytes before the slice being sent did")
-    return False
 
 
 class ColdReads:
@@ -82,6 +33,7 @@ class ColdReads:
         self._threads_per_device = threads_per_device
         self._devices: dict[int, _Device] = {}
         self.reads_total = 0
+        self.page_cache = PageCache(loop.time)
         self.gather_buffer = memoryview(bytearray(GATHER_BYTES_MAX))
         """Of all connections of the loop: a small answer is put together in it, and sent, before anything else runs."""
 

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas_broker.server.cold_reads import PIECE_BYTES, is_cached, read_if_cached
+from barnabas_broker.server.cold_reads import PIECE_BYTES
+from barnabas_broker.server.page_cache import PageCache, read_if_cached
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import FileSlice, Part
 
@@ -15,13 +16,25 @@ TURN_BYTES: Final = 256 * 1024
 class Outbox:
     """The parts of answers in order. `flush` raises OSError when the peer is gone."""
 
-    __slots__ = ("_buffer", "_held_bytes", "_parts", "_send", "_transport", "_warm_bytes", "bytes_sent", "cold")
+    __slots__ = (
+        "_buffer",
+        "_held_bytes",
+        "_page_cache",
+        "_send",
+        "_transport",
+        "_warm_bytes",
+        "bytes_sent",
+        "cold",
+        "unsent",
+    )
 
-    def __init__(self, transport: Transport, gather_buffer: memoryview) -> None:
+    def __init__(self, transport: Transport, gather_buffer: memoryview, page_cache: PageCache) -> None:
         self._buffer = gather_buffer
+        self._page_cache = page_cache
         self._transport = transport
         self._send = transport.send
-        self._parts: deque[Part] = deque()
+        self.unsent: deque[Part] = deque()
+        """What the kernel has not taken yet."""
         self.bytes_sent = 0
         self._held_bytes = 0
         self._warm_bytes = 0
@@ -30,23 +43,18 @@ class Outbox:
         """What has to be read from the disk before anything more is sent."""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether everything has been handed to the kernel."""
-        return not self._parts
-
-    @property
     def held_bytes(self) -> int:
         """What waits here takes so much memory; what is in files takes none."""
-        return self._held_bytes if self._parts else 0
+        return self._held_bytes if self.unsent else 0
 
     def clear(self) -> None:
         """Nothing of it will be sent."""
-        self._parts.clear()
+        self.unsent.clear()
 
     def put(self, parts: list[Part]) -> bool:
         """Send `parts` after what waits already; True when nothing is left to send."""
-        if self._parts:
-            self._parts.extend(parts)
+        if self.unsent:
+            self.unsent.extend(parts)
             self._held_bytes += memory_bytes(parts)
             return False
         first = parts[0]
@@ -57,10 +65,10 @@ class Outbox:
         if total <= len(self._buffer) and _fill(self._buffer, parts):
             sent = self._send_now(self._buffer[:total])
             return sent == total or self._keep(bytes(self._buffer[sent:total]))  # The buffer is for the next answer.
-        self._parts.extend(parts)
+        self.unsent.extend(parts)
         if self.flush():
             return True
-        self._held_bytes = memory_bytes(self._parts)
+        self._held_bytes = memory_bytes(self.unsent)
         return False
 
     def _send_now(self, part: bytes | bytearray | memoryview) -> int:
@@ -73,7 +81,7 @@ class Outbox:
 
     def _keep(self, rest: bytes | memoryview) -> bool:
         """What the socket did not take of the only part; False, for it is left to send."""
-        self._parts.append(rest)
+        self.unsent.append(rest)
         self._held_bytes = _size_in_memory(rest)
         return False
 
@@ -81,12 +89,12 @@ class Outbox:
         """Send what the socket takes, one turn's worth at most; True when nothing is left."""
         budget = TURN_BYTES
         try:
-            while self._parts and budget > 0 and self.cold is None:
-                part = self._parts[0]
+            while self.unsent and budget > 0 and self.cold is None:
+                part = self.unsent[0]
                 budget -= self._send_slice(part, budget) if part.__class__ is FileSlice else self._send_bytes(part)  # type: ignore[arg-type]  # by that test
         except BlockingIOError:
             return False
-        return not self._parts
+        return not self.unsent
 
     def warmed(self, size_bytes: int) -> None:
         """So much of what was cold is in memory now."""
@@ -94,20 +102,20 @@ class Outbox:
         self._warm_bytes = size_bytes
 
     def _send_bytes(self, part: bytes | bytearray | memoryview) -> int:
-        sent = self._transport.send_before_more(part) if len(self._parts) > 1 else self._send(part)
+        sent = self._transport.send_before_more(part) if len(self.unsent) > 1 else self._send(part)
         self.bytes_sent += sent
         if sent == len(part):
             self._held_bytes -= _size_in_memory(part)
-            self._parts.popleft()
+            self.unsent.popleft()
         else:
-            self._parts[0] = memoryview(part)[sent:]
+            self.unsent[0] = memoryview(part)[sent:]
         return sent
 
     def _send_slice(self, part: FileSlice, budget: int) -> int:
         file, position, length = part
         if not self._warm_bytes:
             piece_bytes = min(length, PIECE_BYTES)
-            if not is_cached(file, position, piece_bytes):
+            if not self._page_cache.has(file, position, piece_bytes):
                 self.cold = part
                 return 0
             self._warm_bytes = piece_bytes
@@ -117,9 +125,9 @@ class Outbox:
         self._warm_bytes -= sent
         self.bytes_sent += sent
         if sent == length:
-            self._parts.popleft()
+            self.unsent.popleft()
         else:
-            self._parts[0] = FileSlice(file, position + sent, length - sent)
+            self.unsent[0] = FileSlice(file, position + sent, length - sent)
         return sent
 
 

@@ -1,7 +1,8 @@
 """A broken world, as the storage floor meets it. Caught at one boundary, the replica manager."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
@@ -39,6 +40,22 @@ class SyncFailed(OSError):
         super().__init__(error.errno, error.strerror, error.filename)
 
 
+class HalfDone(OSError):
+    """A disk took some of several steps, and lets them neither be finished nor undone: the log is to be loaded anew."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror, error.filename)
+
+
+@contextmanager
+def half_done() -> Iterator[None]:
+    """An OSError of this step is a HalfDone."""
+    try:
+        yield
+    except OSError as error:
+        raise HalfDone(error) from error
+
+
 class InvalidBatch(Exception):
     """What lies at byte `position` of a segment is no whole batch; the message says why. It never leaves this floor.
 
@@ -51,6 +68,11 @@ class InvalidBatch(Exception):
         self.torn = torn
 
 
+def lacks_space(error: OSError) -> bool:
+    """Whether the disk is full, or the quota used up."""
+    return error.errno in _NO_SPACE
+
+
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
     """What the operating system said, or what a scan of `path` found, as the failure it is."""
     if isinstance(error, InvalidBatch):
@@ -59,7 +81,11 @@ def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> Sto
         return LogDirFailed(
             log_dir, f"a sync failed ({error}), and what was written may be lost: its partitions go offline"
         )
-    if error.errno in _NO_SPACE:
+    if isinstance(error, HalfDone):
+        return LogDirFailed(
+            log_dir, f"{path} was changed by half ({error}): its partitions go offline and are loaded anew"
+        )
+    if lacks_space(error):
         return DiskFull(log_dir, f"no space left ({error}): free some, or move partitions to another log dir")
     return LogDirFailed(log_dir, f"the disk failed ({error}): its partitions are offline until it works again")
 

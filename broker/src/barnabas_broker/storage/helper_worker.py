@@ -21,8 +21,8 @@ from barnabas_broker.storage.cleaner.key_map import map_keys
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
 from barnabas_broker.storage.cleaner.segment_cleaning import clean_segments
 from barnabas_broker.storage.cleaner.throttle import CleanerThrottle
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
-from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.helper.frames import LENGTH, frame
 from barnabas_broker.storage.helper.requests import (
     CleanSegments,

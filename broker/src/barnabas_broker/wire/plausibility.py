@@ -1,4 +1,4 @@
-"""Whether the header of a client's batch can be true, told from the header alone: what cannot be is looked into."""
+"""Whether the header of a client's batch can be true, judged from the header alone: what cannot be is looked into."""
 
 from typing import Final
 

@@ -236,9 +236,15 @@ def _prefixed(value: bytes | None) -> bytes:
     return encode_varint(-1) if value is None else encode_varint(len(value)) + value
 
 
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))
+"""Most lengths and deltas of a record are that small."""
+
+
 def encode_varint(value: int) -> bytes:
     """A zigzag varint of a number of up to 64 bits."""
     raw = (value << 1) ^ (value >> 63)
+    if raw <= 0x7F:
+        return _ONE_BYTE[raw]
     encoded = bytearray()
     while raw > 0x7F:
         encoded.append(raw & 0x7F | 0x80)

@@ -71,8 +71,8 @@ def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[Confi
     if not problems and all(endpoint.name != inter_broker for endpoint in bound):
         allowed = f"must be one of {', '.join(endpoint.name for endpoint in bound)}"
         problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
-    told = {each.name: each for each in (*bound, *advertised)}
-    pairs = tuple(replace(told[each.name], host=hosts.get(each.name, told[each.name].host)) for each in bound)
+    by_name = {each.name: each for each in (*bound, *advertised)}
+    pairs = tuple(replace(by_name[each.name], host=hosts.get(each.name, by_name[each.name].host)) for each in bound)
     return Listeners(bound, pairs, inter_broker), problems
 
 
@@ -144,7 +144,7 @@ def _plaintext_name(bound: tuple[Endpoint, ...], protocols: Mapping[str, str]) -
 
 
 def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:
-    """What clients are told: this machine's `host` where one names none, the port that was bound where it names 0."""
+    """What clients see: this machine's `host` where one names none, the port that was bound where it names 0."""
     return tuple(
         replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
         for each, port in zip(advertised, ports, strict=True)

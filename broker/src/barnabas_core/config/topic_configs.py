@@ -145,7 +145,7 @@ def _parse(name: str, text: str) -> Value:
 
 
 def no_setting(name: str) -> str:
-    """What is told of a name that no topic has a setting of."""
+    """What is said of a name that no topic has a setting of."""
     return f"is no setting of a topic{did_you_mean(name, TOPIC_CONFIGS, _BY_BROKER_NAME)}"
 
 

@@ -18,6 +18,7 @@ from barnabas_lag.evaluation.lags import Evaluation
 from barnabas_lag.exposition.families import ClusterMetrics
 from barnabas_lag.exposition.own_metrics import OwnMetrics
 from barnabas_lag.kafka.evaluating import evaluate
+from barnabas_lag.kafka.offsets_retention import SETTING, OffsetsRetention
 from barnabas_lag.kafka.reading import read_cluster
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ PATIENCE_ROUNDS: Final = 2
 STALE_ROUNDS: Final = 4
 """After as many rounds without an answer nothing old is exported any more."""
 STALE_MIN_S: Final = 30.0
+WITHOUT_RETENTION: Final = "when offsets expire is not exported, because %s is not known: %s"
 CUT_OFF: Final = "--%s leaves out %d names: raise it, or exclude some; barnabas_lag_exporter_cut_off goes on telling"
 
 
@@ -49,15 +51,18 @@ class Rounds:
     """When the last round began, by the steady clock."""
     own: OwnMetrics = field(init=False)
     _history: History = field(init=False)
+    _retention: OffsetsRetention = field(init=False)
     _client: Any = field(init=False, default=None)
     _page: bytes = field(init=False, default=b"")
     _read_s: float = field(init=False, default=-inf)
-    _told: str = field(init=False, default="")
+    _reported: str = field(init=False, default="")
+    _refusal: str = field(init=False, default="")
     _cut_off: Mapping[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.begun_s = self.clocks.steady_s()
         self.own = OwnMetrics(self.age_s, self.options.interval_s)
+        self._retention = OffsetsRetention(self.clocks.steady_s)
         self._history = History(max(PATIENCE_MIN_S, PATIENCE_ROUNDS * self.options.interval_s))
 
     def age_s(self) -> float:
@@ -87,6 +92,7 @@ class Rounds:
             self._read(Asking(self._client))
         except ClusterUnreachable as error:
             is_answered = False
+            self._history.unheard()
             self._disconnect()
             self._tell(f"no broker answers at {self.options.bootstrap}: {error}")
         self.own.round_ended(self.clocks.steady_s() - begun_s, is_answered=is_answered)
@@ -98,11 +104,18 @@ class Rounds:
         registry.register(metrics)
         self._page, self._read_s = generate_latest(registry), self.clocks.steady_s()
         self._tell_cut_off(metrics.shown.cut_off)
+        self._tell_refusal(self._retention.refusal)
         self._tell_failures(asking.failures)
 
     def _evaluate(self, asking: Asking) -> Evaluation:
-        readings = read_cluster(asking, self.options.filters)
+        readings = read_cluster(asking, self.options.filters, self._retention)
         return evaluate(asking, readings, self._history, self.clocks.now_s())
+
+    def _tell_refusal(self, refusal: str) -> None:
+        """Once: a user that may not read settings is no failure of the cluster."""
+        if refusal and refusal != self._refusal:
+            log.warning(WITHOUT_RETENTION, SETTING, refusal)
+        self._refusal = refusal
 
     def _tell_failures(self, failures: list[Failure]) -> None:
         for each in failures:
@@ -118,11 +131,11 @@ class Rounds:
 
     def _tell(self, text: str) -> None:
         """Once, as long as it is the same; and once that it is over."""
-        if text and text != self._told:
+        if text and text != self._reported:
             log.warning("%s", text)
-        elif self._told and not text:
+        elif self._reported and not text:
             log.warning("the cluster answers everything again")
-        self._told = text
+        self._reported = text
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None

@@ -1,11 +1,12 @@
 """What is kept between rounds, and what each round adds to it."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import Evaluation, GroupLags, PartitionLag, TopicLag, retention_percent
-from barnabas_lag.evaluation.progress import Progress, next_look, status, worst
+from barnabas_lag.evaluation.offset_expiry import expire_s, may_expire
+from barnabas_lag.evaluation.progress import Progress, after_silence, next_look, status, worst
 from barnabas_lag.evaluation.readings import PartitionReading, Readings
 from barnabas_lag.evaluation.timeline import Found, Timeline
 from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_sum
@@ -49,21 +50,30 @@ class History:
         self._timelines: dict[TopicPartition, Timeline] = {}
         self._progress: dict[str, dict[TopicPartition, Progress]] = {}
         self._sums: dict[str, dict[str, tuple[LagSum, ...]]] = {}
+        self._without_members_since_s: dict[str, float] = {}
 
     def look(self, readings: Readings, now_s: float) -> None:
         """Takes in a round's readings; forgets what is not there any more."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
-        self._places = {
-            group_id: dict(_places(reading.committed, readings.partitions))
-            for group_id, reading in readings.groups.items()
-        }
+        heard, self._places = (
+            self._places,
+            {
+                group_id: dict(_places(reading.committed, readings.partitions))
+                for group_id, reading in readings.groups.items()
+            },
+        )
         kept = self._kept_groups()
         self._progress = {each: self._progress[each] for each in kept if each in self._progress}
         self._sums = {each: self._sums[each] for each in kept if each in self._sums}
+        self._look_at_members(kept, now_s)
         self._look_at_ends(now_s)
         for group_id, places in self._places.items():
-            self._look_at_group(group_id, places, now_s)
+            self._look_at_group(group_id, places, heard.get(group_id, {}), now_s)
+
+    def unheard(self) -> None:
+        """Takes in that nobody answers at all; what is known stays until the next look."""
+        self._places = {}
 
     def _forget(self, partitions: Set[TopicPartition]) -> None:
         """Also what groups did there that cannot be asked about now."""
@@ -81,14 +91,28 @@ class History:
         there = {*self._readings.groups, *self._readings.silent}
         return there if self._readings.is_complete else there | self._progress.keys()
 
+    def _look_at_members(self, kept: Set[str], now_s: float) -> None:
+        """Of a group that could not be asked about it is as it was."""
+        before, groups = self._without_members_since_s, self._readings.groups
+        self._without_members_since_s = {
+            **{each: since_s for each, since_s in before.items() if each in kept and each not in groups},
+            **{each: before.get(each, now_s) for each, reading in groups.items() if may_expire(reading)},
+        }
+
     def _look_at_ends(self, now_s: float) -> None:
         """Only partitions that some group reads need a timeline."""
         ends = {partition: place.end for places in self._places.values() for partition, place in places.items()}
         for partition, end in ends.items():
             self._timelines.setdefault(partition, Timeline()).look(now_s, end)
 
-    def _look_at_group(self, group_id: str, places: Mapping[TopicPartition, _Place], now_s: float) -> None:
-        before = self._progress.get(group_id, {})
+    def _look_at_group(
+        self, group_id: str, places: Mapping[TopicPartition, _Place], heard: Collection[TopicPartition], now_s: float
+    ) -> None:
+        """`heard`: the partitions of which the last look told how the group gets on there."""
+        before = {
+            each: known if each in heard else after_silence(known, now_s)
+            for each, known in self._progress.get(group_id, {}).items()
+        }
         reading = self._readings.groups[group_id]
         self._progress[group_id] = {each: known for each, known in before.items() if each in reading.committed} | {
             partition: next_look(
@@ -138,7 +162,16 @@ class History:
             )
             for partition, place in places.items()
         }
-        return GroupLags(reading.members, lags, dict(self._topics(group_id, lags)))
+        topics = dict(self._topics(group_id, lags))
+        return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
+
+    def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:
+        retention_s = self._readings.offsets_retention_s
+        since_s = self._without_members_since_s.get(group_id)
+        if retention_s is None or since_s is None:
+            return None
+        moves_s = (each.moves[-1] for each in self._progress[group_id].values())
+        return expire_s(retention_s, since_s, moves_s, now_s)
 
     def _seconds(self, partition: TopicPartition, place: _Place, now_s: float) -> float | None:
         if place.next_offset >= place.end:

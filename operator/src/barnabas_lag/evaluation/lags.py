@@ -39,6 +39,8 @@ class GroupLags(NamedTuple):
     members: int | None
     partitions: Mapping[TopicPartition, PartitionLag]
     topics: Mapping[str, TopicLag]
+    offsets_expire_s: float | None = None
+    """Seconds until what it has committed expires, at most; None where it has members or that is not known."""
 
 
 class Evaluation(NamedTuple):

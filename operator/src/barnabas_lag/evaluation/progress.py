@@ -25,13 +25,16 @@ WORSE: Final = (Status.OK, Status.WARN, Status.REWIND, Status.STOP, Status.STALL
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`moves` are the times of the last commits that moved the offset; times are seconds since the epoch."""
+    """`moves` are the times of the last commits that moved the offset, `looked_s` is that of the last look; times are
+    seconds since the epoch."""
 
     committed: int
     lag: int
+    looked_s: float
     moves: tuple[float, ...]
     behind_since_s: float | None
-    """When lag was seen first since the last commit and since there was none; None where there is none."""
+    """When lag was seen first since the last commit and since there was none, and later by as long as nobody answered
+    since; None where there is none."""
     waits_s: tuple[float, ...] = ()
     """For how long the group had been seen behind before each of the last moves."""
     caught_up_s: float | None = None
@@ -49,7 +52,9 @@ class Progress:
 def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
     """Of what was before nothing is known."""
     behind_since_s, caught_up_s = (now_s, None) if lag else (None, now_s)
-    return Progress(committed, lag, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag, reset=reset)
+    return Progress(
+        committed, lag, now_s, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag, reset=reset
+    )
 
 
 def next_look(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
@@ -58,10 +63,18 @@ def next_look(before: Progress | None, now_s: float, committed: int, lag: int, r
         return first_look(now_s, committed, lag, reset)
     was_reset = reset not in ("", before.reset)
     seen = before if committed == before.committed else _moved(before, now_s, committed, lag, was_reset=was_reset)
-    seen = seen if reset == before.reset else replace(seen, reset=reset)
+    seen = replace(seen, looked_s=now_s, reset=reset)
     if lag == 0:
         return replace(seen, lag=0, caught_up_s=now_s, behind_since_s=None)
     return replace(seen, lag=lag, behind_since_s=now_s if seen.behind_since_s is None else seen.behind_since_s)
+
+
+def after_silence(before: Progress, now_s: float) -> Progress:
+    """Nobody has answered since the last look: consumers could not get on either, and need their time as before."""
+    if before.behind_since_s is None:
+        return before
+    silent_s = max(0.0, now_s - before.looked_s)
+    return replace(before, looked_s=now_s, behind_since_s=before.behind_since_s + silent_s)
 
 
 def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_reset: bool) -> Progress:
@@ -94,7 +107,7 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
     """Burrow's rules, in its order. Commits that do not move the offset cannot be seen: there a group stalls whose
     members read the partition, as `has_members` says, and one without has stopped. `patience_s` is the shortest time
-    that either takes. Times in which there was nothing to read, or nobody looked, are no time without progress.
+    that either takes. Times in which there was nothing to read, or nobody answered, are no time without progress.
     """
     if progress.behind_since_s is None:
         return Status.OK

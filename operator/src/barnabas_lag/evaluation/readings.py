@@ -32,9 +32,14 @@ class GroupReading(NamedTuple):
     topics: frozenset[str] | None = None
     """Those of which its members have partitions; None where that is not known, as in a rebalance."""
 
+    @property
+    def has_members(self) -> bool:
+        """Whether somebody reads for it now."""
+        return self.state not in WITHOUT_MEMBERS
+
     def reads(self, topic: str) -> bool:
         """Whether some member reads it now, as far as is known."""
-        return self.state not in WITHOUT_MEMBERS and (self.topics is None or topic in self.topics)
+        return self.has_members and (self.topics is None or topic in self.topics)
 
 
 class Consumer(NamedTuple):
@@ -54,3 +59,5 @@ class Readings(NamedTuple):
     silent: frozenset[str] = frozenset()
     is_complete: bool = True
     """Whether every broker listed its groups: only then a group that is not here is gone."""
+    offsets_retention_s: float | None = None
+    """How long the offsets of a group without members are kept; None where no broker tells."""

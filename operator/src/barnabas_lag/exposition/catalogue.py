@@ -23,6 +23,12 @@ GROUP_PARTITION: Final = ("consumergroup", "topic", "partition")
 
 BROKERS: Final = Metric("kafka_brokers", "Brokers in the cluster.", ())
 TOPIC_PARTITIONS: Final = Metric("kafka_topic_partitions", "Partitions of the topic.", ("topic",))
+OFFSETS_RETENTION: Final = Metric(
+    "kafka_offsets_retention_seconds",
+    "Seconds for which brokers keep the offsets of a group without members; not there if no broker reports it.",
+    (),
+    "Kafka's setting: offsets.retention.minutes",
+)
 
 CURRENT_OFFSET: Final = Metric("kafka_topic_partition_current_offset", "Offset at which the log ends.", PARTITION)
 OLDEST_OFFSET: Final = Metric("kafka_topic_partition_oldest_offset", "Offset at which the log begins.", PARTITION)
@@ -40,6 +46,12 @@ MEMBERS: Final = Metric(
     "kafka_consumergroup_members",
     "Members of the group; not there for groups of which the cluster does not tell.",
     GROUP,
+)
+OFFSETS_EXPIRE: Final = Metric(
+    "kafka_consumergroup_offsets_expire_seconds",
+    "Seconds until the offsets of a group without members expire, at most; not there while it has members.",
+    GROUP,
+    "Kafka Minion: kafka_minion_group_topic_partition_expires_at",
 )
 GROUP_OFFSET: Final = Metric(
     "kafka_consumergroup_current_offset", "Offset that the group has committed.", GROUP_PARTITION
@@ -95,6 +107,7 @@ RECORDS_LEAD_MIN: Final = Metric(
 
 CATALOGUE: Final = (
     BROKERS,
+    OFFSETS_RETENTION,
     TOPIC_PARTITIONS,
     CURRENT_OFFSET,
     OLDEST_OFFSET,
@@ -104,6 +117,7 @@ CATALOGUE: Final = (
     IN_SYNC,
     UNDER_REPLICATED,
     MEMBERS,
+    OFFSETS_EXPIRE,
     GROUP_OFFSET,
     LAG,
     LAG_SECONDS,

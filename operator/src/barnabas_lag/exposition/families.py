@@ -54,11 +54,14 @@ class ClusterMetrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One family after the other."""
         yield _family(catalogue.BROKERS, [((), self._readings.brokers)])
+        yield _family(catalogue.OFFSETS_RETENTION, [((), self._readings.offsets_retention_s)])
         yield _family(catalogue.TOPIC_PARTITIONS, (((topic,), size) for topic, size in self._topic_sizes.items()))
         for of_partition, number in OF_PARTITION.items():
             yield _family(of_partition, ((names, number(part)) for names, part in self._partitions()))
         groups = self.shown.groups.items()
         yield _family(catalogue.MEMBERS, (((group_id,), lags.members) for group_id, lags in groups))
+        expiries = (((group_id,), lags.offsets_expire_s) for group_id, lags in groups)
+        yield _family(catalogue.OFFSETS_EXPIRE, expiries)
         for of_group, lag_of in OF_GROUP_PARTITION.items():
             yield _family(of_group, ((names, lag_of(part)) for names, part in self._group_partitions()))
         for of_topic, of_lag in OF_GROUP_TOPIC.items():

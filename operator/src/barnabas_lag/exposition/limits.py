@@ -9,7 +9,7 @@ from barnabas_lag.evaluation.lags import Evaluation, GroupLags
 
 
 class Limits(NamedTuple):
-    """`topic_partitions` and `group_partitions` bound series by partition, `groups` those that are told of at all."""
+    """`topic_partitions` and `group_partitions` bound series by partition, `groups` those that are exported at all."""
 
     topic_partitions: int
     group_partitions: int

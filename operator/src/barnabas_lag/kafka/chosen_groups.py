@@ -12,6 +12,7 @@ from barnabas_lag.kafka.coordinators import ASKED, coordinators, without_coordin
 from barnabas_lag.kafka.described import Described, assigned
 from barnabas_lag.kafka.groups import committed_offsets, described_groups, group_reading, listed_groups
 from barnabas_lag.kafka.offsets import with_ends
+from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.partitions import partitions_of
 
 CONSUMERS_MAX: Final = 20
@@ -27,7 +28,12 @@ class Chosen(NamedTuple):
     """Groups that nobody coordinates now: whether they are there, nobody knows."""
 
 
-def read_chosen(asking: Asking, group_ids: Collection[str], topics_before: Mapping[str, Collection[str]]) -> Chosen:
+def read_chosen(
+    asking: Asking,
+    group_ids: Collection[str],
+    topics_before: Mapping[str, Collection[str]],
+    retention: OffsetsRetention,
+) -> Chosen:
     """Of these groups all that they have committed to. `topics_before` is what each of them read at the last look: a
     group that cannot be asked now still reads them. Raises ClusterUnreachable.
     """
@@ -47,12 +53,10 @@ def read_chosen(asking: Asking, group_ids: Collection[str], topics_before: Mappi
     read = {where.topic for reading in groups.values() for where in reading.committed}
     had = {where.topic for some in consumers.values() for each in some for where in each.partitions}
     topics = read | had | {topic for group_id in unheard for topic in topics_before.get(group_id, ())}
-    partitions = _partitions(asking, topics)
-    return Chosen(
-        Readings(len(broker_ids), with_ends(asking, partitions), groups, silent, is_complete),
-        consumers,
-        frozenset(away),
-    )
+    partitions = with_ends(asking, _partitions(asking, topics))
+    retention_s = retention.seconds(asking, broker_ids)
+    readings = Readings(len(broker_ids), partitions, groups, silent, is_complete, retention_s)
+    return Chosen(readings, consumers, frozenset(away))
 
 
 def _partitions(asking: Asking, topics: Collection[str]) -> dict[TopicPartition, PartitionReading]:

@@ -46,6 +46,7 @@ def assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
         return None
     if decoded is None:
         return ()
-    return tuple(
-        TopicPartition(topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions
-    )
+    topics = decoded.assigned_partitions
+    if topics is None or any(None in (topic.topic, topic.partitions) for topic in topics):
+        return None  # A group's leader may write anything, and the decoder takes null for each of them.
+    return tuple(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions)

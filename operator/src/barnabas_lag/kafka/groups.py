@@ -59,7 +59,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
 def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
-    """What the groups have committed to these partitions; those whose coordinator does not tell are left out."""
+    """What the groups have committed to these partitions; those whose coordinator does not answer are left out."""
     described = described_groups(asking, listed)
     known = {each: each for each in partitions}
     return {
@@ -90,19 +90,19 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 
 def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known) -> Iterator[tuple[str, Committed]]:
-    """What each group has committed to partitions that are known; none of groups whose coordinator does not tell."""
+    """What each group has committed to partitions that are known; none of groups whose coordinator does not answer."""
     many = asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
     coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}
     for broker_id, request, answer in asking.ask(requests):
-        told = _told(request, answer, many=many)
-        for group_id, group in told:
+        groups = _answered(request, answer, many=many)
+        for group_id, group in groups:
             if group.error_code == ErrorCode.NONE:
                 yield group_id, _committed(group.topics, known)
-        asking.refused(request, broker_id, ((group.error_code, f"group {group_id}") for group_id, group in told))
+        asking.refused(request, broker_id, ((group.error_code, f"group {group_id}") for group_id, group in groups))
 
 
-def _told(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, Any]]:
+def _answered(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, Any]]:
     return [(each.group_id, each) for each in answer.groups] if many else [(request.group_id, answer)]
 
 

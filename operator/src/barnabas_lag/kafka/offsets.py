@@ -14,8 +14,8 @@ Partitions = Mapping[TopicPartition, PartitionReading]
 
 def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, PartitionReading]:
     """The same partitions, with their oldest offset and their end where a leader tells both."""
-    oldest = _told(asking, partitions, dict.fromkeys(partitions, EARLIEST))
-    ends = _told(asking, partitions, dict.fromkeys(partitions, LATEST))
+    oldest = _log_offsets(asking, partitions, dict.fromkeys(partitions, EARLIEST))
+    ends = _log_offsets(asking, partitions, dict.fromkeys(partitions, LATEST))
     return {
         each: reading._replace(oldest=oldest[each].offset, end=ends[each].offset)
         if each in oldest and each in ends
@@ -30,12 +30,12 @@ def answers(
     """The first record since each of these times; None where there is none. Of leaders that do not answer nothing."""
     asked = {each: int(question.time_s * 1000) for each, question in questions.items()}
     return {
-        each: Found(told.offset, told.timestamp_ms / 1000) if told.offset != NO_OFFSET else None
-        for each, told in _told(asking, partitions, asked).items()
+        each: Found(found.offset, found.timestamp_ms / 1000) if found.offset != NO_OFFSET else None
+        for each, found in _log_offsets(asking, partitions, asked).items()
     }
 
 
-def _told(
+def _log_offsets(
     asking: Asking, partitions: Partitions, timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, LogOffset]:
     return log_offsets(asking, lambda each: partitions[each].leader, timestamps_ms)

@@ -10,6 +10,7 @@ from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.coordinators import coordinators
 from barnabas_lag.kafka.groups import listed_groups, read_groups
 from barnabas_lag.kafka.offsets import with_ends
+from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.partitions import partitions_of
 
 
@@ -20,7 +21,7 @@ class Filters(NamedTuple):
     groups: Filter
 
 
-def read_cluster(asking: Asking, filters: Filters) -> Readings:
+def read_cluster(asking: Asking, filters: Filters, retention: OffsetsRetention) -> Readings:
     """Commits are read before the ends of the logs, so that no group is ahead of its log. Raises ClusterUnreachable."""
     metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
@@ -34,4 +35,5 @@ def read_cluster(asking: Asking, filters: Filters) -> Readings:
         groups=groups,
         silent=frozenset(listed.keys() - groups.keys()),
         is_complete=is_complete and set(coordinators(metadata)) <= set(broker_ids),
+        offsets_retention_s=retention.seconds(asking, broker_ids),
     )

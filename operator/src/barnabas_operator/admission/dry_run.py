@@ -1,6 +1,8 @@
-"""Dry runs of a Cluster's objects, before the Cluster is stored.
+"""What the API server would say of a resource's objects, before the resource is stored.
 
-Of its StatefulSet, its schedules, and what is made by a template; and whether its claims can have the declared sizes.
+Of a MaintenanceJob: whether there is what its backend needs, and a dry run of its Job if it has a template. Of a
+Cluster: whether there is what the backends of its schedules need, and dry runs of its StatefulSet, its schedules, the
+Jobs of their runs, and what is made by a template; and whether its claims can have the declared sizes.
 """
 
 import asyncio
@@ -8,36 +10,86 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from msgspec.structs import replace
+
+from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.claims import claims_of, rigid_classes
 from barnabas_operator.manifests.cluster_objects import templated_objects
+from barnabas_operator.manifests.maintenance_run import driver_job
 from barnabas_operator.manifests.maintenance_schedule import schedules
 from barnabas_operator.manifests.stateful_set import stateful_set
-from barnabas_operator.planning.admission.field_translation import in_fields_of_the_cluster
+from barnabas_operator.planning.admission.field_translation import JOB, in_declared_fields
 from barnabas_operator.planning.brokers.claim_growth import claims_to_grow, refuse_growth, refuse_smaller
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.maintenance.run_checks import SPARK_OPERATOR_MISSING
+from barnabas_operator.planning.object_names import schedule_name
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
+from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec
+from barnabas_operator.resources.maintenance_run import RunSpec, RunTemplate
 
 log = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 2.0
+ANY: Final = "any"
+"""What the answer does not depend on."""
 OBJECTS_MAX: Final = 24
 """Of those that a template changes: the Services of a thousand brokers are not asked about in two seconds."""
 
-DryRunCall = Callable[[Cluster], Awaitable[str | None]]
-"""What is wrong with the objects of a Cluster; None where nothing is, or nobody can tell now."""
+DryRunCall = Callable[[Cluster | MaintenanceJob], Awaitable[str | None]]
+"""What is wrong with the objects of a Cluster, or of a run; None where nothing is, or nobody can tell now."""
 
 
 class DryRun:
     """Nothing is stored. An API server that cannot say in time, or for want of rights, has no objection."""
 
-    def __init__(self, api: KubeApi, image: str) -> None:
+    def __init__(self, api: KubeApi, image: str, clock: LoopClock) -> None:
         self._api = api
+        self._clock = clock
         self._image = image
 
-    async def __call__(self, cluster: Cluster) -> str | None:
+    async def __call__(self, resource: Cluster | MaintenanceJob) -> str | None:
         """A `DryRunCall`."""
+        runs = [resource.spec] if isinstance(resource, MaintenanceJob) else resource.spec.maintenance
+        at = "spec" if isinstance(resource, MaintenanceJob) else "spec.maintenance"
+        if any(run.backend == "Kubeflow" for run in runs) and await self._lacks_spark_operator():
+            return f"{at}: {SPARK_OPERATOR_MISSING}"
+        if isinstance(resource, MaintenanceJob):
+            return await self._of_run(resource)
+        of_cluster, of_runs = await asyncio.gather(self._of_cluster(resource), self._of_schedules(resource))
+        return of_cluster or of_runs
+
+    async def _of_run(self, run: MaintenanceJob) -> str | None:
+        """Of its Job, where a template says something of that. A SparkApplication's driver has the same pod."""
+        if run.spec.template == RunTemplate():
+            return None
+        try:
+            async with self._clock.timeout(ANSWER_S_MAX):
+                await self._api.dry_run(driver_job(run, run.spec.cluster or ANY, ANY, ANY))
+        except KubeRefused as error:
+            return in_declared_fields(JOB, error.message) if error.is_about_the_object else None
+        except (KubeUnreachable, TimeoutError) as error:
+            log.warning("%s/%s: no dry run of its Job: %s", run.metadata.namespace, run.metadata.name, error)
+        return None
+
+    async def _of_schedules(self, cluster: Cluster) -> str | None:
+        """Otherwise each of their runs would be refused when its time has come."""
+        entries = cluster.spec.maintenance
+        said = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
+        found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, said, strict=True) if why)
+        return next(found, None)
+
+    async def _lacks_spark_operator(self) -> bool:
+        try:
+            async with self._clock.timeout(ANSWER_S_MAX):
+                return not await self._api.serves("SparkApplication")
+        except (KubeUnreachable, KubeRefused, TimeoutError) as error:
+            log.warning("nobody knows whether there is a SparkApplication: %s", str(error) or "no answer in time")
+            return False
+
+    async def _of_cluster(self, cluster: Cluster) -> str | None:
         pods = stateful_set(cluster, ExternalAccess(), self._image, cluster.spec.brokers.replicas)
         others = [*templated_objects(cluster, self._image), *schedules(cluster, self._image)][:OBJECTS_MAX]
         requests = [
@@ -46,7 +98,7 @@ class DryRun:
             *(self._api.apply(each, is_dry_run=True) for each in others),
         ]
         try:
-            async with asyncio.timeout(ANSWER_S_MAX):
+            async with self._clock.timeout(ANSWER_S_MAX):
                 answers = await asyncio.gather(*requests, return_exceptions=True)
         except TimeoutError:
             answers = [TimeoutError("no answer")]
@@ -55,7 +107,7 @@ class DryRun:
         for each, answer in zip((pods, *others), answers[1:], strict=False):
             if isinstance(answer, KubeRefused) and answer.is_about_the_object:
                 name = "" if each is pods else f"{each['kind']} {each['metadata']['name']}: "
-                return name + in_fields_of_the_cluster(each["kind"], answer.message)
+                return name + in_declared_fields(each["kind"], answer.message)
         for answer in answers:
             _log_what_failed(cluster, answer)
         return None
@@ -68,6 +120,12 @@ class DryRun:
             return smaller
         rigid = await rigid_classes(self._api, {claim.storage_class for claim in claims if claim.storage_class})
         return refuse_growth(cluster, claims, rigid)
+
+
+def _run(cluster: Cluster, entry: MaintenanceEntry) -> MaintenanceJob:
+    meta = replace(cluster.metadata, name=schedule_name(cluster.metadata.name, entry.name))
+    of_run = {name: getattr(entry, name) for name in RunSpec.__struct_fields__}
+    return MaintenanceJob(metadata=meta, spec=MaintenanceJobSpec(**of_run, cluster=cluster.metadata.name))
 
 
 def _log_what_failed(cluster: Cluster, answer: object) -> None:

@@ -3,12 +3,15 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from barnabas_operator.admission.dry_run import DryRunCall
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.review import changes, review
-from barnabas_operator.resources.api_objects import InvalidResource, resource_of
+from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup
@@ -43,8 +46,8 @@ async def answer(
     request = request_body["request"]
     verdict = await _judged(request, inventory, state_of, dry_run)
     if verdict.refusal is None:
-        told = await _previewed(request, inventory, preview)
-        verdict = verdict._replace(warnings=(*verdict.warnings, *told))
+        warnings = await _previewed(request, inventory, preview)
+        verdict = verdict._replace(warnings=(*verdict.warnings, *warnings))
     is_deletion = request.get("object") is None
     return {
         "apiVersion": request_body["apiVersion"],
@@ -60,11 +63,23 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
         if old is None:
-            return Verdict()  # The watch has not told of it yet.
-    verdict = review(old, new, _context_of(old or new or {}, inventory, state_of))
+            return Verdict()  # The watch has not reported it yet.
+    context = _context_of(old or new or {}, inventory, state_of)
+    if new is not None and new["kind"] == CLUSTER.name:
+        context = AdmissionContext(rebalance_run=_rebalance_run(new, inventory))
+    verdict = review(old, new, context)
     if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
-        verdict = verdict._replace(refusal=await dry_run(resource_of(Cluster, new)))
+        is_cluster = new["kind"] == CLUSTER.name
+        resource = _with_news(resource_of(Cluster, new), old) if is_cluster else resource_of(MaintenanceJob, new)
+        verdict = verdict._replace(refusal=await dry_run(resource))
     return verdict
+
+
+def _with_news(cluster: Cluster, old: Json | None) -> Cluster:
+    """Without the entries of maintenance that were there before: what they lack by now holds up no other change."""
+    known = readable_part(Cluster, old).spec.maintenance if old is not None else ()
+    fresh = tuple(each for each in cluster.spec.maintenance if each not in known)
+    return replace(cluster, spec=replace(cluster.spec, maintenance=fresh))
 
 
 async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> tuple[str, ...]:
@@ -83,8 +98,8 @@ async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> t
 
 
 def _is_to_be_applied(new: Json) -> bool:
-    """A Cluster whose objects may be others now: none of one that is paused, whatever the API server would say."""
-    return new["kind"] == CLUSTER.name and not new.get("spec", {}).get("pause")
+    """A Cluster, or a run, whose objects may be others now: none of one that is paused, whatever would be said."""
+    return new["kind"] in (CLUSTER.name, MAINTENANCE_JOB.name) and not new.get("spec", {}).get("pause")
 
 
 def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
@@ -115,3 +130,12 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
         brokers = inventory.clusters[cluster].get("spec", {}).get("brokers", {})
         state = state.with_brokers(brokers.get("replicas", Brokers().replicas))
     return AdmissionContext(inventory.namesake_of(body), state, inventory.colliding_with(body))
+
+
+def _rebalance_run(body: Json, inventory: Inventory) -> MaintenanceJob | None:
+    """The MaintenanceJob of this Cluster that its annotation names."""
+    meta = body["metadata"]
+    name = (meta.get("annotations") or {}).get(APPROVAL)
+    runs = inventory.resources_of(MAINTENANCE_JOB.name, Key(meta["namespace"], meta.get("name", "")))
+    found = next((run for run in runs if run["metadata"]["name"] == name), None)
+    return readable_part(MaintenanceJob, found) if found is not None else None

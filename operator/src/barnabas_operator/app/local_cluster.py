@@ -11,7 +11,7 @@ from barnabas_operator.app.broker_process import BrokerProcess
 from barnabas_operator.app.child_process import Say
 from barnabas_operator.app.data_dir import DataDir, replace_file
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
-from barnabas_operator.planning.brokers.metadata_version import metadata_version_told
+from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
 from barnabas_operator.planning.brokers.server_properties import HOST, BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.refusal import Refusal
@@ -108,16 +108,16 @@ class LocalCluster:
         bad = unserved(state) if state is not None else None
         losses = (*cluster_losses(cluster, now, state, None), *reassignment_conditions(cluster, now, state, ahead))
         first, then = (problem, bad) if is_fault(problem) else (bad, problem)
-        told = (_condition(cluster, ready, now, first or then), *losses)
+        conditions = (_condition(cluster, ready, now, first or then), *losses)
         (listener,) = cluster.spec.listeners
         before = cluster.status.conditions if cluster.status else ()
         return ClusterStatus(
-            conditions=merge_conditions(before, told),
+            conditions=merge_conditions(before, conditions),
             observed_generation=cluster.metadata.generation,
             listeners=(ListenerStatus(name=listener.name, bootstrap_servers=self.bootstrap),),
             metrics=tuple(place.metrics_url for place in self._places.values()),
             cluster_id=state.cluster_id if state else None,
-            metadata_version=metadata_version_told(cluster, state),
+            metadata_version=reported_metadata_version(cluster, state),
             ready_brokers=ready,
             controller=state.controller_id if state else None,
             under_replicated_partitions=len(state.troubles) if state else None,
@@ -201,12 +201,12 @@ def any_free_port(chosen: set[int]) -> int:
 def _condition(cluster: Cluster, ready: int, now: str, problem: Refusal | None) -> Condition:
     wanted = cluster.spec.brokers.replicas
     reason = "BrokersReady" if ready == wanted else "BrokersNotReady"
-    told = problem or Refusal(reason, f"{ready} of {wanted} brokers are ready")
+    why = problem or Refusal(reason, f"{ready} of {wanted} brokers are ready")
     return Condition(
         type=READY,
         status="True" if problem is None and ready == wanted else "False",
-        reason=told.reason,
-        message=told.message,
+        reason=why.reason,
+        message=why.message,
         last_transition_time=now,
         observed_generation=cluster.metadata.generation,
     )

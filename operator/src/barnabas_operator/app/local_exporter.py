@@ -24,13 +24,13 @@ class LocalExporter:
         self._folder = data_dir.path / FOLDER
         self._say = say
         self._process: ChildProcess | None = None
-        self._told: ExporterOptions | None = None
+        self._started: ExporterOptions | None = None
         self._failure = ""
 
     async def bring(self, declared: LagExporter | None, bootstrap: str) -> None:
         """Starts, ends or restarts it. A failed start is reported once; brokers need no exporter."""
         wanted = (declared, bootstrap) if declared is not None else None
-        if wanted == self._told:
+        if wanted == self._started:
             return
         await self.stop()
         if wanted is not None:
@@ -38,7 +38,7 @@ class LocalExporter:
 
     async def stop(self) -> None:
         """Ends it, if it runs."""
-        process, self._process, self._told = self._process, None, None
+        process, self._process, self._started = self._process, None, None
         if process is not None:
             await process.stop()
             self._say("the lag exporter has ended")
@@ -54,7 +54,7 @@ class LocalExporter:
                 self._say(str(error))
             self._failure, self._process = str(error), None
             return
-        self._told, self._failure = wanted, ""
+        self._started, self._failure = wanted, ""
         self._say(f"the lag exporter serves the lag of groups: http://{HOST}:{port}/metrics")
 
     def _child(self, wanted: ExporterOptions, port: int) -> Child:

@@ -13,6 +13,7 @@ from typing import Final
 from uuid import uuid4
 
 import kopf
+from kopf._cogs.clients.errors import APINotFoundError
 
 from barnabas_kube.access import Access, NoAccess
 from barnabas_kube.discovery import find_access
@@ -29,6 +30,7 @@ EXIT_USAGE: Final = 2
 DEFAULT_IMAGE: Final = "barnabas-broker:dev"
 DEFAULT_OPERATOR_IMAGE: Final = "barnabas-operator:dev"
 DEFAULT_JOBS_IMAGE: Final = "barnabas-jobs:dev"
+BEGINS_ANEW_S: Final = 1.0
 TURN_S: Final = 0.0005
 """How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
 
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.setswitchinterval(TURN_S)
     settings = read_settings(os.environ, f"{os.environ.get('POD_NAME', socket.gethostname())}_{uuid4()}")
     listener, certificates = os.environ.get("HTTP_LISTENER", "0.0.0.0:8080"), os.environ.get("WEBHOOK_CERTIFICATES", "")
-    asyncio.run(_run(settings, access, listener, certificates))
+    asyncio.run(_run_on(settings, access, listener, certificates))
     return 0
 
 
@@ -106,6 +108,19 @@ def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSett
     )
 
 
+async def _run_on(settings: OperatorSettings, access: Access, listener: str, certificates: str) -> None:
+    """Begins anew where a definition (CRD) goes while its resources are watched: kopf ends with what it is told then.
+
+    Where kopf hears first that the definition has gone, it ends that watch itself, and the operator runs on.
+    """
+    while True:
+        try:
+            return await _run(settings, access, listener, certificates)
+        except APINotFoundError as error:
+            log.warning("a kind that was watched is not served any more (%s): the operator begins anew", error)
+            await asyncio.sleep(BEGINS_ANEW_S)
+
+
 async def _run(settings: OperatorSettings, access: Access, listener: str, certificates: str) -> None:
     operator = Operator(settings, access)
     pages = await serve_pages(operator, listener)
@@ -113,7 +128,7 @@ async def _run(settings: OperatorSettings, access: Access, listener: str, certif
     try:
         await kopf.operator(
             insights=operator.definitions.insights,
-            registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed),
+            registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed, operator.clock),
             standalone=True,
             clusterwide=not settings.namespaces,
             namespaces=list(settings.namespaces),

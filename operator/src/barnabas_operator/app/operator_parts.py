@@ -42,18 +42,18 @@ class Operator:
     def __init__(self, settings: OperatorSettings, access: Access) -> None:
         self._settings = settings
         self._access = access
-        self._clock = SystemClock()
+        self.clock = SystemClock()
         self.inventory = Inventory()
         self.metrics = OperatorMetrics(self.inventory)
-        self.leadership = Leadership(self._clock.monotonic_s) if settings.lease else ALONE
-        self.metrics.tell_leadership(self.leadership)
+        self.leadership = Leadership(self.clock.monotonic_s) if settings.lease else ALONE
+        self.metrics.add_leadership(self.leadership)
         self.workers: ClusterWorkers | None = None
         self.dry_run: DryRun | None = None
         self._election: Election | None = None
         self._client: ApiClient | None = None
         self._audit: Audit | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.definitions = Definitions()
+        self.definitions = Definitions(self.clock)
 
     @property
     def why_dead(self) -> str | None:
@@ -65,15 +65,15 @@ class Operator:
         """Connects to the API server, and begins."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
-        environment = WorkerEnvironment(api, self._settings, self._clock, self._connect, self.leadership)
+        environment = WorkerEnvironment(api, self._settings, self.clock, self._connect, self.leadership)
         self.workers = ClusterWorkers(self.inventory, environment, self.metrics)
-        self.dry_run = DryRun(api, self._settings.broker_image)
+        self.dry_run = DryRun(api, self._settings.broker_image, self.clock)
         tell, tell_gone = (partial(self.workers.resource_event, is_gone=is_gone) for is_gone in (False, True))
         settings = self._settings
-        self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s)
+        self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s, self.clock)
         places: tuple[str | None, ...] = settings.namespaces or (None,)
-        listings = (take_in(api, place, self.workers, BACKOFFS) for place in places)
-        ending = TerminatingNamespaces(api, settings.namespaces, tell)
+        listings = (take_in(api, place, self.workers, BACKOFFS, self.clock) for place in places)
+        ending = TerminatingNamespaces(api, settings.namespaces, tell, self.clock)
         self._tasks = [
             asyncio.create_task(each)
             for each in (self._audit.run(), ending.run(), self.definitions.run(api), *listings)
@@ -86,10 +86,10 @@ class Operator:
     def _new_election(self, api: KubeApi, workers: ClusterWorkers) -> Election:
         namespace, _, name = self._settings.lease.partition("/")
         identity, lease = self._settings.identity, Key(namespace, name)
-        return Election(api, lease, identity, self.leadership, self._clock, workers.begin_anew)
+        return Election(api, lease, identity, self.leadership, self.clock, workers.begin_anew)
 
     def _connect(self, bootstrap: str, configs_kept_s: float, writing: TimedWrite) -> ClusterAdmin:
-        return ClusterAdmin(bootstrap, self._clock, CONNECT_S, configs_kept_s, writing)
+        return ClusterAdmin(bootstrap, self.clock, CONNECT_S, configs_kept_s, writing)
 
     async def preview(self, cluster: Cluster, resource: Previewed) -> tuple[str, ...]:
         """The warnings about a group's reset, or a run's claims; called by the webhook as its `Preview`."""
@@ -99,7 +99,7 @@ class Operator:
             return ()
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
-                return await blocking(preview, self._settings.bootstrap_of(cluster), resource, self._clock)
+                return await blocking(preview, self._settings.bootstrap_of(cluster), resource, self.clock)
         except TimeoutError:
             return (UNKNOWN,)
 

@@ -7,16 +7,17 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_kube.access import NoAccess
 from barnabas_kube.client import ApiClient
 from barnabas_kube.discovery import find_access
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.planning.conditions import told_before
+from barnabas_operator.planning.conditions import condition_before
 from barnabas_operator.planning.maintenance.scheduled_run import scheduled_run
 from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import FINISHED, MAINTENANCE_JOB
 from barnabas_operator.resources.object_meta import READY
 
@@ -24,6 +25,8 @@ AGENT: Final = "barnabas-start-maintenance"
 LOOK_S: Final = 5.0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_TRY_AGAIN: Final = 75
+"""Kubernetes starts another pod, which finds the run if it is there."""
 NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
 
 
@@ -38,7 +41,7 @@ class Started(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0 the run succeeded, 1 it failed, 2 there is no such entry, or no such pod."""
+    """The command; its exit code: 0 the run succeeded, 1 it failed, 2 it can never start, 75 it may start later."""
     parser = argparse.ArgumentParser(prog="barnabas start-maintenance", description=__doc__, allow_abbrev=False)
     parser.add_argument("cluster", metavar="CLUSTER", help="the Cluster, in the namespace of the pod")
     parser.add_argument("entry", metavar="ENTRY", help="the name in its spec.maintenance")
@@ -47,8 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         started = Started(given.cluster, given.entry, *_job(os.environ))
         return asyncio.run(_run(started))
     except (NoAccess, LookupError) as error:
-        print(f"barnabas start-maintenance: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return _said(EXIT_USAGE, error)
 
 
 def _job(environment: Mapping[str, str]) -> list[str]:
@@ -59,16 +61,27 @@ def _job(environment: Mapping[str, str]) -> list[str]:
 
 
 async def _run(started: Started) -> int:
-    client = ApiClient(find_access(os.environ), AGENT)
+    async with ApiClient(find_access(os.environ), AGENT) as client:
+        return await exit_code(KubeApi(client), started, lambda: asyncio.sleep(LOOK_S))
+
+
+async def exit_code(api: KubeApi, started: Started, pause: Callable[[], Awaitable[None]]) -> int:
+    """That of the command, once the run has ended."""
     try:
-        api = KubeApi(client)
         while not await _is_there(api, started):
-            await asyncio.sleep(LOOK_S)
+            await pause()
         while (ended := await _ended(api, started)) is None:
-            await asyncio.sleep(LOOK_S)
-        return ended
-    finally:
-        await client.close()
+            await pause()
+    except LookupError as error:
+        return _said(EXIT_USAGE, error)
+    except KubeRefused as error:
+        return _said(EXIT_USAGE if error.is_about_the_object else EXIT_TRY_AGAIN, error)
+    return ended
+
+
+def _said(code: int, error: Exception) -> int:
+    print(f"barnabas start-maintenance: {error}", file=sys.stderr)
+    return code
 
 
 async def _is_there(api: KubeApi, started: Started) -> bool:
@@ -77,28 +90,53 @@ async def _is_there(api: KubeApi, started: Started) -> bool:
         cluster = await api.get(CLUSTER.name, started.namespace, started.cluster)
         if cluster is None:
             raise LookupError(f"there is no Cluster {started.cluster} in the namespace {started.namespace}")
-        await api.create(scheduled_run(cluster, started.entry, started.job_name, started.job_uid))
+        return await _is_created(api, scheduled_run(cluster, started.entry, started.job_name, started.job_uid), started)
     except KubeUnreachable as error:
         print(f"waiting for the API server: {error}", file=sys.stderr)
         return False
+
+
+async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
+    """By this one, or by one that died."""
+    try:
+        await api.create(run)
     except KubeRefused as error:
         if error.status != CONFLICT:
             raise
+        return await _is_own_there(api, started)
     return True
+
+
+async def _is_own_there(api: KubeApi, started: Started) -> bool:
+    """Whether the run of that name is the Job's own; one that is being deleted makes room for it."""
+    found = await _found(api, started)
+    if found is None or _is_own(found, started):
+        return found is not None
+    if "deletionTimestamp" not in found["metadata"]:
+        raise LookupError(f"MaintenanceJob {started.job_name} belongs to something else; allowed: delete it")
+    return False
+
+
+def _is_own(found: Json, started: Started) -> bool:
+    return started.job_uid in (each["uid"] for each in found["metadata"].get("ownerReferences", ()))
+
+
+async def _found(api: KubeApi, started: Started) -> Json | None:
+    return await api.get(MAINTENANCE_JOB.name, started.namespace, started.job_name)
 
 
 async def _ended(api: KubeApi, started: Started) -> int | None:
     """The exit code; None as long as the run goes on."""
     try:
-        found = await api.get(MAINTENANCE_JOB.name, started.namespace, started.job_name)
+        found = await _found(api, started)
     except KubeUnreachable as error:
         print(f"waiting for the API server: {error}", file=sys.stderr)
         return None
-    if found is None:
+    if found is None or not _is_own(found, started):
         print(f"MaintenanceJob {started.job_name} was deleted before it had ended", file=sys.stderr)
         return EXIT_FAILED
     status = found.get("status", {})
     if status.get("phase") not in FINISHED:
         return None
-    print(f"MaintenanceJob {started.job_name}: {status['phase']}: {told_before(status, READY).get('message', '')}")
+    print(f"MaintenanceJob {started.job_name}: {status['phase']}: {condition_before(status, READY).get('message', '')}")
     return 0 if status["phase"] == "Succeeded" else EXIT_FAILED

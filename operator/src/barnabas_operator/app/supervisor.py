@@ -35,6 +35,7 @@ from barnabas_operator.planning.status.reassignment_conditions import PendingMov
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_steps import describe
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
+from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.manifests import Manifests
@@ -227,7 +228,7 @@ class Supervisor:
 
     async def _look(self) -> ClusterState | None:
         try:
-            return await asyncio.to_thread(lambda: self._connected().cluster_state(()))
+            return await asyncio.to_thread(lambda: self._connected().cluster_state())
         except ClusterUnreachable:
             self._drop_admin()
             return None
@@ -248,7 +249,8 @@ class Supervisor:
             self._drop_admin()
 
     def _reconcile(self) -> Outcome:
-        return reconcile_topics(self._connected(), self._wanted, self._now())
+        admin = self._connected()
+        return reconcile_topics(admin, self._wanted, self._now(), Seen(admin.cluster_state()))
 
     def _bring_version(self, state: ClusterState) -> VersionOutcome:
         cluster = self._wanted.cluster

@@ -1,10 +1,11 @@
 """The system's clocks."""
 
+import asyncio
 import time
 
 
 class SystemClock:
-    """The clock of the machine, as a `kafka.blocking_clock.BlockingClock`."""
+    """The clock of the machine, for coroutines (`LoopClock`) and for threads (`kafka.blocking_clock.BlockingClock`)."""
 
     def now_ms(self) -> int:
         """Wall-clock time, milliseconds since the epoch."""
@@ -14,6 +15,14 @@ class SystemClock:
         """Seconds since the machine was started, those too in which it was suspended."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def sleep(self, seconds: float) -> None:
-        """Blocks for so many seconds."""
+    async def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds, in which other coroutines run."""
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        """Bounds what is awaited inside to so many seconds."""
+        return asyncio.timeout(seconds)
+
+    def block(self, seconds: float) -> None:
+        """Blocks the thread for so many seconds."""
         time.sleep(seconds)

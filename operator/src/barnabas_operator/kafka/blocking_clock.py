@@ -8,6 +8,6 @@ from barnabas_core.clock import Clock
 class BlockingClock(Clock, Protocol):
     """A clock that a thread can wait by."""
 
-    def sleep(self, seconds: float) -> None:
-        """Blocks for so many seconds."""
+    def block(self, seconds: float) -> None:
+        """Blocks the thread for so many seconds."""
         ...

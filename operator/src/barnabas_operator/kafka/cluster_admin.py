@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from kafka.admin import ConfigResource
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, NoError
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.structs import TopicPartitionReplica
 
@@ -29,7 +29,8 @@ from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
-from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
+from barnabas_operator.planning.disk_space import Disks, DiskSpace, LogDirContent, Partition
+from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
 from barnabas_operator.planning.topics.topic_steps import (
     CreateTopic,
@@ -88,8 +89,8 @@ class ClusterAdmin:
         """Ends the client's thread and connections."""
         self.client.close()
 
-    def cluster_state(self, with_configs: Collection[str] | None) -> ClusterState:
-        """Brokers, every topic's replicas, and the configs that are set on these topics (None: on all)."""
+    def cluster_state(self) -> ClusterState:
+        """Brokers, and every topic's replicas. It has no configs of topics: `with_overrides` adds them."""
         with reachable():
             cluster = self.client.describe_cluster()
             brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
@@ -97,19 +98,13 @@ class ClusterAdmin:
                 raise ClusterUnreachable("no broker is alive yet")
             self._meet(broker["broker_id"] for broker in brokers)
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
-            names = {topic["name"] for topic in described} if with_configs is None else with_configs
-            ids = {topic["name"]: topic["topic_id"] for topic in described if topic["name"] in names}
-            overrides = self._overrides.of(ids) if ids else {}
             defaults = self._broker_defaults(brokers[0]["broker_id"])
             moving = self._moving()
             troubles = self._troubles(described)
             versions = features.metadata_versions(self.client)
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
-            topics={
-                topic["name"]: _topic_state(topic, overrides.get(topic["name"], {}), moving.get(topic["name"], {}))
-                for topic in described
-            },
+            topics={topic["name"]: _topic_state(topic, moving.get(topic["name"], {})) for topic in described},
             num_partitions=defaults["num.partitions"],
             default_replication_factor=defaults["default.replication.factor"],
             default_min_insync_replicas=defaults["min.insync.replicas"],
@@ -119,6 +114,15 @@ class ClusterAdmin:
             cluster_id=cluster["cluster_id"],
             metadata_versions=versions,
         )
+
+    def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
+        """The same with the configs that are set on those of these topics that are there."""
+        ids = {name: state.topics[name].topic_id for name in names if name in state.topics}
+        if not ids:
+            return state
+        with reachable():
+            found = self._overrides.of(ids)
+        return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
         """What is more to say of those partitions is asked for by topic."""
@@ -191,6 +195,7 @@ class ClusterAdmin:
         return Disks(
             {broker: tuple(map(_space, log_dirs)) for broker, log_dirs in online.items()},
             {broker: dict(_held(log_dirs)) for broker, log_dirs in online.items()},
+            {broker: {each["log_dir"]: _content(each) for each in log_dirs} for broker, log_dirs in online.items()},
         )
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
@@ -199,6 +204,14 @@ class ClusterAdmin:
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
             )
+
+    def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
+        """Begins to move replicas within their brokers; in words what brokers refuse."""
+        replicas = {each: TopicPartitionReplica(*each.partition, each.broker_id) for each in moves}
+        with reachable(), self._writing(REQUEST_TIMEOUT_S):
+            answers = self.client.alter_replica_log_dirs({replicas[each]: each.path for each in moves})
+        errors = {each: answers[replica] for each, replica in replicas.items()}
+        return [f"could not {each}: {error.__name__}" for each, error in errors.items() if error is not NoError]
 
     def broker_overrides(self, broker_ids: Iterable[int]) -> dict[int, dict[str, str]]:
         """The settings that are set on each of these brokers alone."""
@@ -290,7 +303,7 @@ class ClusterAdmin:
         """Whether these replicas are on their way, or there."""
         moving = self._moving()
         states = {
-            topic["name"]: _topic_state(topic, {}, moving.get(topic["name"], {}))
+            topic["name"]: _topic_state(topic, moving.get(topic["name"], {}))
             for topic in self.client.describe_topics([step.topic for step in steps])
         }
         return all(
@@ -304,21 +317,27 @@ class ClusterAdmin:
         while not done():
             if self._clock.monotonic_s() > deadline:
                 raise ClusterUnreachable(f"{otherwise} after {VISIBLE_TIMEOUT_S:.0f} s")
-            self._clock.sleep(VISIBLE_POLL_S)
+            self._clock.block(VISIBLE_POLL_S)
 
 
-def _topic_state(
-    described: Mapping[str, Any], overrides: Mapping[str, str], moving: Mapping[int, ReplicaIds]
-) -> TopicState:
+def _topic_state(described: Mapping[str, Any], moving: Mapping[int, ReplicaIds]) -> TopicState:
     by_index: dict[int, ReplicaIds] = {
         partition["partition_index"]: tuple(partition["replica_nodes"]) for partition in described["partitions"]
     }
     partitions = tuple(replicas for _, replicas in sorted(by_index.items()))
-    return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides, moving)
+    return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, {}, moving)
 
 
 def _space(log_dir: Mapping[str, Any]) -> DiskSpace:
     return DiskSpace(log_dir["usable_bytes"], log_dir["total_bytes"])
+
+
+def _content(log_dir: Mapping[str, Any]) -> LogDirContent:
+    here, coming = (
+        {Partition(*where): size for where, size in _replicas(log_dir, is_future=is_future)}
+        for is_future in (False, True)
+    )
+    return LogDirContent(_space(log_dir), here, coming)
 
 
 def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Partition, int]]:

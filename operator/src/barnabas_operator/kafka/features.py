@@ -19,10 +19,10 @@ BEFORE_LEVELS: Final = Supported(1, 1)
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
     """As any broker tells; None where it knows no such feature."""
-    told = client.describe_features().get(METADATA_VERSION, {})
-    if not told.keys() >= {"supported", "finalized"}:
+    found = client.describe_features().get(METADATA_VERSION, {})
+    if not found.keys() >= {"supported", "finalized"}:
         return None
-    return MetadataVersions(told["finalized"][1], told["supported"][1])
+    return MetadataVersions(found["finalized"][1], found["supported"][1])
 
 
 def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
@@ -33,8 +33,8 @@ def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
     answer = client._manager.run(client._manager.send, request, broker_id)
     if answer.error_code != ErrorCode.NONE:
         raise for_code(answer.error_code)(f"broker {broker_id} does not report its features")
-    told = {each.name: Supported(each.min_version, each.max_version) for each in answer.supported_features or ()}
-    return told.get(METADATA_VERSION, BEFORE_LEVELS)
+    supported = {each.name: Supported(each.min_version, each.max_version) for each in answer.supported_features or ()}
+    return supported.get(METADATA_VERSION, BEFORE_LEVELS)
 
 
 def raise_metadata_version(client: Any, level: int, timeout_s: float) -> StepRefused | None:

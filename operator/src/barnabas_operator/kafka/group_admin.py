@@ -84,9 +84,9 @@ class GroupAdmin:
 
     def first_since(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
         """The first record of that time or later in each of the partitions that `describe` found; None where there is
-        none. What no leader tells is left out."""
-        told = log_offsets(self._asking, self._leader, dict.fromkeys(partitions, time_ms))
-        return {each: found.offset if found.offset != NO_OFFSET else None for each, found in told.items()}
+        none. What no leader answers is left out."""
+        answers = log_offsets(self._asking, self._leader, dict.fromkeys(partitions, time_ms))
+        return {each: found.offset if found.offset != NO_OFFSET else None for each, found in answers.items()}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> Refused | None:
         """In one request, as one who is no member; the first refusal, if there is any."""
@@ -180,8 +180,8 @@ class GroupAdmin:
         requests = by_broker(group_ids, self._coordinators.__getitem__)
         asked = {broker: fetch_offsets(some, many=many) for broker, some in requests.items()}
         for _, request, answer in self._asking.ask(asked):
-            told = ((each.group_id, each) for each in answer.groups) if many else ((request.group_id, answer),)
-            for group_id, group in told:
+            groups = ((each.group_id, each) for each in answer.groups) if many else ((request.group_id, answer),)
+            for group_id, group in groups:
                 if group.error_code == ErrorCode.NONE:
                     yield group_id, dict(_offsets(group.topics))
 

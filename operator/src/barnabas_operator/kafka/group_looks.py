@@ -6,10 +6,12 @@ from typing import Any, Final, NamedTuple
 from barnabas_core.clock import Clock
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_kafka.asking import Asking
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_lag.kafka.chosen_groups import Chosen, read_chosen
 from barnabas_lag.kafka.evaluating import evaluate
+from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
 
 NOTHING: Final = GroupLags(None, {}, {})
@@ -31,15 +33,20 @@ class GroupLooks:
         """`patience_s` is the shortest time after which a group without progress stalls or has stopped."""
         self._history: Final = History(patience_s)
         self._clock: Final = clock
+        self._retention: Final = OffsetsRetention(clock.monotonic_s)
         self._topics: dict[str, Collection[str]] = {}
         self._there: Set[str] = frozenset()
         """Groups that were there at the last look."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         """At these groups, in a few requests to each broker. Raises ClusterUnreachable."""
-        asking = Asking(connected())
-        chosen = read_chosen(asking, group_ids, self._topics)
-        lags = evaluate(asking, chosen.readings, self._history, self._clock.now_ms() / 1000).groups
+        try:
+            asking = Asking(connected())
+            chosen = read_chosen(asking, group_ids, self._topics, self._retention)
+            lags = evaluate(asking, chosen.readings, self._history, self._clock.now_ms() / 1000).groups
+        except ClusterUnreachable:
+            self._history.unheard()
+            raise
         self._remember(chosen, group_ids)
         counts: dict[str, int] = {}
         for each in chosen.readings.partitions:

@@ -16,7 +16,7 @@ PartitionKey = tuple[str, int]
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
 """Brokers that are no Barnabas do not know it."""
 UNCLEAN: Final = 1
-_TOLD: Final = re.compile(r"(\d+): (.*)")
+_LOST: Final = re.compile(r"(\d+): (.*)")
 
 
 def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
@@ -36,17 +36,17 @@ def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
     """What these brokers have set aside. Brokers of Kafka know no such config, and have none. Raises KafkaError."""
     asked = [ConfigResource("BROKER", str(broker_id), {STRAY_LOGS: None}) for broker_id in broker_ids]
     found: Mapping[str, Any] = client.describe_configs(asked, config_filter="all").get("broker", {}) if asked else {}
-    told = ((each, found.get(str(each), {}).get(STRAY_LOGS, {}).get("value") or "") for each in broker_ids)
+    values = ((each, found.get(str(each), {}).get(STRAY_LOGS, {}).get("value") or "") for each in broker_ids)
     return tuple(
         StrayLog(broker_id=broker_id, directory=directory, size_bytes=size_bytes)
-        for broker_id, value in told
+        for broker_id, value in values
         for directory, size_bytes in parse_stray_logs(value)
     )
 
 
 def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
     """The text of each partition in the value of one topic."""
-    found = (_TOLD.fullmatch(each) for each in value.split("; "))
+    found = (_LOST.fullmatch(each) for each in value.split("; "))
     return {(topic, int(each[1])): each[2] for each in found if each is not None}
 
 

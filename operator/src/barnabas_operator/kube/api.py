@@ -1,7 +1,7 @@
 """The few requests that the operator makes of the Kubernetes API, as JSON, and what its refusals mean."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # So it says of
 TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # And this of an eviction.
 
 
+Selector = Mapping[str, str | Collection[str]]
+"""By label its value, or those that it may have."""
 Writing = Callable[[], AbstractContextManager[float]]
 
 
@@ -67,7 +69,7 @@ class KubeApi:
             raise
 
     async def listing(
-        self, kind: str, namespace: str | None, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
+        self, kind: str, namespace: str | None, labels: Selector, fields: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
         """All objects with these labels, and these fields by their paths."""
         return [item async for page in self.pages(kind, namespace, labels, fields) for item in page]
@@ -76,7 +78,7 @@ class KubeApi:
         self,
         kind: str,
         namespace: str | None,
-        labels: Mapping[str, str] | None = None,
+        labels: Selector | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """The same page by page, all from one version. A listing that takes minutes is refused (`Expired`)."""
@@ -90,14 +92,14 @@ class KubeApi:
             token = answer.get("metadata", {}).get("continue") or None
             chosen["continue"] = token or ""
 
-    async def apply(self, item: Json, *, is_dry_run: bool = False) -> dict[str, Any]:
-        """Server-side apply: the fields named in `item` are the operator's, all others stay as they are.
+    async def apply(self, item: Json, *, is_dry_run: bool = False, manager: str = FIELD_MANAGER) -> dict[str, Any]:
+        """Server-side apply: the fields named in `item` are the manager's, all others stay as they are.
 
         A dry run stores nothing.
         """
         meta = item["metadata"]
         path = path_of(item["kind"], meta.get("namespace"), meta["name"])
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
+        query = {"fieldManager": manager, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
         return await self.request("PATCH", path, query=query, body=item, content_type=APPLY)
 
     async def create(self, item: Json) -> dict[str, Any]:
@@ -202,8 +204,11 @@ class KubeApi:
         return found
 
 
-def _chosen(values: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={value}" for name, value in values.items())
+def _chosen(values: Selector) -> str:
+    return ",".join(
+        f"{name}={value}" if isinstance(value, str) else f"{name} in ({','.join(value)})"
+        for name, value in values.items()
+    )
 
 
 def _refusal(what: str, status: int, body: bytes) -> Exception:

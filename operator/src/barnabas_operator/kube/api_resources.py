@@ -29,6 +29,7 @@ API_RESOURCES: Final = {
     "Service": ApiResource("api/v1", "services"),
     "ServiceAccount": ApiResource("api/v1", "serviceaccounts"),
     "StatefulSet": ApiResource("apis/apps/v1", "statefulsets"),
+    "SparkApplication": ApiResource("apis/sparkoperator.k8s.io/v1beta2", "sparkapplications"),
     "StorageClass": ApiResource("apis/storage.k8s.io/v1", "storageclasses", namespaced=False),
     "Lease": ApiResource("apis/coordination.k8s.io/v1", "leases"),
     "NetworkPolicy": ApiResource("apis/networking.k8s.io/v1", "networkpolicies"),

@@ -10,6 +10,7 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
+from barnabas_operator.planning.brokers.kept_metadata import RESTARTED_AT, metadata_of_others
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.object_names import (
@@ -74,7 +75,11 @@ def _broker_set(found: Json) -> BrokerSet:
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
     revision = status.get("updateRevision", "") if is_seen else ""
     is_ending = "deletionTimestamp" in found["metadata"]
-    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found))
+    others = metadata_of_others(found)
+    uid, made_at = found["metadata"].get("uid", ""), found["metadata"].get("creationTimestamp", "")
+    return BrokerSet(
+        found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found), others, uid, made_at
+    )
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:
@@ -131,6 +136,9 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         node=found["spec"].get("nodeName", ""),
         stale=meta.get("annotations", {}).get(STALE, ""),
         is_cut_off=meta.get("annotations", {}).get(ACCOUNT, account_uid) != account_uid,
+        restarted_at=meta.get("annotations", {}).get(RESTARTED_AT, ""),
+        owners=meta.get("ownerReferences", ()),
+        version=meta.get("resourceVersion", ""),
     )
 
 
@@ -160,14 +168,14 @@ def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, in
 
 
 def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[tuple[str, int], str]:
-    """Of several addresses the one that the broker tells already: their order changes with the nodes of a balancer."""
+    """Of several addresses the one that the broker has already: their order changes with the nodes of a balancer."""
     hosts: dict[tuple[str, int], str] = {}
     for key, service in _of_brokers(services):
         ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
         found: list[str] = [host for each in ingress if (host := each.get("hostname") or each.get("ip"))]
-        told = given.get(service["metadata"]["name"], "")
+        advertised = given.get(service["metadata"]["name"], "")
         if found:
-            hosts[key] = told if told in found else found[0]
+            hosts[key] = advertised if advertised in found else found[0]
     return hosts
 
 

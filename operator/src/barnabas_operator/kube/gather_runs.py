@@ -1,36 +1,105 @@
 """Gathers what Kubernetes has of the runs of a Cluster: Jobs, and pods of drivers and executors."""
 
+import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
-from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.maintenance.run_facts import DRIVER, RunFacts, driver_pod, is_live, run_job
+from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
+from barnabas_operator.planning.maintenance.observed_run import (
+    DRIVER,
+    NOTHING_SEEN,
+    ObservedRun,
+    driver_pod,
+    executor_trouble,
+    is_live,
+    run_job,
+)
+from barnabas_operator.planning.maintenance.spark_application import application_job, unsubmitted
 from barnabas_operator.planning.object_names import (
     MAINTENANCE_JOB_LABEL,
     MAINTENANCE_ROLE_LABEL,
+    application_name,
     driver_name,
     maintenance_selector,
 )
+from barnabas_operator.planning.status.start_failures import last_warning
 from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+
+NAMES_MAX: Final = 50
+"""In one request; among more, all runs of the Cluster are asked for."""
+
+log = logging.getLogger(__name__)
 
 
-async def gather_runs(api: KubeApi, namespace: str, cluster: str) -> Mapping[str, RunFacts]:
-    """By the name of the MaintenanceJob. Raises KubeUnreachable and KubeRefused."""
-    chosen = maintenance_selector(cluster)
+async def gather_runs(
+    api: KubeApi, namespace: str, cluster: str, runs: Collection[MaintenanceJob]
+) -> Mapping[str, ObservedRun]:
+    """Of these MaintenanceJobs at least, by name. Raises KubeUnreachable and KubeRefused.
+
+    SparkApplications that the API server does not list are `unknown` of their runs only: all others go on.
+    """
+    names = [run.metadata.name for run in runs]
+    of_kubeflow = {run.metadata.name for run in runs if run.spec.backend == "Kubeflow"}
+    named = {MAINTENANCE_JOB_LABEL: names} if len(names) <= NAMES_MAX else {}
+    chosen = {**maintenance_selector(cluster), **named}
     jobs = await api.listing("Job", namespace, chosen)
+    applications, unknown = await _applications(api, namespace, chosen) if of_kubeflow else ([], "")
     pods = await api.listing("Pod", namespace, chosen)  # After the Jobs: of one that has ended, how its driver ended.
     pods_of: defaultdict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         pods_of[_run_of(pod)].append(pod)
     job_of = {_run_of(job): job for job in jobs if job["metadata"]["name"] == driver_name(_run_of(job))}
-    return {name: _facts(job_of.get(name), pods_of[name]) for name in job_of.keys() | pods_of.keys()}
+    found = {name: _observed(job_of.get(name), pods_of[name]) for name in job_of.keys() | pods_of.keys()}
+    for each in applications:
+        name = _run_of(each)
+        if name in of_kubeflow and each["metadata"]["name"] == application_name(name):
+            found[name] = _observed(None, pods_of[name])._replace(job=application_job(each), unmade=unsubmitted(each))
+    if unknown:
+        found |= {name: found.get(name, NOTHING_SEEN)._replace(unknown=unknown) for name in of_kubeflow}
+    lacking = {name: run for name, run in found.items() if run.lacks_driver and name not in of_kubeflow}
+    events = await _warnings(api, namespace) if lacking else []
+    return found | {name: _with_reason(run, driver_name(name), events) for name, run in lacking.items()}
+
+
+async def _applications(
+    api: KubeApi, namespace: str, chosen: Mapping[str, str | Collection[str]]
+) -> tuple[list[Json], str]:
+    """And why nobody can tell which there are; there is none where Kubeflow's Spark operator is not installed."""
+    try:
+        return [*await api.listing("SparkApplication", namespace, chosen)], ""
+    except KubeRefused as error:
+        return [], "" if error.status == NOT_FOUND else f"the API server lists no SparkApplications: {error.message}"
+
+
+def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> ObservedRun:
+    """An earlier Job of that name had its own."""
+    uid = run.job.uid if run.job is not None else ""
+    own = [event for event in events if event["involvedObject"].get("uid") == uid]
+    return run._replace(unmade=last_warning(job_name, own))
+
+
+async def _warnings(api: KubeApi, namespace: str) -> list[Json]:
+    """What Kubernetes says of Jobs that get no pod; nothing where nobody may ask."""
+    try:
+        return [*await api.listing("Event", namespace, {}, {"involvedObject.kind": "Job", "type": "Warning"})]
+    except KubeRefused as error:
+        log.debug("events of %s: %s", namespace, error)
+        return []
 
 
 def _run_of(found: Json) -> str:
     return str(found["metadata"]["labels"].get(MAINTENANCE_JOB_LABEL, ""))
 
 
-def _facts(job: Json | None, pods: list[Json]) -> RunFacts:
-    drivers = [each for each in pods if each["metadata"]["labels"].get(MAINTENANCE_ROLE_LABEL) == DRIVER]
+def _observed(job: Json | None, pods: list[Json]) -> ObservedRun:
+    drivers = [each for each in pods if _is_driver(each)]
     tries = sorted(map(driver_pod, drivers), key=lambda each: (each.made_at, each.name))
-    return RunFacts(run_job(job) if job is not None else None, tuple(tries), sum(map(is_live, pods)))
+    trouble = executor_trouble(each for each in pods if not _is_driver(each))
+    run = run_job(job) if job is not None else None
+    return ObservedRun(run, tuple(tries), sum(map(is_live, pods)), executor_trouble=trouble)
+
+
+def _is_driver(pod: Json) -> bool:
+    return bool(pod["metadata"]["labels"].get(MAINTENANCE_ROLE_LABEL) == DRIVER)

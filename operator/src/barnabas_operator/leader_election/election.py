@@ -1,11 +1,10 @@
 """Leader election by a Lease of Kubernetes: of several operators one acts."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas_core.clock import Clock
+from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.lease import RENEW_S, RETRY_S, Sighting, free_in_s, holder_of, released, sighting, taken
@@ -32,7 +31,7 @@ class Election:
         lease: Key,
         identity: str,
         leadership: Leadership,
-        clock: Clock,
+        clock: LoopClock,
         on_change: Callable[[], None],
     ) -> None:
         self._api = api
@@ -43,14 +42,14 @@ class Election:
         self._on_change = on_change
         self._seen: Sighting | None = None
         self._acted = False
-        self._told_holder = ""
+        self._logged_holder = ""
 
     async def run(self) -> None:
         """Takes part in the election until it is cancelled."""
         while True:
             await self._attempt()
             self._tell()
-            await asyncio.sleep(min(RETRY_S, self._next_s() or RETRY_S))
+            await self._clock.sleep(min(RETRY_S, self._next_s() or RETRY_S))
 
     def _next_s(self) -> float:
         """When this operator has to stop acting, or may take the lease of another; 0 where that is not known."""
@@ -67,7 +66,7 @@ class Election:
             return
         self._leadership.stop()
         while not self._leadership.ended:
-            await asyncio.sleep(IDLE_POLL_S)
+            await self._clock.sleep(IDLE_POLL_S)
         try:
             found = await self._api.get(LEASE, *self._lease)
             if found is not None and holder_of(found.get("spec") or {}) == self._identity:
@@ -79,15 +78,15 @@ class Election:
         """One look, and one write where the lease is free or ours. Ends in time to stop acting."""
         acts_for_s = self._leadership.acts_for_s
         try:
-            async with asyncio.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
+            async with self._clock.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
                 await self._take_or_renew()
         except (KubeRefused, KubeUnreachable, TimeoutError) as error:
-            log.warning("the lease %s/%s: %s", *self._lease, error or "no answer in time")
+            log.warning("the lease %s/%s: %s", *self._lease, str(error) or "no answer in time")
         except Exception:  # Nobody else tries again.
             log.exception("the lease %s/%s", *self._lease)
 
     async def _take_or_renew(self) -> None:
-        async with asyncio.timeout(LOOK_S):
+        async with self._clock.timeout(LOOK_S):
             found = await self._api.get(LEASE, *self._lease)
         spec = (found or {}).get("spec") or {}
         self._seen = sighting(spec, self._seen, self._clock.monotonic_s())
@@ -117,14 +116,14 @@ class Election:
     def _tell(self) -> None:
         """Of a change, and of who acts instead."""
         acts, holder = self._leadership.is_held, holder_of(self._seen.spec) if self._seen is not None else ""
-        if not acts and holder not in ("", self._identity, self._told_holder):
+        if not acts and holder not in ("", self._identity, self._logged_holder):
             log.info("stands by: %s holds the lease %s/%s", holder, *self._lease)
-            self._told_holder = holder
+            self._logged_holder = holder
         if acts == self._acted:
             return
         if acts:
             log.info("acts: %s holds the lease %s/%s", self._identity, *self._lease)
         else:
             log.warning("no longer acts: the lease %s/%s was lost, or not renewed for %d s", *self._lease, RENEW_S)
-        self._acted, self._told_holder = acts, ""
+        self._acted, self._logged_holder = acts, ""
         self._on_change()

@@ -1,22 +1,32 @@
-"""Who the brokers are to the Kubernetes API, and what they may do there: their own cluster's metadata, no more."""
+"""Who pods of a Cluster are to the Kubernetes API, and what they may do there: what their role says, no more."""
+
+from collections.abc import Sequence
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.planning.object_names import brokers_name
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import BROKER_ROLE, RBAC
+from barnabas_operator.resources.json_types import Json
 
 
-def access_objects(cluster: Cluster) -> list[KubeObject]:
-    """ServiceAccount and RoleBinding. The role is the same for all Clusters, so the operator makes none."""
-    name = brokers_name(cluster.metadata.name)
+def broker_access(cluster: Cluster) -> list[KubeObject]:
+    """Brokers reach their own cluster's metadata."""
     patches = [patch_of(cluster.spec.template.service_account)]
+    return account_with_role(cluster, brokers_name(cluster.metadata.name), BROKER_ROLE, patches)
+
+
+def account_with_role(cluster: Cluster, name: str, role: str, patches: Sequence[Json] = ()) -> list[KubeObject]:
+    """ServiceAccount, with `patches` merged over it, and RoleBinding, both of that name.
+
+    `role` is a ClusterRole: the same for all Clusters, so the operator makes none.
+    """
     account = kube_object("v1", "ServiceAccount", cluster, name, patches=patches, automountServiceAccountToken=False)
     binding = kube_object(
         f"{RBAC}/v1",
         "RoleBinding",
         cluster,
         name,
-        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": BROKER_ROLE},
+        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         subjects=[{"kind": "ServiceAccount", "name": name, "namespace": account["metadata"]["namespace"]}],
     )
     return [account, binding]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from barnabas_operator.manifests.access import access_objects
+from barnabas_operator.manifests.access import broker_access
 from barnabas_operator.manifests.config_maps import config_map
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
@@ -27,7 +27,7 @@ def supporting_objects(
     to go, as far as they have `places`, are reached until then.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
-    objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
+    objects = [*broker_access(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
     return [*objects, pod_monitor(cluster, neighbours)] if MONITORING in apis else objects
 
 

@@ -3,11 +3,20 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.access import account_with_role
+from barnabas_operator.manifests.executor_pod import MOUNT, VOLUME, executor_annotation, placement
+from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
-from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP
-from barnabas_operator.planning.maintenance.run_facts import DRIVER
-from barnabas_operator.planning.maintenance.spark_conf import BLOCKS_PORT, DRIVER_PORT, master_of, spark_conf
+from barnabas_operator.planning.maintenance.observed_run import DRIVER
+from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP, EVENT_LOGS, TMP, TMP_PATH
+from barnabas_operator.planning.maintenance.spark_conf import (
+    BLOCKS_PORT,
+    DRIVER_PORT,
+    POD_NAME,
+    literal,
+    master_of,
+    spark_conf,
+)
 from barnabas_operator.planning.object_names import (
     MANAGED_BY,
     MANAGED_BY_LABEL,
@@ -18,7 +27,8 @@ from barnabas_operator.planning.object_names import (
     run_labels,
 )
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_roles import DRIVER_ROLE, RBAC
+from barnabas_operator.resources.cluster_roles import DRIVER_ROLE
+from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.maintenance_run import EnvVar, RunVolume
 
@@ -27,8 +37,6 @@ FINDINGS: Final = 3
 """Exit codes of jobs: the same comes of another try."""
 END_S_MAX: Final = 60
 """A driver that is ended deletes its executors, and says how far it was."""
-TMP: Final = "tmp"
-EVENT_LOGS: Final = "event-logs"
 
 
 def bootstrap_servers(cluster: Cluster) -> str:
@@ -38,17 +46,7 @@ def bootstrap_servers(cluster: Cluster) -> str:
 
 def run_access(cluster: Cluster) -> list[KubeObject]:
     """Who drivers and executors of a Cluster's runs are, and what drivers may do."""
-    name = maintenance_name(cluster.metadata.name)
-    account = kube_object("v1", "ServiceAccount", cluster, name, automountServiceAccountToken=False)
-    binding = kube_object(
-        f"{RBAC}/v1",
-        "RoleBinding",
-        cluster,
-        name,
-        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": DRIVER_ROLE},
-        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": account["metadata"]["namespace"]}],
-    )
-    return [account, binding]
+    return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE)
 
 
 def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
@@ -60,12 +58,11 @@ def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
         "selector": dict(run_labels(cluster, run.metadata.name, DRIVER)),
         "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(run, cluster), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": run_meta(run, cluster), "spec": spec}
 
 
 def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
     """Suspended: it is let go once the MaintenanceJob is marked."""
-    labels = dict(run_labels(cluster, run.metadata.name, DRIVER))
     deadline = run.spec.active_deadline_seconds
     spec: KubeObject = {
         "suspend": True,
@@ -73,9 +70,9 @@ def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _failure_rules()},
         **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
-        "template": {"metadata": {"labels": labels}, "spec": _driver_pod(run, cluster, bootstrap, image)},
+        "template": {"metadata": driver_meta(run, cluster), "spec": driver_pod(run, cluster, bootstrap, image)},
     }
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _meta(run, cluster), "spec": spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": run_meta(run, cluster), "spec": spec}
 
 
 def _failure_rules() -> list[KubeObject]:
@@ -87,7 +84,14 @@ def _failure_rules() -> list[KubeObject]:
     ]
 
 
-def _driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+def driver_meta(run: MaintenanceJob, cluster: str) -> KubeObject:
+    """The metadata of a driver's pod."""
+    labels = dict(run_labels(cluster, run.metadata.name, DRIVER))
+    return {"labels": labels, **({"annotations": executor_annotation(run)} if run.spec.executors else {})}
+
+
+def driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+    """The spec of a driver's pod."""
     return {
         "restartPolicy": "Never",
         "serviceAccountName": maintenance_name(cluster),
@@ -96,8 +100,13 @@ def _driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": END_S_MAX,
         "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
-        "volumes": [{"name": TMP, "emptyDir": {}}, *(_volume(each) for each in _volumes(run))],
+        "volumes": [
+            {"name": TMP, "emptyDir": {}},
+            *([VOLUME] if run.spec.executors else ()),
+            *(_volume(each) for each in _volumes(run)),
+        ],
         "containers": [_container(run, cluster, bootstrap, image)],
+        **placement(run),
     }
 
 
@@ -108,29 +117,34 @@ def _container(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
         "name": DRIVER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["barnabas", "jobs", "run", run.spec.job, *_arguments(run, cluster, bootstrap, image)],
+        "command": ["barnabas", "jobs", *job_words(run, cluster, bootstrap, image)],
         "env": [*_own_env(), *map(_env, run.spec.env)],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
         "securityContext": dict(CONTAINER_SECURITY),
-        "volumeMounts": [{"name": TMP, "mountPath": "/tmp"}, *(_mount(each) for each in _volumes(run))],
+        "volumeMounts": [
+            {"name": TMP, "mountPath": TMP_PATH},
+            *([MOUNT] if run.spec.executors else ()),
+            *(_mount(each) for each in _volumes(run)),
+        ],
     }
 
 
-def _arguments(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> list[str]:
-    """Kubernetes would put variables in the place of `$(NAME)`: of those that are declared none is meant so."""
-    options = {BOOTSTRAP: bootstrap, **{name: _literal(value) for name, value in run.spec.options.items()}}
-    given = {name: _literal(value) for name, value in run.spec.spark_conf.items()}
-    conf = {**spark_conf(run, cluster, image), **given}
+def job_words(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> list[str]:
+    """What `barnabas jobs` is told, as arguments of a container: nothing that is declared is meant as a variable."""
+    options, conf = {**_filled_in(run, bootstrap), **run.spec.options}, spark_conf(run, cluster, image)
     return [
-        *(f"--option={name}={value}" for name, value in options.items()),
+        "run",
+        run.spec.job,
+        *(f"--option={name}={literal(value)}" for name, value in options.items()),
         f"--master={master_of(run)}",
-        *(f"--conf={name}={value}" for name, value in sorted(conf.items())),
+        *(f"--conf={name}={value if value == POD_NAME else literal(value)}" for name, value in sorted(conf.items())),
     ]
 
 
-def _literal(text: str) -> str:
-    return text.replace("$(", "$$(")
+def _filled_in(run: MaintenanceJob, bootstrap: str) -> dict[str, str]:
+    """Options that come of the Cluster. A job that reads files alone has none."""
+    return {BOOTSTRAP: bootstrap} if BOOTSTRAP in JOB_TABLE[run.spec.job].options else {}
 
 
 def _own_env() -> list[KubeObject]:
@@ -146,7 +160,7 @@ def _env(each: EnvVar) -> KubeObject:
     key = each.secret_key_ref
     if key is not None:
         return {"name": each.name, "valueFrom": {"secretKeyRef": {"name": key.name, "key": key.key}}}
-    return {"name": each.name, "value": _literal(each.value or "")}
+    return {"name": each.name, "value": literal(each.value or "")}
 
 
 def _volumes(run: MaintenanceJob) -> tuple[RunVolume, ...]:
@@ -165,7 +179,7 @@ def _mount(volume: RunVolume) -> KubeObject:
     return {"name": volume.name, "mountPath": volume.mount_path, "readOnly": volume.read_only}
 
 
-def _meta(run: MaintenanceJob, cluster: str) -> Mapping[str, Any]:
+def run_meta(run: MaintenanceJob, cluster: str) -> Mapping[str, Any]:
     """Deleted with the MaintenanceJob."""
     meta = run.metadata
     return {

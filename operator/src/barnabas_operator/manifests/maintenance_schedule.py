@@ -3,19 +3,20 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from barnabas_operator.manifests.access import account_with_role
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.object_names import NAME_LABEL, SCHEDULE_LABEL, schedule_name, starter_name
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_roles import RBAC, STARTER_ROLE
+from barnabas_operator.resources.cluster_roles import STARTER_ROLE
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 
 CONTAINER: Final = "start"
 STARTS_MAX: Final = 6
 """Tries of a pod that could not even tell how the run ended."""
 EXIT_CODES: Final = (1, 2)
-"""The run has failed, or there is no such entry: another try would be another run, or none."""
+"""The run has failed, or can never start: another try would be another run, or none."""
 OF_JOBS: Final = "batch.kubernetes.io/"
 
 
@@ -23,17 +24,7 @@ def starter_access(cluster: Cluster) -> list[KubeObject]:
     """Who the pods of schedules are; nothing where there is none."""
     if not cluster.spec.maintenance:
         return []
-    name = starter_name(cluster.metadata.name)
-    account = kube_object("v1", "ServiceAccount", cluster, name, automountServiceAccountToken=False)
-    binding = kube_object(
-        f"{RBAC}/v1",
-        "RoleBinding",
-        cluster,
-        name,
-        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": STARTER_ROLE},
-        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": account["metadata"]["namespace"]}],
-    )
-    return [account, binding]
+    return account_with_role(cluster, starter_name(cluster.metadata.name), STARTER_ROLE)
 
 
 def schedules(cluster: Cluster, image: str) -> list[KubeObject]:
@@ -75,8 +66,10 @@ def _labels(entry: MaintenanceEntry) -> Mapping[str, str]:
 def _job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
     final = {"containerName": CONTAINER, "operator": "In", "values": list(EXIT_CODES)}
     lost = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    kept_s = entry.ttl_seconds_after_finished
     return {
         "backoffLimit": STARTS_MAX,
+        **({"ttlSecondsAfterFinished": kept_s} if kept_s is not None else {}),
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, lost]},
         "template": {"metadata": {"labels": dict(_labels(entry))}, "spec": _pod(cluster, entry, image)},

@@ -1,10 +1,10 @@
 """Whether the watch still reports all changes: it can end unnoticed (kopf's issue 1276)."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.kinds import KINDS
@@ -30,12 +30,14 @@ class Audit:
         namespaces: tuple[str, ...],
         tell_gone: Callable[[Mapping[str, Any]], None],
         every_s: float,
+        clock: LoopClock,
     ) -> None:
         self._inventory = inventory
         self._tell_gone = tell_gone
         self._api = api
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._every_s = every_s
+        self._clock = clock
         self._stale = 0
         self._listed: Versions = {}
         self._absent: frozenset[str] = frozenset()
@@ -49,7 +51,7 @@ class Audit:
     async def run(self) -> None:
         """Until it is cancelled. An API server that is away is nobody's death."""
         while True:
-            await asyncio.sleep(self._every_s)
+            await self._clock.sleep(self._every_s)
             try:
                 await self._look()
             except Exception as error:  # Whatever it is: nobody else looks whether the watch lives.

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import GaugeMetricFamily
 
 from barnabas_lag.evaluation.progress import Status
-from barnabas_operator.planning.conditions import told_before
+from barnabas_operator.planning.conditions import condition_before
 from barnabas_operator.planning.groups.group_status import WORDS
 from barnabas_operator.planning.groups.reset_conditions import DRY_RUN
 from barnabas_operator.resources.json_types import Json
@@ -37,17 +37,17 @@ class _GroupMetric(NamedTuple):
 def group_families(rows: Iterable[GroupRow]) -> Iterator[GaugeMetricFamily]:
     """One family for each metric, also where no group has a value."""
     there = list(rows)
-    for told in GROUP_METRICS:
-        family = GaugeMetricFamily(PREFIX + told.name, told.text, labels=LABELS)
+    for metric in GROUP_METRICS:
+        family = GaugeMetricFamily(PREFIX + metric.name, metric.text, labels=LABELS)
         for row in there:
-            value = told.value(row)
+            value = metric.value(row)
             if value is not None:
                 family.add_metric(row.labels, value)
         yield family
 
 
 def group_row(body: Json, cluster: str) -> GroupRow:
-    """Of a resource as the watch told it last."""
+    """Of a resource as the watch reported it last."""
     meta, spec = body["metadata"], body.get("spec") or {}
     labels = (meta["namespace"], cluster, meta["name"], spec.get("groupId") or meta["name"])
     return GroupRow(labels, spec, body.get("status") or {})
@@ -55,7 +55,7 @@ def group_row(body: Json, cluster: str) -> GroupRow:
 
 def _condition(kind: str) -> Callable[[GroupRow], float | None]:
     """Nothing where it is not known whether it is so."""
-    return lambda row: TRUTH.get(told_before(row.status, kind).get("status", ""))
+    return lambda row: TRUTH.get(condition_before(row.status, kind).get("status", ""))
 
 
 def _limit(field: str) -> Callable[[GroupRow], float | None]:
@@ -75,8 +75,10 @@ def _evaluation(row: GroupRow) -> float | None:
 
 
 def _is_reset_pending(row: GroupRow) -> float | None:
-    told = told_before(row.status, OFFSETS_RESET)
-    return float(told["status"] == "False" and told["reason"] != DRY_RUN) if told else None
+    if row.spec.get("pause"):  # Whoever paused it knows that nothing happens.
+        return None
+    reset = condition_before(row.status, OFFSETS_RESET)
+    return float(reset["status"] == "False" and reset["reason"] != DRY_RUN) if reset else None
 
 
 GROUP_METRICS: Final = (
@@ -100,7 +102,11 @@ GROUP_METRICS: Final = (
     ),
     _GroupMetric("members", "Consumers in the group.", _status("members")),
     _GroupMetric("evaluation", "Burrow's status of the group: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
-    _GroupMetric("reset_pending", "1 while the reset that is declared is not carried out.", _is_reset_pending),
+    _GroupMetric(
+        "reset_pending",
+        "1 while the reset that is declared is not carried out; not there while paused.",
+        _is_reset_pending,
+    ),
     _GroupMetric(
         "scaling_active",
         "1 if replicas follow the lag, 0 if they cannot.",

@@ -20,6 +20,8 @@ class Inventory:
 
     def __init__(self) -> None:
         self.clusters: Final[dict[Key, Json]] = {}
+        self.cron_jobs: Final[dict[Key, Json]] = {}
+        """Of the schedules of all Clusters."""
         self._clusters_in: Final[defaultdict[str, set[Key]]] = defaultdict(set)
         self._members: Final = {name: _Members(kind) for name, kind in KINDS.items() if kind is not CLUSTER}
 
@@ -76,13 +78,21 @@ class Inventory:
         kopf keeps the order of what it tells of one object, not of that and another one which has its name since.
         """
         kind = body["kind"]
-        known = self.of_kind(kind).get(key_of(body))
-        if known is not None and (_is_older(body, known) or (is_gone and _is_another(body, known))):
+        if _is_late(body, self.of_kind(kind).get(key_of(body)), is_gone=is_gone):
             return
         if kind == CLUSTER.name:
             self._keep_cluster(key_of(body), body, is_gone=is_gone)
         else:
             self._members[kind].keep(key_of(body), body, is_gone=is_gone)
+
+    def keep_cron_job(self, body: Json, *, is_gone: bool) -> None:
+        """The same of a CronJob of a Cluster."""
+        key = key_of(body)
+        if _is_late(body, self.cron_jobs.get(key), is_gone=is_gone):
+            return
+        self.cron_jobs.pop(key, None)
+        if not is_gone:
+            self.cron_jobs[key] = needed(body)
 
     def _cluster_at(self, named: Key) -> Key | None:
         if named.name != NOBODY:
@@ -143,6 +153,11 @@ def needed(body: Json) -> Json:
     if LAST_APPLIED in meta.get("annotations", {}):
         meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != LAST_APPLIED}
     return {**body, "metadata": meta}
+
+
+def _is_late(body: Json, known: Json | None, *, is_gone: bool) -> bool:
+    """Whether something newer is known already."""
+    return known is not None and (_is_older(body, known) or (is_gone and _is_another(body, known)))
 
 
 def _is_older(body: Json, known: Json) -> bool:

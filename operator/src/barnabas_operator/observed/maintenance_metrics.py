@@ -6,10 +6,11 @@ from typing import Any, Final, NamedTuple, get_args
 
 from prometheus_client.core import GaugeMetricFamily
 
-from barnabas_operator.planning.object_names import SCHEDULE_LABEL
+from barnabas_operator.planning.object_names import SCHEDULE_LABEL, schedule_name
 from barnabas_operator.planning.time_text import epoch_s
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import FINISHED, Phase
+from barnabas_operator.resources.object_key import Key
 
 PREFIX: Final = "barnabas_maintenance_"
 ABOUT: Final = ("resource_namespace", "cluster", "job_name", "schedule")
@@ -37,25 +38,34 @@ class ScheduleRow(NamedTuple):
 
     about: tuple[str, str, str, str]
     max_age_s: float | None
+    created_s: float | None = None
+    """When its CronJob was created."""
+    succeeded_s: float | None = None
+    """When one of its Jobs succeeded last, though it may be gone: its CronJob remembers."""
 
 
 def run_row(body: Json, cluster: str) -> RunRow:
-    """Of a MaintenanceJob as the watch told it last."""
+    """Of a MaintenanceJob as the watch reported it last."""
     meta, job = body["metadata"], body.get("spec", {}).get("job", "")
     schedule = (meta.get("labels") or {}).get(SCHEDULE_LABEL, "")
     return RunRow((meta["namespace"], cluster, job, schedule), meta["name"], body.get("status") or {})
 
 
-def schedule_rows(body: Json) -> Iterator[ScheduleRow]:
-    """Of a Cluster as the watch told it last."""
+def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[ScheduleRow]:
+    """Of a Cluster as the watch reported it last, and of the CronJobs of all Clusters."""
     meta = body["metadata"]
     for entry in body.get("spec", {}).get("maintenance") or ():
-        about = (meta["namespace"], meta["name"], entry.get("job", ""), entry.get("name", ""))
-        yield ScheduleRow(about, entry.get("maxAgeSeconds"))
+        name = entry.get("name", "")
+        about = (meta["namespace"], meta["name"], entry.get("job", ""), name)
+        cron_job = cron_jobs.get(Key(meta["namespace"], schedule_name(meta["name"], name)), {})
+        created = cron_job.get("metadata", {}).get("creationTimestamp")
+        succeeded = cron_job.get("status", {}).get("lastSuccessfulTime")
+        yield ScheduleRow(about, entry.get("maxAgeSeconds"), _seconds(created), _seconds(succeeded))
 
 
 def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Iterator[GaugeMetricFamily]:
     """One family for each metric, also where there is no run."""
+    planned = list(schedules)
     there = sorted(runs, key=lambda row: row.status.get("completionTime") or "")
     yield _counts(there)
     for name, (text, path) in NUMBERS.items():
@@ -64,20 +74,25 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
         "last_run_succeeded",
         "1 if the last run of a schedule, or one that no schedule has started, succeeded; 0 if it failed.",
         (*ABOUT, "name"),
-        ((*row.about, row.name, float(row.status["phase"] == "Succeeded")) for row in _last(there)),
+        ((*row.about, row.name, float(_has_succeeded(row))) for row in _last(there)),
     )
-    succeeded = {row.about: row for row in there if row.status.get("phase") == "Succeeded"}
     yield _family(
         "last_success_timestamp_seconds",
-        "When a run succeeded last, of those that are kept, in Unix time.",
+        "When a run succeeded last, in Unix time: of a schedule as its CronJob knows it, else of those that are kept.",
         ABOUT,
-        ((*about, _ended_at(row)) for about, row in succeeded.items()),
+        ((*about, at) for about, at in _last_success_s(there, planned).items()),
+    )
+    yield _family(
+        "schedule_created_timestamp_seconds",
+        "When the CronJob of a schedule was created, in Unix time.",
+        ABOUT,
+        ((*each.about, each.created_s) for each in planned),
     )
     yield _family(
         "schedule_max_age_seconds",
         "How old the last success of a schedule may be: maxAgeSeconds of its entry.",
         ABOUT,
-        ((*each.about, each.max_age_s) for each in schedules),
+        ((*each.about, each.max_age_s) for each in planned),
     )
 
 
@@ -85,8 +100,8 @@ def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
     """Each phase of what there is, for 0 is no absence."""
     tally = Tally((row.about, row.status.get("phase", PHASES[0])) for row in rows)
     abouts = dict.fromkeys(about for about, _ in tally)
-    told = ((*about, phase, float(tally[about, phase])) for about in abouts for phase in PHASES)
-    return _family("runs", "MaintenanceJobs by phase.", (*ABOUT, "phase"), told)
+    counts = ((*about, phase, float(tally[about, phase])) for about in abouts for phase in PHASES)
+    return _family("runs", "MaintenanceJobs by phase.", (*ABOUT, "phase"), counts)
 
 
 def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
@@ -95,8 +110,22 @@ def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
     return {(row.about, "" if row.about[-1] else row.name): row for row in ended}.values()
 
 
-def _ended_at(row: RunRow) -> float | None:
-    at = row.status.get("completionTime")
+def _last_success_s(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Mapping[tuple[str, ...], float]:
+    """The latest of all that is known, by what it is about."""
+    kept = ((row.about, _seconds(row.status.get("completionTime"))) for row in runs if _has_succeeded(row))
+    found = [*kept, *((each.about, each.succeeded_s) for each in schedules)]
+    latest: dict[tuple[str, ...], float] = {}
+    for about, at in found:
+        if at is not None:
+            latest[about] = max(at, latest.get(about, at))
+    return latest
+
+
+def _has_succeeded(row: RunRow) -> bool:
+    return bool(row.status.get("phase") == "Succeeded")
+
+
+def _seconds(at: str | None) -> float | None:
     return epoch_s(at) if at is not None else None
 
 
@@ -107,10 +136,10 @@ def _at(status: Json, path: Sequence[str]) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _family(name: str, text: str, labels: Sequence[str], told: Iterable[Sequence[Any]]) -> GaugeMetricFamily:
+def _family(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[Any]]) -> GaugeMetricFamily:
     """Of rows of the labels' values and the number, which is None where there is none."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
-    for *values, number in told:
+    for *values, number in rows:
         if number is not None:
             family.add_metric(values, number)
     return family

@@ -81,7 +81,7 @@ class OperatorMetrics:
         self._resources.look()
         return await asyncio.to_thread(generate_latest, self.registry)
 
-    def tell_leadership(self, leadership: Leadership) -> None:
+    def add_leadership(self, leadership: Leadership) -> None:
         """Of several operators exactly one says 1, but for the seconds in which one follows another."""
         text = "1 if this operator acts, 0 if it stands by."
         is_leader = Gauge("barnabas_operator_is_leader", text, registry=self.registry)
@@ -132,7 +132,8 @@ class _Resources(Collector):
         self._groups = [group_row(body, self._cluster(body)) for body in groups]
         runs = (body for body in bodies if body["kind"] == MAINTENANCE_JOB.name)
         self._runs = [run_row(body, self._cluster(body)) for body in runs]
-        self._schedules = [row for body in bodies if body["kind"] == CLUSTER_KIND.name for row in schedule_rows(body)]
+        clusters = (body for body in bodies if body["kind"] == CLUSTER_KIND.name)
+        self._schedules = [row for body in clusters for row in schedule_rows(body, self._inventory.cron_jobs)]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Resources by kind and Cluster, those that are paused, the state of each, what groups and runs are."""

@@ -110,12 +110,17 @@ class ClusterState:
         known = (*self.racks, *self.registered, *holders)
         return replace(self, declared=count, leaving=frozenset(broker for broker in known if broker >= count))
 
-    def awaiting(self, count: int, told: Mapping[int, str | None]) -> Self:
-        """The same when the brokers below `count` have to join; `told` are those that know their settings, by rack.
+    def with_overrides(self, overrides: Mapping[str, Mapping[str, str]]) -> Self:
+        """The same with the configs that are set on topics, by their names."""
+        changed = {name: replace(self.topics[name], overrides=found) for name, found in overrides.items()}
+        return replace(self, topics={**self.topics, **changed})
+
+    def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
+        """The same when the brokers below `count` have to join; `informed` know their settings, with their racks.
 
         A cluster without topics is new: its first topics are spread over all brokers, not over those that came first.
         """
-        behind = (broker for broker, rack in self.racks.items() if told.get(broker, "") not in (None, rack))
+        behind = (broker for broker, rack in self.racks.items() if informed.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered
         return replace(self, awaited=new.union(behind))
 
@@ -134,3 +139,8 @@ class ClusterState:
     def homes(self) -> Mapping[int, str | None]:
         """The brokers that may get replicas, and their racks."""
         return {broker: rack for broker, rack in self.racks.items() if broker not in self.leaving}
+
+    @property
+    def knows_disks(self) -> bool:
+        """Whether all brokers that may get replicas have reported their free space."""
+        return self.disks is not None and self.homes.keys() <= self.disks.spaces.keys()

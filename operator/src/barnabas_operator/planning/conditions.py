@@ -65,7 +65,7 @@ def with_problem(resource: ResourceT, problem: Refusal | None, now: str) -> Reso
     return replace(resource, status=replace(before, conditions=conditions, observed_generation=generation))
 
 
-def told_before(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def condition_before(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """The condition of that type in a status as JSON; empty where it has none."""
-    told: Mapping[str, Any] = next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
-    return told
+    found: Mapping[str, Any] = next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
+    return found

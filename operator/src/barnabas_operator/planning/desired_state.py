@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.manifests import Manifests, ResourceT
@@ -20,6 +21,8 @@ class DesiredState(NamedTuple):
     removed: tuple[Topic, ...]
     groups: tuple[ConsumerGroup, ...] = ()
     removed_groups: tuple[ConsumerGroup, ...] = ()
+    named: NamedRebalance | None = None
+    """The plan that the Cluster's annotation names."""
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -34,8 +37,14 @@ def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid
     (cluster,) = _merge(manifests.of_kind(Cluster), (known.cluster,) if known else (), now, new_uid)
     declared = _merge(manifests.of_kind(Topic), topics, now, new_uid)
     declared_groups = _merge(manifests.of_kind(ConsumerGroup), groups, now, new_uid)
+    name = named_run(cluster)
     return DesiredState(
-        cluster, declared, _no_more(topics, declared), declared_groups, _no_more(groups, declared_groups)
+        cluster,
+        declared,
+        _no_more(topics, declared),
+        declared_groups,
+        _no_more(groups, declared_groups),
+        named_rebalance(name, None) if name is not None else None,  # Files declare no MaintenanceJobs.
     )
 
 

@@ -28,12 +28,25 @@ class DiskSpace(NamedTuple):
         return self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE)
 
 
+class LogDirContent(NamedTuple):
+    """Of one log dir that is online: its disk, and the bytes of the replicas there.
+
+    `coming` are the replicas that come from another log dir of the same broker, with the bytes that are copied so far.
+    """
+
+    space: DiskSpace
+    replicas: Mapping[Partition, int]
+    coming: Mapping[Partition, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Disks:
     """The log dirs of the brokers that answered, and the bytes of each replica there (by broker, topic and number)."""
 
     spaces: Mapping[int, tuple[DiskSpace, ...]]
     replicas: Mapping[int, Mapping[Partition, int]]
+    log_dirs: Mapping[int, Mapping[str, LogDirContent]] = field(default_factory=dict)
+    """By broker and path."""
     sizes: Mapping[Partition, int] = field(init=False)
     """The largest replica of each partition."""
 
@@ -50,8 +63,14 @@ class Disks:
         return max(0, self.sizes.get(partition, 0) - held)
 
     def room_bytes(self, broker: int) -> int:
-        """The most that one log dir can take; 0 of a broker that did not answer."""
-        return max((space.room_bytes for space in self.spaces.get(broker, ())), default=0)
+        """The most that one log dir can take besides what comes from another one; 0 of a broker that did not answer."""
+        spaces = self.spaces.get(broker, ())
+        return max((space.room_bytes - self._coming_bytes(broker, space) for space in spaces), default=0)
+
+    def _coming_bytes(self, broker: int, space: DiskSpace) -> int:
+        held = self.replicas.get(broker, {})
+        contents = (each for each in self.log_dirs.get(broker, {}).values() if each.space == space)
+        return sum(max(0, held.get(which, 0) - done) for each in contents for which, done in each.coming.items())
 
     @property
     def usual_bytes(self) -> int:

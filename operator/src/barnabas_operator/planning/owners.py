@@ -22,7 +22,7 @@ def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -
 
 
 def owned_by(owner: Resource, name: str) -> Refusal:
-    """What a younger resource is told that is about the same; `name` is Kafka's."""
+    """Why a younger resource that is about the same waits; `name` is Kafka's."""
     thing = KINDS[owner.kind].thing.capitalize()
     message = f"{thing} {name} is managed by the older resource {owner.metadata.name}"
     return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: one {owner.kind} each")

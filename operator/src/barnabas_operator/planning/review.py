@@ -4,6 +4,7 @@ Conditions say the same afterwards; here the user who applies the change learns 
 """
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.rebalance_request import names_another_run
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
 from barnabas_operator.resources.json_types import Json
@@ -16,15 +17,15 @@ def review(old: Json | None, new: Json | None, context: AdmissionContext) -> Ver
     rules = rules_of(kind)
     if new is None and _is_protected(old or {}):
         return _protected(old or {})
-    told = Verdict(warnings=tuple(rules.warnings(old, new)))
-    if new is None or not changes(old, new):
-        return told
+    first = Verdict(warnings=tuple(rules.warnings(old, new)))
+    if new is None or not (changes(old, new) or names_another_run(old, new)):
+        return first
     try:
         wanted = resource_of(KINDS[kind].resource, new)
     except InvalidResource as error:
         return Verdict(str(error))
     verdict = rules.review(wanted, _before(KINDS[kind].resource, old), context)
-    return verdict._replace(warnings=(*told.warnings, *verdict.warnings))
+    return verdict._replace(warnings=(*first.warnings, *verdict.warnings))
 
 
 def changes(old: Json | None, new: Json) -> bool:

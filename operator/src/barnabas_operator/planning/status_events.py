@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from barnabas_operator.planning.brokers.broker_steps import HOLDS_REPLICAS
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
-from barnabas_operator.planning.conditions import PAUSED, told_before
+from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said, kube_event
 from barnabas_operator.planning.maintenance.run_status import DELETING, RUNNING
 from barnabas_operator.planning.maintenance.run_turns import OTHER_RUN
@@ -30,19 +30,19 @@ QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
 def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, Any]]:
     """The Events of a resource with its new status; `before` is the one that it had, as JSON; `now` in RFC 3339."""
     of_kind = rules_of(resource.kind).events(resource, before)
-    told = [*_not_ready(resource, before), *_losses(resource, before), *of_kind]
-    return [kube_event(resource, kind, reason, message, now) for kind, reason, message in told]
+    events = [*_not_ready(resource, before), *_losses(resource, before), *of_kind]
+    return [kube_event(resource, kind, reason, message, now) for kind, reason, message in events]
 
 
 def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
-    """Why it is not ready: once, until it is for another reason or, where that tells more, in other words."""
+    """Why it is not ready: once, until it is for another reason or, where that says more, in other words."""
     conditions = resource.conditions
     ready = condition_of(conditions, READY)
     if ready is None or ready.status == "True" or ready.reason in QUIET:
         return
     if condition_of(conditions, ready.reason) is not None:
-        return  # A condition of its own, which is told below.
-    was = told_before(before, READY)
+        return  # A condition of its own, which is reported below.
+    was = condition_before(before, READY)
     is_under_way = ready.reason in UNDER_WAY
     if was.get("reason") != ready.reason:
         yield "Normal" if is_under_way else "Warning", ready.reason, ready.message
@@ -54,6 +54,6 @@ def _losses(resource: Resource, before: Json) -> Iterator[Said]:
     """Records and disks that are lost, logs that are set aside: once for each change, whatever a Cluster waits for."""
     conditions = resource.conditions
     for kind in (RECORDS_LOST, LOGS_SET_ASIDE, CLAIMS_DELETED):
-        told = condition_of(conditions, kind)
-        if told is not None and told_before(before, kind).get("message") != told.message:
-            yield "Warning", kind, told.message
+        reported = condition_of(conditions, kind)
+        if reported is not None and condition_before(before, kind).get("message") != reported.message:
+            yield "Warning", kind, reported.message

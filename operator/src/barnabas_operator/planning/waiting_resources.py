@@ -1,4 +1,4 @@
-"""Resources whose brokers cannot be asked now, or are not to be: who may go, and what the others are told. Pure."""
+"""Resources whose brokers cannot be asked now, or are not to be: who may go, and what the others report. Pure."""
 
 from typing import Final
 
@@ -19,13 +19,13 @@ def may_go(resource: Resource) -> bool:
     return bool(resource.spec.deletion_policy == "Retain") or resource.is_paused
 
 
-def told_to_wait(resource: ResourceT, why: str, now: str) -> ResourceT:
+def with_waiting(resource: ResourceT, why: str, now: str) -> ResourceT:
     """With the status of one that waits; as it is where all that it says is still so."""
     return with_problem(resource, why_waiting(resource, why), now) if has_news(resource) else resource
 
 
 def has_news(resource: Resource) -> bool:
-    """Whether its status does not tell yet what becomes of it as it is declared now."""
+    """Whether its status does not say yet what becomes of it as it is declared now."""
     if resource.metadata.deletion_timestamp is not None or resource.status is None:
         return True
     ready = condition_of(resource.status.conditions, READY)

@@ -17,6 +17,7 @@ from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.refusal import (
     DELETION_PROTECTED,
     INVALID_CONFIG,
@@ -29,7 +30,6 @@ from barnabas_operator.planning.refusal import (
 from barnabas_operator.planning.status.cluster_status import cluster_status
 from barnabas_operator.planning.status.readiness import NOTHING_FOUND, Findings
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.planning.topics.rebalance import APPROVAL
 from barnabas_operator.reconcile.broker_calls import BrokerBackoff, blocking
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import DynamicConfigReconciler
@@ -151,9 +151,9 @@ class ClusterWorker:
         A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with self._clock.timeout(seconds):
                 await self._woken.wait()
-            await asyncio.sleep(min(BATCH_S_MAX, max(self._settings.batch_s, took)))
+            await self._clock.sleep(min(BATCH_S_MAX, max(self._settings.batch_s, took)))
         self._woken.clear()
 
     async def _reconcile_once(self) -> float:
@@ -185,11 +185,11 @@ class ClusterWorker:
         return self._settings.drift_s
 
     async def _leave_alone(
-        self, cluster: Cluster, body: Json, resources: BodiesByKind, told: Refusal | None, why: str
+        self, cluster: Cluster, body: Json, resources: BodiesByKind, problem: Refusal | None, why: str
     ) -> float:
         """Changes nothing: the resource is paused or invalid. Its Topics get `why`."""
         await self._resources.wait(resources, why)
-        await self._write_status(cluster, body, told)
+        await self._write_status(cluster, body, problem)
         return self._settings.drift_s
 
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:
@@ -220,9 +220,9 @@ class ClusterWorker:
         return self._settings.drift_s if is_gone else self._settings.busy_s
 
     async def _reconcile(
-        self, cluster: Cluster, body: Json, resources: BodiesByKind, told: Refusal | None = None
+        self, cluster: Cluster, body: Json, resources: BodiesByKind, first: Refusal | None = None
     ) -> float:
-        """`told` is what the Cluster's status says, whatever else is wrong."""
+        """`first` is what the Cluster's status says, whatever else is wrong."""
         parts = ReconcileParts("/".join(self.key))
         await parts.run(self._statuses.set_finalizer(body, wanted=_needs_finalizer(cluster)))
         state = await parts.run(self._ask_brokers(cluster))
@@ -239,14 +239,15 @@ class ClusterWorker:
         self._note_state(state, problem)
         trouble = brokers.trouble if brokers is not None else ""
         ahead = seen.ahead if seen is not None else None
-        if ahead is not None and ahead.is_rebalanced:
-            await parts.run(self._statuses.take_annotation(body, APPROVAL))
         if self._outages.is_one(parts):
             parts.check()
         found = Findings(self._pods, state or self._last_known.state, None, trouble, self._last_known.silence, ahead)
         await self._write_status(
-            cluster, body, told or first_told(beside or waiting, problem) or version.refusal, found
+            cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
+        if ahead is not None and ahead.is_rebalanced:
+            self._statuses.check()  # With the annotation goes the reason to say how the rebalance ended.
+            await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
             if refusal is not None and refusal.reason == KUBERNETES_ERROR:
@@ -255,7 +256,7 @@ class ClusterWorker:
         # What comes after such a step was not decided yet.
         is_stepping = (brokers is not None and brokers.balance) or version.done is not None
         is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
-        is_busy = is_waiting or is_stepping or is_behind
+        is_busy = is_waiting or is_stepping or is_behind or (ahead is not None and ahead.are_within)
         return self._settings.busy_s if is_busy else self._settings.drift_s
 
     async def _reconcile_resources(
@@ -266,10 +267,10 @@ class ClusterWorker:
             await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
             return None
         pods = self._pods.pods
-        told = {number: pods[number].rack if number in pods else None for number in state.racks}
+        informed = {number: pods[number].rack if number in pods else None for number in state.racks}
         due = () if cluster.spec.rolling.pause else self._pods.remaining()
         restarting = {*due, *self._pods.unready()}
-        return await self._resources.reconcile(cluster, resources, Seen(state, told, restarting), parts)
+        return await self._resources.reconcile(cluster, resources, Seen(state, informed, restarting), parts)
 
     async def _reconcile_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
@@ -286,7 +287,7 @@ class ClusterWorker:
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False
-        await self._running.tell_settings(cluster, brokers.pods, state)
+        await self._running.set_configs(cluster, brokers.pods, state)
         await self._running.look_for_strays(cluster, state)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
@@ -296,7 +297,7 @@ class ClusterWorker:
         if not self._backoff.is_over:
             return None
         try:
-            state = await blocking(lambda: self._connected(cluster).cluster_state(()))
+            state = await blocking(lambda: self._connected(cluster).cluster_state())
         except ClusterUnreachable as error:
             log.debug("%s/%s: %s", *self.key, error)
             self._last_known.missed(
@@ -362,7 +363,7 @@ def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
     return f"Cluster {name} must be fixed first: {problem.message}"
 
 
-def first_told(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
+def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
     """What the Cluster says. Brokers that do not answer are a consequence of what is waited for, if anything is."""
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting

@@ -26,6 +26,7 @@ from barnabas_operator.resources.object_key import Key, key_of
 
 log = logging.getLogger(__name__)
 
+CRON_JOB: Final = "CronJob"
 STRAY_PAUSE_S: Final = 1.0
 IDLE_S_MAX: Final = 600.0
 
@@ -114,6 +115,8 @@ class ClusterWorkers:
 
     def object_event(self, body: Json, *, is_gone: bool) -> None:
         """An object of a Cluster is there, has changed or is gone."""
+        if body["kind"] == CRON_JOB:
+            self._inventory.keep_cron_job(body, is_gone=is_gone)
         meta = body["metadata"]
         worker, _ = self._workers.get(Key(meta["namespace"], meta["labels"][CLUSTER_LABEL]), (None, None))
         if worker is not None:
@@ -143,7 +146,7 @@ class ClusterWorkers:
         """Tells resources without a Cluster why nothing happens, and releases those that are being deleted."""
         while True:
             await self._strays_changed.wait()
-            await asyncio.sleep(STRAY_PAUSE_S)  # It may be applied just before its Cluster.
+            await self._clock.sleep(STRAY_PAUSE_S)  # It may be applied just before its Cluster.
             self._strays_changed.clear()
             if not self._leadership.is_held:
                 continue
@@ -167,8 +170,8 @@ class ClusterWorkers:
             return
         resource = readable_part(KINDS[body["kind"]].resource, {**body, "spec": {}})
         why = Refusal(CLUSTER_NOT_FOUND, self._why_stray(body))
-        told = rules_of(body["kind"]).without_cluster(resource, why, time_text(self._clock.now_ms()))
-        await self._statuses.write([(told, body)])
+        waiting = rules_of(body["kind"]).without_cluster(resource, why, time_text(self._clock.now_ms()))
+        await self._statuses.write([(waiting, body)])
 
     def _why_stray(self, body: Json) -> str:
         namespace = body["metadata"]["namespace"]

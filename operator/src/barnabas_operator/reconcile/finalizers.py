@@ -1,11 +1,11 @@
 """Finalizers, set before anything is created: a deletion whose policy asks for something must not go unnoticed."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
+from barnabas_operator.reconcile.in_turns import all_ended
 from barnabas_operator.reconcile.kind_reconciler import Bodies
 from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter, has_finalizer_as
 from barnabas_operator.resources.api_objects import ResourceT
@@ -23,11 +23,8 @@ async def with_finalizers(
     asked = [
         each for each in resources if not has_finalizer_as(bodies[each.metadata.name], wanted=needs_finalizer(each))
     ]
-    found = await asyncio.gather(
-        *(
-            _has_finalizer(statuses, each, bodies[each.metadata.name], now, wanted=needs_finalizer(each))
-            for each in asked
-        )
+    found = await all_ended(
+        _has_finalizer(statuses, each, bodies[each.metadata.name], now, wanted=needs_finalizer(each)) for each in asked
     )
     others = {each.metadata.name for each, has_it in zip(asked, found, strict=True) if not has_it}
     return [each for each in resources if each.metadata.name not in others]

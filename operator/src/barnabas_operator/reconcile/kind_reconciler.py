@@ -22,9 +22,9 @@ class Seen(NamedTuple):
     """What the worker knows of the brokers so far. Each kind passes on what is true after its steps."""
 
     state: ClusterState
-    racks: Mapping[int, str | None]
-    """Those of the brokers that answered."""
-    restarting: Collection[int]
+    informed: Mapping[int, str | None] | None = None
+    """The brokers that know their settings, with their racks where known. None: all do."""
+    restarting: Collection[int] = ()
     """The brokers that restart, or have to."""
     ahead: PendingMoves | None = None
     """What moves, and has to."""
@@ -38,7 +38,7 @@ class ReconcilerEnvironment(NamedTuple):
     statuses: StatusWriter
     connected: Connected
     found: Callable[[str], Bodies]
-    """The Cluster's resources of a kind, by the field `kind`, as the watch has told them by now."""
+    """The Cluster's resources of a kind, by the field `kind`, as the watch has reported them by now."""
 
 
 class KindReconciler(Protocol):

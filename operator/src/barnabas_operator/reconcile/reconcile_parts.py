@@ -86,7 +86,7 @@ def is_expected(error: Exception) -> bool:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What is told of a part that failed so."""
+    """What is reported of a part that failed so."""
     if isinstance(error, ClusterUnreachable):
         return Refusal(BROKERS_UNREACHABLE, f"the brokers do not answer: {error}")
     if is_expected(error):

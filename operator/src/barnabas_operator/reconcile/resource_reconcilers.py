@@ -1,14 +1,16 @@
 """The reconcilers of all kinds of resources of a Cluster."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
-from barnabas_operator.reconcile.groups.group_reconciler import GroupReconciler
+from barnabas_operator.reconcile.groups.group_looker import group_looker
 from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
-from barnabas_operator.reconcile.maintenance.maintenance_reconciler import MaintenanceReconciler
+from barnabas_operator.reconcile.look_reconciler import LookReconciler
+from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
 from barnabas_operator.resources.cluster import Cluster
@@ -19,8 +21,8 @@ from barnabas_operator.resources.topic import TOPIC
 
 RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
-    CONSUMER_GROUP.name: GroupReconciler,
-    MAINTENANCE_JOB.name: MaintenanceReconciler,
+    CONSUMER_GROUP.name: partial(LookReconciler, group_looker),
+    MAINTENANCE_JOB.name: partial(LookReconciler, RunLooker),
 }
 """The reconcilers by the field `kind`, in the order in which they run."""
 

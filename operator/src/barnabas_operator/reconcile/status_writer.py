@@ -14,6 +14,7 @@ from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.planning.status_events import status_events
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.reconcile.in_turns import all_ended
 from barnabas_operator.resources.api_objects import ResourceT, status_json
 from barnabas_operator.resources.cluster import ClusterStatus
 from barnabas_operator.resources.json_types import Json
@@ -63,9 +64,9 @@ class StatusWriter:
 
     async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
         """Writes each resource's status to its object. Returns the resources whose object is gone."""
-        told = list(changed)
-        there = await asyncio.gather(*(self._write(resource, body) for resource, body in told))
-        return [resource for (resource, _), is_there in zip(told, there, strict=True) if not is_there]
+        resources = list(changed)
+        there = await all_ended(self._write(resource, body) for resource, body in resources)
+        return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]
 
     async def _write(self, resource: Resource, body: Json) -> bool:
         """Whether the object exists, as far as is known."""
@@ -106,6 +107,11 @@ class StatusWriter:
         del self._written[_key(body)]
         return None
 
+    def newest(self, resource: ResourceT, body: Json) -> ResourceT:
+        """The resource with the status that was written last, which the watch may not have reported yet."""
+        written = self.newer_than(body)
+        return replace(resource, status=written) if written is not None else resource
+
     def is_ahead(self, body: Json) -> bool:
         """Whether a status was written that the watch has not reported yet."""
         return self.newer_than(body) is not None
@@ -118,10 +124,10 @@ class StatusWriter:
         meta = body["metadata"]
         if has_finalizer_as(body, wanted=wanted):
             return True
-        held: list[str] = meta.get("finalizers", [])
+        finalizers: list[str] = meta.get("finalizers", [])
         if wanted and "deletionTimestamp" in meta:
             return False
-        others = [each for each in held if each != FINALIZER]
+        others = [each for each in finalizers if each != FINALIZER]
         return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
 
     async def release(self, body: Json) -> bool:
@@ -134,11 +140,20 @@ class StatusWriter:
             return False
 
     async def take_annotation(self, body: Json, name: str) -> None:
-        """Removes an annotation whose request is carried out. Raises KubeRefused, KubeUnreachable."""
-        meta = body["metadata"]
-        await self._api.patch(
-            body["kind"], meta["namespace"], meta["name"], {"metadata": {"annotations": {name: None}}}
-        )
+        """Removes an annotation whose request is carried out, unless it asks for something else by now.
+
+        Raises KubeRefused, KubeUnreachable.
+        """
+        kind, meta = body["kind"], body["metadata"]
+        found = await self._api.get(kind, meta["namespace"], meta["name"])
+        if found is None or _annotation(found, name) != _annotation(body, name):
+            return
+        change = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": {name: None}}
+        try:
+            await self._api.patch(kind, meta["namespace"], meta["name"], {"metadata": change})
+        except KubeRefused as error:
+            if error.status != CONFLICT:  # Somebody has just changed the object: the next reconciliation looks again.
+                raise
 
     def _note(self, error: KubeRefused) -> None:
         if not error.is_about_the_object:
@@ -163,6 +178,11 @@ class StatusWriter:
 def has_finalizer_as(body: Json, *, wanted: bool) -> bool:
     """Whether the object has the finalizer, or lacks it, as wanted."""
     return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
+
+
+def _annotation(body: Json, name: str) -> str | None:
+    text: str | None = (body["metadata"].get("annotations") or {}).get(name)
+    return text
 
 
 @cache

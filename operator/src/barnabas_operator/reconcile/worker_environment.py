@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from barnabas_core.clock import Clock
+from barnabas_core.clock import LoopClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
@@ -22,6 +22,6 @@ class WorkerEnvironment:
 
     api: KubeApi
     settings: OperatorSettings
-    clock: Clock
+    clock: LoopClock
     connect: Connect
     leadership: Leadership = ALONE

@@ -50,10 +50,10 @@ _WITH_BYTES: Final = "^[0-9.]+ ?[kKMGTPE]i?[bB]$"
 _RULES: Final[Mapping[type, list[JsonObject]]] = {
     Cluster: [
         {
-            "rule": f"size(self.metadata.name) <= {NAME_MAX} && !self.metadata.name.contains('.')",
+            "rule": f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z][^.]*$')",
             "messageExpression": (
-                f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters without a dot,"
-                " for pods and their names in DNS are made of it'"
+                f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters, a letter"
+                " first and without a dot, for Services, pods and their names in DNS are made of it'"
             ),
         }
     ],

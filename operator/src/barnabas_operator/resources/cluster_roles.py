@@ -70,7 +70,7 @@ def broker_rules() -> list[JsonObject]:
 def _driven() -> list[JsonObject]:
     """What Spark's driver does: it makes, watches and removes executors and the ConfigMap with their settings.
 
-    It patches its own pod to tell its progress. It has no right to claims: Spark would delete some, were it told to.
+    It patches its own pod to report its progress. It has no right to claims: Spark would delete some, were it told to.
     """
     ends = ("delete", "deletecollection")
     return [_rule("", (*READ, "create", "patch", *ends), "pods"), _rule("", ("list", "create", *ends), "configmaps")]

@@ -34,7 +34,7 @@ def bounds_words(schema: Json, prefix: str = "") -> str:
 
 
 def _bounds(schema: Json) -> tuple[int | None, int | None]:
-    """Of numbers, and of lists that cannot be empty; how long a text may be is only told where it is refused."""
+    """Of numbers, and of lists that cannot be empty; how long a text may be is only said where it is refused."""
     if schema.get("type") == "integer":
         return schema.get("minimum"), schema.get("maximum")
     return (schema["minItems"], schema["maxItems"]) if "minItems" in schema else (None, None)

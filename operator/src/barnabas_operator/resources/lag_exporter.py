@@ -1,4 +1,4 @@
-"""The part of a `Cluster` that says how the lag of its consumer groups is told."""
+"""The part of a `Cluster` that says how the lag of its consumer groups is exported."""
 
 from typing import Annotated
 

@@ -95,10 +95,10 @@ MAINTENANCE_JOB: Final = Kind(
     rules={
         MaintenanceJob: [
             {
-                "rule": f"size(self.metadata.name) <= {NAME_MAX} && !self.metadata.name.contains('.')",
+                "rule": f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z][^.]*$')",
                 "messageExpression": (
-                    f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters without a"
-                    " dot, for a Service and pods are called so'"
+                    f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters, a letter"
+                    " first and without a dot, for a Service and pods are called so'"
                 ),
             }
         ],

@@ -1,7 +1,7 @@
 """A run of a maintenance job: what a `MaintenanceJob` and the schedules of a `Cluster` have in common."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -12,9 +12,11 @@ from barnabas_operator.resources.quantity import Quantity
 EXECUTORS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 16
 ENV_MAX: Final = 64
+TOLERATIONS_MAX: Final = 64
 TRIES_MAX: Final = 100
 SECONDS_MAX: Final = 2**31 - 1
 
+Backend = Literal["Kubernetes", "Kubeflow"]
 JobName = Annotated[
     str,
     Meta(max_length=63, description="which job, see docs/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}),
@@ -44,6 +46,29 @@ class RunPod(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
     """A pod of a run."""
 
     resources: PodResources = PodResources()
+
+
+class PodPlacement(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """On which nodes pods may run, as in the spec of a pod."""
+
+    node_selector: Annotated[dict[str, str], Meta(description="labels that their node has")] = {}
+    tolerations: Annotated[
+        tuple[JsonObject, ...],
+        Meta(max_length=TOLERATIONS_MAX, description="taints of nodes that do not keep them away"),
+    ] = ()
+    affinity: Annotated[JsonObject, Meta(description="which nodes, and which neighbours, they want or avoid")] = {}
+
+
+class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What the pods of a run have besides."""
+
+    spec: PodPlacement = PodPlacement()
+
+
+class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Changes of the objects that are made for a run."""
+
+    pod: Annotated[RunPodTemplate, Meta(description="the pods of driver and executors")] = RunPodTemplate()
 
 
 class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -85,11 +110,19 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         dict[str, str],
         Meta(description="the job's options, all as text; the operator fills in bootstrap, which cannot be given"),
     ] = {}
+    backend: Annotated[
+        Backend,
+        Meta(
+            description="what starts the driver: Kubernetes' own Job, or Kubeflow's Spark operator, which must be"
+            " installed, with a SparkApplication"
+        ),
+    ] = "Kubernetes"
     executors: Annotated[
         int, Meta(ge=0, le=EXECUTORS_MAX, description="pods that do the work; with 0 the driver does it by itself")
     ] = 0
     driver: Annotated[RunPod, Meta(description="the pod that plans the work and tells of it")] = RunPod()
     executor: Annotated[RunPod, Meta(description="each pod that does the work")] = RunPod()
+    template: RunTemplate = RunTemplate()
     volumes: Annotated[
         tuple[RunVolume, ...], Meta(max_length=VOLUMES_MAX, description="where archives and reports are kept")
     ] = ()

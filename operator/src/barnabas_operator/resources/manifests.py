@@ -39,7 +39,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
     def within(self, file: str, first_line: int) -> "Place":
-        """The same place, told from the beginning of the file that its text begins at this line of."""
+        """The same place, counted from the beginning of the file that its text begins at this line of."""
         return Place(file, self.line + first_line - 1, self.column)
 
 

@@ -48,14 +48,14 @@ def _rows(schema: Json, path: str) -> Iterator[str]:
         place = f"{path}.{name}"
         default = f"`{words}`" if (words := default_words(field)) else ""
         required = "required" if name in schema.get("required", ()) else default
-        cells = (f"`{place}`", _type(field), required, bounds_words(field), _sentence(_told(field)))
+        cells = (f"`{place}`", _type(field), required, bounds_words(field), _sentence(_description(field)))
         yield f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |\n"
         if _partial(field) is None:
             yield from _rows(field, place)
             yield from _rows(field.get("items", {}), f"{place}[]")
 
 
-def _told(field: Json) -> str:
+def _description(field: Json) -> str:
     """Its description without what the other columns have."""
     described: str = field.get("description", "")
     return described.partition(". Default: ")[0].partition(". Allowed: ")[0]

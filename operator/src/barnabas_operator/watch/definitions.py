@@ -1,12 +1,12 @@
 """Definitions (CRDs) that are applied, or deleted and applied again, while the operator runs."""
 
-import asyncio
 import logging
 from typing import Final
 
 import kopf
 from kopf._cogs.structs.references import Insights
 
+from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP, VERSION
@@ -24,13 +24,13 @@ class Definitions:
     before it serves the kind: kopf finds nothing then, and does not look again (docs/decisions/operator-libraries.md).
     """
 
-    def __init__(self, look_s: float = LOOK_S) -> None:
-        self._look_s = look_s
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
         self.insights = Insights()
         """For `kopf.operator`: which kinds it watches."""
 
     async def run(self, api: KubeApi) -> None:
-        """Looks every `look_s` seconds until it is cancelled."""
+        """Looks every LOOK_S until it is cancelled."""
         await self.insights.ready_resources.wait()  # Before, kopf has not looked itself.
         while True:
             try:
@@ -39,7 +39,7 @@ class Definitions:
                 is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
                 level = logging.ERROR if is_bug else logging.DEBUG
                 log.log(level, "which kinds are served is not known: %s", error, exc_info=is_bug)
-            await asyncio.sleep(self._look_s)
+            await self._clock.sleep(LOOK_S)
 
     async def _look(self, api: KubeApi) -> None:
         unwatched = await _served(api) - self.insights.watched_resources

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import kopf
 
+from barnabas_core.clock import LoopClock
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.kinds import KINDS
@@ -66,7 +67,9 @@ OnError = Callable[[str], None]
 """Hears the kind of an object that could not be processed."""
 
 
-def make_registry(start: Starter, stop: Callable[[], Awaitable[None]], on_error: OnError) -> kopf.OperatorRegistry:
+def make_registry(
+    start: Starter, stop: Callable[[], Awaitable[None]], on_error: OnError, clock: LoopClock
+) -> kopf.OperatorRegistry:
     """The table of what is called when. Events only: all state is in the resources, and nothing is written for kopf."""
     registry = kopf.OperatorRegistry()
     workers: list[ClusterWorkers] = []
@@ -76,7 +79,7 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]], on_error:
         _configure(settings)
         workers.append(await start())
 
-    kopf.on.login(registry=registry)(Logins().next)
+    kopf.on.login(registry=registry)(Logins(clock).next)
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: Any) -> None:

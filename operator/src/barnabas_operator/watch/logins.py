@@ -1,12 +1,13 @@
 """The credentials that kopf asks for: at the start, and again whenever the API server refused those that it has."""
 
-import asyncio
 import os
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
 import kopf
+
+from barnabas_core.clock import LoopClock
 
 PAUSE_S: Final = 1.0
 
@@ -17,7 +18,8 @@ class Logins:
     But an API server that starts knows no token yet, and a token that the kubelet has renewed is in the same file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
         self._numbers = count()
 
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
@@ -27,7 +29,7 @@ class Logins:
         """
         number = next(self._numbers)
         if number:
-            await asyncio.sleep(PAUSE_S)
+            await self._clock.sleep(PAUSE_S)
         log_in = kopf.login_with_kubeconfig if os.environ.get("KUBECONFIG") else kopf.login_with_service_account
         found = log_in(**given)
         return replace(found, priority=number) if found is not None else None

@@ -1,10 +1,10 @@
 """Resources of terminating namespaces: kopf does not watch one that is terminating when the operator starts."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.resources.kinds import KINDS
 
@@ -16,10 +16,17 @@ LOOK_S: Final = 5.0
 class TerminatingNamespaces:
     """Tells what is still there in watched namespaces that end: its finalizers would hold them for ever."""
 
-    def __init__(self, api: KubeApi, namespaces: tuple[str, ...], tell: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        namespaces: tuple[str, ...],
+        tell: Callable[[Mapping[str, Any]], None],
+        clock: LoopClock,
+    ) -> None:
         self._api = api
         self._namespaces = namespaces
         self._tell = tell
+        self._clock = clock
 
     async def run(self) -> None:
         """Looks at the namespaces every few seconds, until it is cancelled."""
@@ -31,7 +38,7 @@ class TerminatingNamespaces:
                     is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
                     level = logging.ERROR if is_bug else logging.DEBUG
                     log.log(level, "the namespace %s: %s", namespace, error, exc_info=is_bug)
-            await asyncio.sleep(LOOK_S)
+            await self._clock.sleep(LOOK_S)
 
     async def _look(self, namespace: str) -> None:
         found = await self._api.get("Namespace", None, namespace)

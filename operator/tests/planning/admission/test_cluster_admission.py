@@ -167,10 +167,13 @@ def annotated(**annotations: str) -> JsonObject:
     return {**declared, "metadata": {**declared["metadata"], "annotations": named}}
 
 
-def test_a_word_that_approves_no_rebalance_is_told() -> None:
-    told = ("the annotation barnabas.dev/rebalance is yes, which has no effect; allowed: approve",)
-    assert review(annotated(), annotated(rebalance="yes"), AdmissionContext()).warnings == told
-    assert review(None, annotated(rebalance="yes"), AdmissionContext()).warnings == told
+def test_a_rebalance_that_nobody_planned_is_refused_when_it_is_asked_for() -> None:
+    told = (
+        "the annotation barnabas.dev/rebalance is yes: this Cluster has no MaintenanceJob of this name; allowed: "
+        "approve, or the name of a MaintenanceJob of this Cluster with job skew that has succeeded"
+    )
+    assert review(annotated(), annotated(rebalance="yes"), AdmissionContext()).refusal == told
+    assert review(None, annotated(rebalance="yes"), AdmissionContext()).refusal == told
     assert review(annotated(rebalance="yes"), annotated(rebalance="yes"), AdmissionContext()) == ALLOWED
     assert review(annotated(), annotated(rebalance="approve"), AdmissionContext()) == ALLOWED
 

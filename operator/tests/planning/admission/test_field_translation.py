@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_operator.planning.admission.field_translation import in_fields_of_the_cluster
+from barnabas_operator.planning.admission.field_translation import in_declared_fields
 
 OVER_ITS_LIMIT = 'Invalid value: "96Mi": must be less than or equal to memory limit of 64Mi'
 BROKERS = 'StatefulSet.apps "main-broker" is invalid: '
@@ -44,6 +44,11 @@ TYPED = "failed to create typed patch object (air/main-lag-exporter; apps/v1, Ki
             'spec.lagExporter.template.pod.metadata.labels: Invalid value: "a b"',
         ),
         (
+            "Job",
+            'Job.batch "a-driver" is invalid: spec.template.spec.tolerations[0].effect: Unsupported value: "No"',
+            'spec.template.pod.spec.tolerations[0].effect: Unsupported value: "No"',
+        ),
+        (
             "PodDisruptionBudget",
             "failed to create typed patch object (air/main; policy/v1, Kind=X): .spec.x: field not declared in schema",
             "spec.x: field not declared in schema",
@@ -51,4 +56,4 @@ TYPED = "failed to create typed patch object (air/main-lag-exporter; apps/v1, Ki
     ],
 )
 def test_a_refusal_names_the_fields_of_the_cluster(kind: str, said: str, told: str) -> None:
-    assert in_fields_of_the_cluster(kind, said) == told
+    assert in_declared_fields(kind, said) == told

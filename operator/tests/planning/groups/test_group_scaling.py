@@ -200,7 +200,7 @@ class Life:
         self.stopped_s = load.rebalance_s if after != before else 0.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     whole=st.integers(0, 10),
     part=st.floats(0.1, 0.9),
@@ -230,7 +230,7 @@ def test_a_load_that_has_halved_has_half_the_replicas_soon() -> None:
     assert life.story.replicas in {4, 5}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lag=st.integers(0, 20_000),
     noise=st.floats(0, 0.09),
@@ -254,7 +254,7 @@ def test_a_steady_lag_asks_for_no_more_replicas_after_it_has_settled(
     assert numbers == sorted(numbers, reverse=True), story.changes[settled:]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     looks=st.lists(
         st.tuples(st.one_of(st.none(), st.integers(0, 10**6)), st.integers(0, 3), st.integers(0, 40)), max_size=200

@@ -1,5 +1,7 @@
 """The message of a group that is ready: `kubectl get consumergroups` shows no other."""
 
+import pytest
+
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
@@ -15,8 +17,10 @@ NOTHING = WorkStatus()
 KEPT = Judged("True", "LagObjectiveKept", "")
 
 
-def message(state: str, told: WorkStatus = NOTHING, objective: Judged | None = None) -> str:
-    seen = GroupSeen(state=state, lags=GroupLags(None, {}, {}))
+def message(
+    state: str, told: WorkStatus = NOTHING, objective: Judged | None = None, expire_s: float | None = None
+) -> str:
+    seen = GroupSeen(state=state, lags=GroupLags(None, {}, {}, expire_s))
     ready = condition_of(group_status(GROUP, seen, told, objective, "main", NOW).conditions, READY)
     assert ready is not None
     assert ready.status == "True"
@@ -45,3 +49,25 @@ def test_a_missed_objective_is_told_before_a_reset() -> None:
 def test_nobody_yet_is_told_first() -> None:
     told = message(NOT_FOUND, reset("False", "there is no such group"))
     assert told == "no consumer has joined or committed yet; OffsetsReset: there is no such group"
+
+
+@pytest.mark.parametrize(
+    ("expire_s", "told"),
+    [
+        (7 * 86_400.0, ""),
+        (86_400.0, ""),
+        (86_399.0, "it has no members, and its offsets expire within 24 h"),
+        (7_201.0, "it has no members, and its offsets expire within 3 h"),
+        (7_200.0, "it has no members, and its offsets expire within 2 h"),
+        (59.0, "it has no members, and its offsets expire within 1 h"),
+        (0.0, "it has no members, and its offsets expire within 1 h"),
+    ],
+)
+def test_on_the_last_day_of_its_offsets_the_hours_that_are_left_are_told(expire_s: float, told: str) -> None:
+    assert message("Empty", expire_s=expire_s) == told
+
+
+def test_offsets_that_expire_are_told_after_the_objective_that_is_missed() -> None:
+    missed = Judged("False", "LagObjectiveMissed", "200 records to be read")
+    told = "200 records to be read; it has no members, and its offsets expire within 1 h"
+    assert message("Empty", objective=missed, expire_s=60.0) == told

@@ -10,6 +10,8 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from harness.maintenance_world import ARCHIVE, KIND
 from harness.worker_world import resource
 
+VOLUME = {"name": "a", "mountPath": "/archive", "claimName": "archives"}
+
 
 def problems(**spec: Any) -> list[str]:
     body = resource(KIND, "a", **{"job": "archive", "options": ARCHIVE, **spec})
@@ -28,13 +30,40 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ({"options": {"topic": "flights"}}, "spec.options.archive is missing; allowed: a folder"),
         ({"options": {**ARCHIVE, "topics": "a"}}, "spec.options.topics is no option of archive; allowed: topic, "),
         ({"options": {**ARCHIVE, "bootstrap": "x:1"}}, "spec.options.bootstrap is x:1; allowed: leave it out"),
+        (
+            {"job": "audit", "options": {"log_dirs": "0:/a", "report": "/r", "bootstrap": "x:1"}},
+            "spec.options.bootstrap is no option of audit; allowed: log_dirs, ",
+        ),
         ({"options": {**ARCHIVE, "topic": "a b"}}, "spec.options.topic is 'a b'; allowed: a topic's name"),
         ({"options": {**ARCHIVE, "commit_records": "0"}}, "commit_records is '0'; allowed: a whole number, 1 or more"),
         ({"options": {**ARCHIVE, "delete_archived": "yes"}}, "delete_archived is 'yes'; allowed: true or false"),
         ({"job": "retention-audit", "options": {"topics": "a,b c", "report": "/r"}}, "spec.options.topics is 'a,b c'"),
         ({"job": "verify", "options": {**ARCHIVE, "match": "time"}}, "match is 'time'; allowed: offset or order"),
+        ({"options": {**ARCHIVE, "commit_records": "9" * 5000}}, "allowed: a whole number, 1 or more"),
+        (
+            {"env": [{"name": "SPARK_LOCAL_DIRS", "value": "/x"}]},
+            "spec.env SPARK_LOCAL_DIRS; allowed: names that begin",
+        ),
+        ({"env": [{"name": "BARNABAS_POD_NAME", "value": "x"}]}, "spec.env BARNABAS_POD_NAME; allowed: names that"),
+        ({"volumes": [{**VOLUME, "name": "tmp"}]}, "spec.volumes tmp; allowed: another name"),
+        ({"volumes": [{**VOLUME, "name": "event-logs"}]}, "spec.volumes event-logs; allowed: another name"),
+        ({"volumes": [{**VOLUME, "name": "executor-pod"}]}, "spec.volumes executor-pod; allowed: another name"),
+        (
+            {"volumes": [{**VOLUME, "mountPath": "/etc/barnabas"}]},
+            "spec.volumes a is mounted at /etc/barnabas; allowed",
+        ),
+        ({"volumes": [{**VOLUME, "mountPath": "/tmp"}]}, "spec.volumes a is mounted at /tmp; allowed: another path"),
+        (
+            {"volumes": [VOLUME, {**VOLUME, "name": "b"}]},
+            "spec.volumes b is mounted at /archive; allowed: another path",
+        ),
+        (
+            {"volumes": [{**VOLUME, "mountPath": "/event-logs"}], "eventLogs": {"claimName": "history"}},
+            "spec.volumes a is mounted at /event-logs; allowed: another path",
+        ),
         ({"env": [{"name": "A"}]}, "spec.env A needs exactly one of value and secretKeyRef"),
         ({"sparkConf": {"park.x": "1"}}, "spec.sparkConf has park.x; allowed: names that begin with spark."),
+        ({"sparkConf": {"spark.barnabas.run": "x"}}, "spec.sparkConf.spark.barnabas.run is x; allowed: leave it out"),
         ({"sparkConf": {"spark.kubernetes.namespace": "x"}}, "spec.sparkConf.spark.kubernetes.namespace is x; allowed"),
         (
             {"driver": {"resources": {"requests": {"memory": "512Mi"}, "limits": {"memory": "512Mi"}}}},

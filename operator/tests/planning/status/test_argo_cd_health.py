@@ -68,6 +68,7 @@ NOT_OF_READY = {
     "ClaimsDeleted",
     "VolumesResizing",
     "RebalanceProposed",
+    "Rebalancing",
     "Drifted",
     "WithinObjective",
     "OffsetsReset",

@@ -5,8 +5,10 @@ from typing import Any, Literal, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from barnabas_operator.planning.kube_event import MESSAGE_LENGTH_MAX
+from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.status_events import status_events
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus
 from barnabas_operator.resources.object_meta import Condition, ObjectMeta
@@ -134,6 +136,41 @@ def test_a_roll_is_told_when_it_begins_and_when_it_is_over(
     old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before, "Rolling")))
     told = [(each["type"], each["reason"], each["message"]) for each in status_events(cluster, old, NOW)]
     assert told == ([("Normal", reason, after[2])] if reason is not None else [])
+
+
+UNDER_WAY = ("True", "PlanUnderWay", "1 of 9 partitions of the plan of MaintenanceJob even are moved")
+MORE_MOVED = ("True", "PlanUnderWay", "2 of 9 partitions of the plan of MaintenanceJob even are moved")
+OF_ANOTHER = ("True", "PlanUnderWay", "0 of 3 partitions of the plan of MaintenanceJob uneven are moved")
+DONE = ("False", "PlanDone", "9 of 9 partitions of the plan of MaintenanceJob even are moved")
+ANOTHER_DONE = ("False", "PlanDone", "3 of 3 partitions of the plan of MaintenanceJob uneven are moved")
+REFUSED = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance is even: its phase is Pending")
+REFUSED_AGAIN = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance is even: its phase is Failed")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "run", "kind"),
+    [
+        (None, UNDER_WAY, "even", "Normal"),
+        (UNDER_WAY, MORE_MOVED, "even", None),
+        (OF_ANOTHER, UNDER_WAY, "even", "Normal"),
+        (UNDER_WAY, OF_ANOTHER, "uneven", "Normal"),
+        (UNDER_WAY, DONE, "even", "Normal"),
+        (DONE, ANOTHER_DONE, "uneven", "Normal"),
+        (DONE, DONE, "even", None),
+        (UNDER_WAY, REFUSED, "even", "Warning"),
+        (REFUSED, REFUSED, "even", None),
+        (REFUSED, REFUSED_AGAIN, "even", "Warning"),
+        (UNDER_WAY, None, "even", None),
+    ],
+)
+def test_a_plan_is_told_when_it_begins_also_in_the_place_of_another_one_and_when_it_is_over(
+    before: Said | None, after: Said | None, run: str, kind: str | None
+) -> None:
+    status = ClusterStatus(conditions=conditions(after, "Rebalancing"))
+    cluster = Cluster(metadata=replace(META, annotations={APPROVAL: run}), status=status)
+    old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before, "Rebalancing")))
+    told = [(each["type"], each["reason"], each["message"]) for each in status_events(cluster, old, NOW)]
+    assert told == ([] if kind is None or after is None else [(kind, *after[1:])])
 
 
 @pytest.mark.parametrize(

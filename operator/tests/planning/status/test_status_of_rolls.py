@@ -133,6 +133,17 @@ def test_a_cluster_whose_brokers_tell_the_operator_nothing_is_not_ready_though_a
     assert said(silent) == ("Unknown", "BrokersUnreachable", "no broker answers the operator at a:9091: timed out")
 
 
+def test_brokers_that_are_to_be_removed_leave_it_unready_once_the_roll_is_over_whatever_comes_first() -> None:
+    """Leaders are balanced before the next broker is emptied; who waits for the end of the change waits on."""
+    fewer = replace(LAST, spec=replace(LAST.spec, brokers=Brokers(replicas=1)))
+    assert rolls(look(fewer, "waiting for broker 1", broker(0), broker(1, False))) == ("True", (), (1,))
+    over = look(fewer, None, broker(0), broker(1))
+    assert rolls(over) == ("False", None, None)
+    assert said(over) == ("False", "BrokerHoldsReplicas", "broker 1 is to be removed")
+    behind = Refusal(UNDER_REPLICATED, "waiting for flights-0 before leaders are balanced")
+    assert said(look(fewer, behind, broker(0), broker(1), troubles=(BEHIND,)))[1] == "BrokerHoldsReplicas"
+
+
 def test_what_is_wrong_with_the_resource_goes_before_all_else() -> None:
     wrong = Refusal("InvalidSpec", "StatefulSet flights-broker: no")
     assert said(look(BEGUN, wrong, broker(0), broker(1, False), troubles=(OFFLINE,)))[1:] == wrong

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
+from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
 from barnabas_operator.planning.topics.move_turns import BYTES_MAX, PARTITIONS_MAX, take_turns
-from barnabas_operator.planning.topics.rebalance import APPROVAL, UNEVEN_SHARE, plan_rebalance
+from barnabas_operator.planning.topics.rebalance import UNEVEN_SHARE, plan_rebalance
 from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import loads, room
 from barnabas_operator.planning.topics.topic_plan import plan_evacuation

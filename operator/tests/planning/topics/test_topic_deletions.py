@@ -12,6 +12,7 @@ from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.topics.topic_plan import plan_deletions
 from barnabas_operator.planning.topics.topic_steps import DeleteTopic, TopicStep
+from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -95,7 +96,8 @@ def test_a_deletion_that_is_tried_again_is_never_about_a_topic_that_came_meanwhi
     brokers.topics["flights"] = FOUND
     cluster = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec())
     going, new = topic(owned="flights", deletion_policy="Delete"), topic("new")
-    first = reconcile_topics(cast(ClusterAdmin, brokers), DesiredState(cluster, (new,), (going,)), "T")
+    admin = cast(ClusterAdmin, brokers)
+    first = reconcile_topics(admin, DesiredState(cluster, (new,), (going,)), "T", Seen(brokers.cluster_state()))
     assert [each.metadata.name for each in first.wanted.removed] == ["flights"]
-    second = reconcile_topics(cast(ClusterAdmin, brokers), first.wanted, "T")
+    second = reconcile_topics(admin, first.wanted, "T", Seen(brokers.cluster_state()))
     assert (second.done, second.wanted.removed) == ([], ())

@@ -23,7 +23,9 @@ JOBS: Final = {
     "lag-history": Job("barnabas_jobs.jobs.lag_history", "commits and lag of groups over time, and their objective"),
     "restore": Job("barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once"),
     "retention-audit": Job("barnabas_jobs.jobs.retention_audit", "what topics declare to keep, against what they hold"),
-    "skew": Job("barnabas_jobs.jobs.skew", "bytes and records by partition, and the hottest keys"),
+    "skew": Job(
+        "barnabas_jobs.jobs.skew", "bytes by broker, log dir and partition, the hottest keys, and a plan to rebalance"
+    ),
     "verify": Job("barnabas_jobs.jobs.verify", "an archive against its topic: counts, gaps, checksums"),
 }
 
@@ -35,8 +37,8 @@ def listing() -> str:
 
 def _options(kind: type[msgspec.Struct]) -> str:
     fields = msgspec.structs.fields(kind)
-    told = [f"{field.name}=" if field.required else f"[{field.name}={_default(field)}]" for field in fields]
-    return " ".join(sorted(told, key=lambda each: each.startswith("[")))
+    shown = [f"{field.name}=" if field.required else f"[{field.name}={_default(field)}]" for field in fields]
+    return " ".join(sorted(shown, key=lambda each: each.startswith("[")))
 
 
 def _default(field: Any) -> str:

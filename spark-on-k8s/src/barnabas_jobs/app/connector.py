@@ -33,7 +33,7 @@ class Jar(NamedTuple):
         return f"{self.name}-{self.version}.jar"
 
 
-# Spark's own version decides those of the others: these are what its connector names and pyspark does not bring.
+# Spark's version decides all others: its connector needs these jars, and pyspark does not bring them.
 JARS: Final = (
     Jar(
         "org.apache.spark",
@@ -61,7 +61,7 @@ JARS: Final = (
     ),
 )
 
-# Of the version that Hadoop has in pyspark. Half a gigabyte, so only who archives to S3 fetches them.
+# The same version as pyspark's Hadoop. They have half a gigabyte, so they are fetched only for archives in S3.
 S3_JARS: Final = (
     Jar(
         "org.apache.hadoop",
@@ -85,7 +85,7 @@ S3_JARS: Final = (
 
 
 class ConnectorMissing(JobFailed):
-    """The jars, or the Java that they need, are not there and cannot be had; the text says why."""
+    """The jars, or the Java that they need, are missing and cannot be fetched; the text says why."""
 
 
 def default_folder() -> Path:
@@ -96,8 +96,13 @@ def default_folder() -> Path:
     return Path(cache) / "barnabas" / f"spark-jars-{JARS[0].version}"
 
 
+def is_of_image(folder: Path) -> bool:
+    """Whether the image has it, and so all pods of a run do."""
+    return str(folder) == os.environ.get("BARNABAS_SPARK_JARS")
+
+
 def jars(folder: Path, wanted: Sequence[Jar] = JARS) -> list[Path]:
-    """All of them in this folder, each with its checksum; those that lack are fetched. Raises ConnectorMissing."""
+    """The paths of the jars in this folder, with checked checksums; fetches missing ones. Raises ConnectorMissing."""
     if lacking := [jar for jar in wanted if not (folder / jar.file).is_file()]:
         _fetch(folder, lacking)
     for jar in wanted:
@@ -121,7 +126,7 @@ def java() -> str:
 
 
 def _fetch(folder: Path, wanted: Sequence[Jar]) -> None:
-    """Into a folder beside it first, so that a run that ends early leaves nothing half done."""
+    """Fetches into a folder beside it first, so that a run that ends early leaves nothing half done."""
     with _beside(folder) as partial:
         module = partial / "ivy.xml"
         module.write_text(_module(wanted), encoding="utf-8")
@@ -133,8 +138,8 @@ def _fetch(folder: Path, wanted: Sequence[Jar]) -> None:
         )
         lacking = [jar.file for jar in wanted if not (partial / jar.file).is_file()]
         if done.returncode != 0 or lacking:
-            told = (done.stdout + done.stderr).strip()[-1000:]
-            raise ConnectorMissing(f"Ivy could not fetch {', '.join(lacking) or 'the jars'} from Maven Central: {told}")
+            said = (done.stdout + done.stderr).strip()[-1000:]
+            raise ConnectorMissing(f"Ivy could not fetch {', '.join(lacking) or 'the jars'} from Maven Central: {said}")
         for jar in wanted:
             (partial / jar.file).replace(folder / jar.file)
 
@@ -146,7 +151,10 @@ def _beside(folder: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
             yield Path(partial)
     except OSError as error:
-        raise ConnectorMissing(f"--jars {folder}: it cannot be written: {error.strerror}") from error
+        why = f"--jars {folder}: it cannot be written: {error.strerror}"
+        if is_of_image(folder):
+            why += "; for archives in S3 build the image with --build-arg S3=yes"
+        raise ConnectorMissing(why) from error
 
 
 def _module(wanted: Sequence[Jar]) -> str:
@@ -168,3 +176,7 @@ def _sha256(path: Path) -> str:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+if __name__ == "__main__":  # While the image is built.
+    jars(default_folder(), (*JARS, *S3_JARS) if os.environ.get("S3") else JARS)

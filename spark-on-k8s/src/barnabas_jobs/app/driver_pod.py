@@ -1,12 +1,12 @@
-"""The pod in which a driver runs: where its progress is told, and how it ended."""
+"""The pod in which a driver runs: the driver reports its progress there, and how it ended."""
 
 import json
 import ssl
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final, Self
 
@@ -32,13 +32,13 @@ class DriverPod:
         self._account = account
         self._termination_log = termination_log
         self._clock = clock
-        self._told = b""
-        self._told_at_s = -PAUSE_S
+        self._written = b""
+        self._written_at_s = -PAUSE_S
         self._refused = False
 
     @classmethod
     def here(cls, environment: Mapping[str, str]) -> Self | None:
-        """This process's own; None where it is in none, or in one that nobody watches."""
+        """The pod of this process; None if it runs in no pod, or in one that nobody watches."""
         names = ("BARNABAS_POD_NAMESPACE", "BARNABAS_POD_NAME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
         given = [environment.get(name, "") for name in names]
         if not all(given):
@@ -49,28 +49,32 @@ class DriverPod:
         return cls(url, ACCOUNT, TERMINATION_LOG)
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """At most every 5 s, and only what is new; the last always. A refusal is said once, and fails nothing."""
+        """Reports new progress, at most every 5 s; the last one always.
+
+        Prints only the first failure. The next report tries again.
+        """
         written = msgspec.json.encode(progress)
         now_s = self._clock()
-        if written == self._told or (not last and now_s - self._told_at_s < PAUSE_S):
+        if written == self._written or (not last and now_s - self._written_at_s < PAUSE_S):
             return
-        self._told, self._told_at_s = written, now_s
+        self._written_at_s = now_s
         try:
             self._patch({"metadata": {"annotations": {ANNOTATION: written.decode()}}})
-        except (OSError, urllib.error.URLError) as error:
+            self._written = written
+        except (OSError, HTTPException) as error:  # URLError is an OSError.
             if not self._refused:
-                print(f"barnabas jobs: the progress cannot be told to the pod {self._url}: {error}", file=sys.stderr)
+                print(f"barnabas jobs: the progress cannot be written to the pod {self._url}: {error}", file=sys.stderr)
             self._refused = True
 
     def end(self, ending: Ending) -> None:
-        """The last that a driver does. A pod without the file keeps its exit code."""
+        """Writes the termination message, as the last act of a driver. Without it the pod has its exit code only."""
         try:
             self._termination_log.write_bytes(ending.shortened())
         except OSError as error:
             print(f"barnabas jobs: {self._termination_log}: {error.strerror}", file=sys.stderr)
 
     def _patch(self, change: object) -> None:
-        """The token is read anew: Kubernetes exchanges it each hour."""
+        """Reads the token each time: Kubernetes replaces it every hour."""
         token = (self._account / "token").read_text(encoding="ascii").strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
         request = urllib.request.Request(self._url, json.dumps(change).encode(), headers, method="PATCH")

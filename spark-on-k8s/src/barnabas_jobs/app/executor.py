@@ -1,4 +1,4 @@
-"""`barnabas jobs executor`: what Spark's executor pods run. Spark gives all that it needs in the environment."""
+"""`barnabas jobs executor`: what Spark's executor pods run. Spark passes all that it needs in the environment."""
 
 import os
 import re

@@ -34,7 +34,7 @@ def _option(field: Any) -> dict[str, Any]:
 
 
 def _schema(kind: inspect.Type) -> dict[str, Any]:
-    """Of one value; of a list that of each item."""
+    """The type of one value; of a list, the type of each item."""
     match kind:
         case inspect.Metadata(type=inner):
             return _schema(inner)

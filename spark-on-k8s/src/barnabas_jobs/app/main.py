@@ -17,7 +17,8 @@ from barnabas_jobs.app.catalog import JOBS, listing
 from barnabas_jobs.app.connector import JARS, S3_JARS, default_folder, jars
 from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.executor import run_executor
-from barnabas_jobs.app.run import Request, Terminated, run_job
+from barnabas_jobs.app.run import Request, Terminated, run_job, sigterm_raises
+from barnabas_jobs.app.submitted import forget_submission, submitted_words
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import BadOption, JobFailed
 
@@ -43,9 +44,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
     try:
-        given = _parser().parse_args(arguments)
-        command: Command = given.command
-        return command(given, pod)
+        with sigterm_raises():
+            given = _parser().parse_args(arguments)
+            command: Command = given.command
+            return command(given, pod)
     except BadOption as error:
         return Ending(exit=EXIT_USAGE, message=str(error))
     except JobFailed as error:
@@ -53,7 +55,7 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
     except Terminated:
         return Ending(exit=EXIT_TERMINATED, message="SIGTERM came; what the job had not committed does not count")
     except Exception as error:
-        # Not foreseen: the traceback is for those who mend it, and the pod still says how it ended.
+        # A bug: the traceback is for those who mend it, and the pod still says how it ended.
         traceback.print_exc()
         return Ending(exit=EXIT_FAILED, message=f"{type(error).__name__}: {error}")
 
@@ -83,8 +85,14 @@ def _executor(_: argparse.Namespace, __: DriverPod | None) -> Ending:
     return DONE
 
 
+def _driver(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
+    words = submitted_words(given.words)
+    forget_submission(os.environ)
+    return _run(_parser().parse_args(words), pod)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Wrong words are a bad option, so that they are told like one."""
+    """Reports wrong words as it reports a bad option."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -107,6 +115,12 @@ def _parser() -> argparse.ArgumentParser:
     fetch.set_defaults(command=_fetch_jars)
     executor = commands.add_parser("executor", help="what Spark's executor pods run; only Spark starts it")
     executor.set_defaults(command=_executor)
+    driver = commands.add_parser("driver", help="what driver pods run that spark-submit made; only Spark starts it")
+    for name in ("--properties-file", "--class"):
+        driver.add_argument(name, help="of Spark, and not used")
+    driver.add_argument("file", help="of Spark, and not used")
+    driver.add_argument("words", nargs=argparse.REMAINDER, help="those of `barnabas jobs`")
+    driver.set_defaults(command=_driver)
     for each in (run, fetch):
         each.add_argument(
             "--jars", type=Path, default=default_folder(), metavar="FOLDER", help="where the jars are kept"

@@ -43,19 +43,24 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_job(request: Request, pod: DriverPod | None) -> Ending:
-    """Looks at the options before Spark starts, which takes seconds. Raises JobFailed, BadOption, Terminated."""
+    """Looks at the options before Spark starts, which takes seconds. Raises JobFailed, BadOption.
+
+    `sigterm_raises` is around it.
+    """
     job = JOBS[request.job].load()
     options = parse(job.Options, request.words)
-    with sigterm_raises(), _spark(request, s3=_needs_s3(options)) as spark:
+    with _spark(request, s3=_needs_s3(options)) as spark:
         listeners = [page(), *([pod] if pod else [])]
         with watched(SparkStatus(spark).seen, listeners):
             result = job.run(spark, options)
+            # From here to its end SIGTERM changes nothing: another try would only do the same again.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return _ending(result, options)
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """SIGTERM raises Terminated in the main thread, once: what ends then must not be ended by another."""
+    """SIGTERM raises Terminated in the main thread, once: a second signal must not interrupt the cleanup."""
 
     def terminate(_: int, __: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -81,7 +86,7 @@ def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        # The connection of this thread may wait for an answer that nobody wants any more: another thread has its own.
+        # The connection of this thread may still wait for an answer; another thread has a connection of its own.
         stopping = threading.Thread(target=spark.stop, name="stop", daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS_MAX)

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.app.connector import S3_JARS, jars, java
+from barnabas_jobs.app.connector import S3_JARS, is_of_image, jars, java
 
 QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
@@ -25,16 +25,25 @@ DEFAULTS: Final = {
 def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool = False) -> SparkSession:
     """Started, or the one that runs. Its Python workers are this Python. Raises ConnectorMissing.
 
-    `s3`: with Hadoop's client for S3. A local master reads its jars where they are: a copy of 700 MB takes its time.
+    `s3`: with Hadoop's client for S3.
     """
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("barnabas-jobs")
     own = {**DEFAULTS, "spark.jars": ",".join(map(str, jars(jars_folder)))}
-    if s3 and master.startswith("local"):
-        own["spark.driver.extraClassPath"] = ":".join(map(str, jars(jars_folder, S3_JARS)))
-    elif s3:
-        own["spark.jars"] += "," + ",".join(map(str, jars(jars_folder, S3_JARS)))
+    if s3:
+        own = _with_s3(own, master, jars_folder)
     for name, value in {**own, **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _with_s3(conf: Mapping[str, str], master: str, folder: Path) -> dict[str, str]:
+    """Who has the jars reads them where they are: a copy of 700 MB for each executor takes its time."""
+    paths = [str(each) for each in jars(folder, S3_JARS)]
+    classpath = {"spark.driver.extraClassPath": ":".join(paths)}
+    if master.startswith("local"):
+        return {**conf, **classpath}
+    if master.startswith("k8s://") and is_of_image(folder):
+        return {**conf, **classpath, "spark.executor.extraClassPath": ":".join(paths)}
+    return {**conf, "spark.jars": ",".join([conf["spark.jars"], *paths])}

@@ -33,13 +33,13 @@ class LinesPage:
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
         self._clock = clock
-        self._told_at_s = clock()
+        self._printed_at_s = clock()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """A job that ends within 10 s says nothing, and the last is the result's to tell."""
+        """Prints nothing of a job that ends within 10 s, and nothing at the end: the result says it."""
         now_s = self._clock()
-        if not last and now_s - self._told_at_s >= LINE_PAUSE_S:
-            self._told_at_s = now_s
+        if not last and now_s - self._printed_at_s >= LINE_PAUSE_S:
+            self._printed_at_s = now_s
             print(progress, file=self._stream, flush=True)
 
 
@@ -51,7 +51,7 @@ class Field(ProgressColumn):
         self._name = name
 
     def render(self, task: Task) -> Text:
-        """As it was told last."""
+        """The text that was set last."""
         return Text(str(task.fields.get(self._name, "")), style="cyan")
 
 

@@ -1,4 +1,4 @@
-"""Looks at a job every second while it runs, and tells all who want to know."""
+"""Looks at a job every second while it runs, and informs its listeners."""
 
 import sys
 import threading
@@ -15,15 +15,15 @@ PAUSE_S: Final = 1.0
 
 
 class Listener(Protocol):
-    """Is told each progress, and which is the last."""
+    """Gets each progress, and knows which is the last."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Takes note of the progress; `last` where no other follows. It must not raise."""
+        """Takes the progress; `last` if no other follows. It must not raise."""
 
 
 @contextmanager
 def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = PAUSE_S) -> Iterator[None]:
-    """While inside, a thread tells the listeners; and at the end once more, the last that was seen."""
+    """Inside, a thread informs the listeners; at the end it passes on the last progress once more."""
     ended = threading.Event()
     thread = threading.Thread(target=_watch, args=(look, listeners, ended, pause_s), name="progress", daemon=True)
     thread.start()
@@ -43,7 +43,7 @@ def _watch(look: Callable[[], Seen], listeners: Sequence[Listener], ended: threa
             _tell(listeners, progress, last=False)
         progress = pace.progress(look(), time.monotonic())
     except Py4JError as error:
-        print(f"barnabas jobs: Spark does not tell the progress any more: {error}", file=sys.stderr)
+        print(f"barnabas jobs: Spark does not report the progress any more: {error}", file=sys.stderr)
     finally:
         _tell(listeners, progress, last=True)
 

@@ -72,22 +72,25 @@ class ArchiveFolder:
 
     @contextmanager
     def restored_by_us(self, into_id: str) -> Iterator[None]:
-        """Nobody else restores from it into the topic with this id meanwhile."""
+        """Inside, nobody else restores from it into the topic with this id."""
         self.store.make(RESTORES)
         with self.store.locked(f"{RESTORES}/{into_id}.lock", "restores into the same topic"):
             yield
 
     def restore_plan(self, name: str, into_id: str) -> bytes | None:
-        """What a run before has kept of this restore."""
+        """The plan that an earlier run kept of this restore."""
         return self.store.read(_plan(name, into_id))
 
     def keep_restore_plan(self, name: str, into_id: str, plan: bytes) -> None:
-        """For runs that go on with it."""
-        self.store.replace(_plan(name, into_id), plan)
+        """For runs that go on with it. Raises JobFailed where another run has kept one: a bucket has no locks."""
+        if not self.store.add(_plan(name, into_id), plan):
+            raise JobFailed(
+                f"archive={self}: another run of the restore name={name} has begun meanwhile; wait until it has ended"
+            )
 
     @contextmanager
     def written_by_us(self) -> Iterator[None]:
-        """Nobody else writes it meanwhile, where its store has locks."""
+        """Inside, nobody else writes the archive, if its store has locks."""
         self.store.make(LEDGER, DATA)
         with self.store.locked(LOCK, "writes it, and an archive has one writer at a time"):
             yield
@@ -106,20 +109,29 @@ class ArchiveFolder:
                 f"`{COPY}` of the run with its number in {DATA}/*/ to its place"
             ) from error
 
-    def leftovers(self, ledger: Ledger) -> Leftovers:
-        """What runs that ended early have left. Raises JobFailed where the ledger has lost entries."""
+    def survey(self) -> tuple[Ledger, Leftovers]:
+        """What is committed, and what runs that ended early have left. Raises JobFailed where the ledger lost entries.
+
+        Folders are listed before the ledger is read: then it knows what another writer has committed meanwhile.
+        """
         topics = [f"{DATA}/{name}" for name in self.store.names(DATA)]
-        found = leftovers(ledger, [f"{topic}/{run}" for topic in topics for run in self.store.names(topic)], str(self))
+        folders = [f"{topic}/{run}" for topic in topics for run in self.store.names(topic)]
+        ledger = self.ledger()
+        found = leftovers(ledger, folders, str(self))
         for run in found.runs:
-            if self.store.read(f"{run}/{COPY}") is not None:
+            if self.store.read(f"{run}/{COPY}") is not None and not self._names(run):
                 raise JobFailed(
                     f"archive={self}: the ledger has no entry for {run}, which was committed: its file is missing. Put "
                     f"it back from a backup, or copy {run}/{COPY} to {LEDGER}; nothing was removed."
                 )
-        return found
+        return ledger, found
+
+    def _names(self, run: str) -> bool:
+        """Whether it was committed a moment ago."""
+        return any(entry.run == run for entry in self.ledger().entries)
 
     def sweep(self, runs: Iterable[str]) -> None:
-        """Removes these runs, and files that were left half done. Only for the writer, and once a fence is there."""
+        """Removes these runs, and files that were left half done. Only for the writer, after a fence is there."""
         for run in runs:
             self.store.remove(run)
         self.store.sweep(LEDGER)

@@ -32,7 +32,7 @@ class LocalFolder:
 
     def make(self, *folders: str) -> None:
         """They are there when this returns, also after a power cut."""
-        with self._told("cannot be written"):
+        with self._as_job_failed("cannot be written"):
             missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
             for folder in folders:
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ class LocalFolder:
             self._check_links()
 
     def _check_links(self) -> None:
-        """Before work is done that could not be committed. Raises OSError."""
+        """Checks the folder before any work is done that could not be committed. Raises OSError."""
         one = self.path / f".{uuid.uuid4().hex[:12]}{PARTIAL}"
         other = one.with_suffix(".link")
         try:
@@ -58,7 +58,7 @@ class LocalFolder:
 
         Raises JobFailed, with what is `taken`, where another process has it. A file system without locks gives none.
         """
-        with self._told("cannot be written"):
+        with self._as_job_failed("cannot be written"):
             lock = (self.path / name).open("a+")
         with lock:
             try:
@@ -68,8 +68,8 @@ class LocalFolder:
                 owner = lock.read().strip() or "another process"
                 raise JobFailed(f"archive={self}: {owner} {taken}; wait until that run has ended") from None
             except OSError:
-                pass  # Entries are added once all the same: of two writers one fails at its next commit.
-            with self._told("cannot be written"):
+                pass  # Each entry is still added only once: of two writers one fails at its next commit.
+            with self._as_job_failed("cannot be written"):
                 lock.truncate(0)
                 lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
                 lock.flush()
@@ -77,7 +77,7 @@ class LocalFolder:
 
     def names(self, folder: str) -> list[str]:
         """What is in a folder, sorted; nothing where it is not there."""
-        with self._told(f"{folder} cannot be read"):
+        with self._as_job_failed(f"{folder} cannot be read"):
             try:
                 return sorted(os.listdir(self.path / folder))
             except (FileNotFoundError, NotADirectoryError):
@@ -85,7 +85,7 @@ class LocalFolder:
 
     def read(self, name: str) -> bytes | None:
         """The content; None where it is not there."""
-        with self._told(f"{name} cannot be read"):
+        with self._as_job_failed(f"{name} cannot be read"):
             try:
                 return (self.path / name).read_bytes()
             except FileNotFoundError:
@@ -98,7 +98,7 @@ class LocalFolder:
         """
         final = self.path / name
         partial = final.with_suffix(f".{uuid.uuid4().hex[:12]}{PARTIAL}")
-        with self._told(f"{name} cannot be written"):
+        with self._as_job_failed(f"{name} cannot be written"):
             try:
                 _write_synced(partial, content)
                 os.link(partial, final)
@@ -110,40 +110,40 @@ class LocalFolder:
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """It has this content, or what it had, whatever happens meanwhile."""
+        """Replaces the content; after a crash the file has the old content or the new one."""
         final = self.path / name
         partial = final.with_suffix(PARTIAL)
-        with self._told(f"{name} cannot be written"):
+        with self._as_job_failed(f"{name} cannot be written"):
             _write_synced(partial, content)
             partial.replace(final)
             _sync(final.parent)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The files in it and below, with their bytes."""
-        with self._told(f"{folder} cannot be read"):
+        with self._as_job_failed(f"{folder} cannot be read"):
             files = (path for path in sorted((self.path / folder).rglob("*")) if path.is_file())
             return {str(path.relative_to(self.path)): path.stat().st_size for path in files}
 
     def sync(self, files: Iterable[str]) -> None:
-        """They and their folders stay, also after a power cut."""
+        """Syncs the files and their folders, so that they stay after a power cut."""
         paths = [self.path / name for name in files]
         folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(self.path)}
-        with self._told("the data files of this run are not safe"):
+        with self._as_job_failed("the data files of this run are not safe"):
             for path in (*paths, *folders):
                 _sync(path)
 
     def remove(self, folder: str) -> None:
-        """With all that is in it; what cannot be removed stays."""
+        """Removes the folder with all that is in it; leaves what cannot be removed."""
         shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def sweep(self, folder: str) -> None:
         """Removes what `add` and `replace` have left half done in it."""
-        with self._told(f"{folder} cannot be written"):
+        with self._as_job_failed(f"{folder} cannot be written"):
             for partial in (self.path / folder).glob(f"*{PARTIAL}"):
                 partial.unlink(missing_ok=True)
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _as_job_failed(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

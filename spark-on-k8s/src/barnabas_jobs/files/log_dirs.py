@@ -3,6 +3,7 @@
 Nothing is written. A broker may run on them meanwhile: what vanishes between two looks is left out.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ from barnabas_jobs.planning.logs.names import (
     Partition,
     belongs_to_log_dir,
     belongs_to_partition,
+    is_being_cleaned,
     marked,
     parse_partition_dir,
     parse_segment_file,
@@ -53,7 +55,10 @@ class Offsets(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """One replica: its folder, and the base offsets of its segments, in order."""
+    """One replica: its folder, and the base offsets of its segments, in order.
+
+    While it is being compacted, segments above its `clean_until` may be compacted already.
+    """
 
     log_dir: LogDir
     partition: Partition
@@ -61,6 +66,32 @@ class Replica(NamedTuple):
     path: str
     segments: tuple[int, ...]
     offsets: Offsets
+    is_being_cleaned: bool
+
+
+class Looks(NamedTuple):
+    """A replica as it was listed before its files were read, and as it is now; one that has vanished has no files."""
+
+    before: Replica
+    now: Replica
+
+    @property
+    def offsets(self) -> Offsets:
+        """The lower offsets of both looks, because a log may have been cut in between; compaction may have gone on."""
+        one, other = self.before.offsets, self.now.offsets
+        clean = [offset for offset in (one.clean_until, other.clean_until) if offset is not None]
+        return Offsets(
+            min(one.recovery_point, other.recovery_point),
+            min(one.high_watermark, other.high_watermark),
+            max(clean, default=None),
+        )
+
+    @property
+    def clean_until(self) -> int | None:
+        """Up to where it may be compacted; None where it never was. Its last segment is not."""
+        if self.before.is_being_cleaned or self.now.is_being_cleaned:
+            return max(self.before.segments + self.now.segments, default=0)
+        return self.offsets.clean_until
 
 
 class Stray(NamedTuple):
@@ -79,6 +110,8 @@ def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
 def check(log_dirs: Sequence[LogDir]) -> None:
     """Raises JobFailed unless each is a log dir of the broker it is said to be of, all of one cluster."""
     first = None
+    if twice := [each for each in log_dirs if log_dirs.count(each) > 1]:
+        raise JobFailed(f"log_dirs={twice[0].broker}:{twice[0].path}: it is given twice; allowed is once")
     for each in log_dirs:
         owner = _owner(each)
         if owner.node_id != each.broker:
@@ -115,22 +148,41 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
             partition = parse_partition_dir(path.name)
             if partition is None or (topics and partition.topic not in topics):
                 continue
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with suppress(OSError):  # It has vanished, or `unreadable` names it.
                 found.append(_replica(log_dir, partition, path, offsets(partition)))
     return found
 
 
+def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Looks]:
+    """The same replicas, as they were and as they are now."""
+    topics = {each.partition.topic for each in listed}
+    now = {(each.log_dir, each.partition): each for each in replicas(log_dirs, topics)}
+    gone = Offsets(0, 0, None)
+    return [
+        Looks(each, now.get((each.log_dir, each.partition)) or each._replace(segments=(), offsets=gone))
+        for each in listed
+    ]
+
+
+def looked_at_alone(listed: Replica) -> Looks:
+    """One of them. OSError where it cannot be listed."""
+    offsets = offsets_of(listed.log_dir)(listed.partition)
+    return Looks(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
+
+
 def _replica(log_dir: LogDir, partition: Partition, path: Path, offsets: Offsets) -> Replica:
-    files = [parsed for entry in path.iterdir() if (parsed := parse_segment_file(entry.name))]
+    names = [entry.name for entry in path.iterdir()]
+    files = [parsed for name in names if (parsed := parse_segment_file(name))]
     segments = tuple(sorted(each.offset for each in files if each.suffix == LOG))
     topic_id = None
     with suppress(OSError, ValueError):
         topic_id = decode_topic_id((path / PARTITION_METADATA).read_text(encoding="utf-8"))
-    return Replica(log_dir, partition, topic_id, str(path), segments, offsets)
+    is_cleaned = is_being_cleaned(names, segments, offsets.clean_until or 0)
+    return Replica(log_dir, partition, topic_id, str(path), segments, offsets, is_cleaned)
 
 
 def offsets_of(log_dir: LogDir) -> Callable[[Partition], Offsets]:
-    """What the checkpoints say now. A damaged one says nothing: brokers read it so, too."""
+    """What the checkpoints say now. A damaged one counts as empty, as it does for brokers."""
     flushed, committed, clean = (
         _decoded(Path(log_dir.path) / name, decode_offsets) or {}
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
@@ -154,6 +206,32 @@ def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
     return None
 
 
+def unreadable(log_dirs: Sequence[LogDir]) -> list[Stray]:
+    """Folders of partitions that cannot be listed, and checkpoints that cannot be read: without them less is compared.
+
+    In two looks, for a broker may be at it.
+    """
+    found = [each for log_dir in log_dirs for each in _unreadable_in(log_dir)]
+    again = {each.path for log_dir in {one.log_dir for one in found} for each in _unreadable_in(log_dir)}
+    return [each for each in found if each.path in again]
+
+
+def _unreadable_in(log_dir: LogDir) -> Iterator[Stray]:
+    for path in _entries(Path(log_dir.path)):
+        is_partition = parse_partition_dir(path.name) is not None
+        if not is_partition and path.name not in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS):
+            continue
+        try:
+            if is_partition:
+                os.listdir(path)
+            else:
+                decode_offsets(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError) as error:
+            yield Stray(log_dir, str(path), f"it cannot be read: {_reason(error)}")
+
+
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
     """What belongs to no partition, here and in its folders: in two looks, for a file may be on its way."""
     found = [each for log_dir in log_dirs for each in _strays_in(log_dir)]
@@ -165,8 +243,8 @@ def _strays_in(log_dir: LogDir) -> list[Stray]:
     found: list[Stray] = []
     for path in _entries(Path(log_dir.path)):
         if marked(path.name) == STRAY:
-            told = "a broker set it aside, for it knew no such partition"
-            found.append(Stray(log_dir, str(path), f"{told}; it has {_size(path):,} bytes"))
+            why = "a broker set it aside, for it knew no such partition"
+            found.append(Stray(log_dir, str(path), f"{why}; it has {_size(path):,} bytes"))
         elif parse_partition_dir(path.name) is not None and path.is_dir():
             found += _strays_beside_segments(log_dir, path)
         elif marked(path.name) is None and not belongs_to_log_dir(path.name, is_folder=path.is_dir()):
@@ -175,7 +253,9 @@ def _strays_in(log_dir: LogDir) -> list[Stray]:
 
 
 def _strays_beside_segments(log_dir: LogDir, folder: Path) -> Iterator[Stray]:
-    names = {path.name for path in _entries(folder)}
+    names: set[str] = set()
+    with suppress(JobFailed):  # `unreadable` names it.
+        names = {path.name for path in _entries(folder)}
     segments = {parsed.offset for name in names if (parsed := parse_segment_file(name)) and parsed.suffix == LOG}
     for name in sorted(names):
         parsed = parse_segment_file(name)

@@ -1,26 +1,84 @@
 """A report: a folder with JSON, Parquet and an HTML page, that is there as a whole or not at all."""
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Final
 
 from barnabas_jobs.planning.errors import JobFailed
 
+OF_RUN: Final = ".run"
+"""The file of a report that names the run which made it. Whoever writes a report has its lock."""
+BEFORE: Final = ".before"
+"""In a report: that of an earlier try, as long as it takes to remove it."""
+
 
 @contextmanager
-def new_report(path: str) -> Iterator[Path]:
-    """A folder beside it, which takes its name at the end. Raises JobFailed where it is there already."""
+def new_report(path: str, run: str | None) -> Iterator[Path]:
+    """A folder beside it, which takes its name at the end. Raises JobFailed where it is there, or another writes it.
+
+    That of an earlier try of the same run, whose driver was killed before it could say that it had ended, goes when
+    there is a new one: this try may fail.
+    """
     final = Path(path).absolute()
-    partial = final.with_name(f".{final.name}.partial")
-    if final.exists():
-        raise JobFailed(f"report={final} is there already; name another folder, or remove it")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        yield partial
-        partial.rename(final)
+        with _folder_beside(final) as partial:
+            if final.exists() and not _is_of(run, final):
+                raise JobFailed(f"report={final} is there already; name another folder, or remove it")
+            _empty(partial)
+            (partial / OF_RUN).write_text(run or "", encoding="utf-8")
+            yield partial
+            if _is_of(run, final):
+                final.rename(partial / BEFORE)  # At once: a half of it would say no more whose it is.
+            partial.rename(final)
+            shutil.rmtree(final / BEFORE, ignore_errors=True)
+        if run is None:
+            (final / OF_RUN).unlink()
     except OSError as error:
         raise JobFailed(f"report={final} cannot be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _folder_beside(final: Path) -> Iterator[Path]:
+    """Nobody else has it meanwhile. Where it fails, nothing of it stays."""
+    partial = final.with_name(f".{final.name}.partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    with (partial / OF_RUN).open("a") as lock:
+        if not _is_ours(lock, partial / OF_RUN):
+            raise JobFailed(f"report={final}: another run writes it; wait until that has ended, or name another folder")
+        try:
+            yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _is_ours(lock: IO[str], path: Path) -> bool:
+    """Whether it is locked now, and still has its name: the last writer's goes away with the whole folder."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # A file system without locks: people see to it that no two write one report.
+    return path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())
+
+
+def _empty(partial: Path) -> None:
+    """What a driver that was killed has left goes."""
+    for each in partial.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        elif each.name != OF_RUN:
+            each.unlink()
+
+
+def _is_of(run: str | None, report: Path) -> bool:
+    """Whether it is there, and a try of this run has made it."""
+    try:
+        return (report / OF_RUN).read_text(encoding="utf-8") == run
+    except (FileNotFoundError, NotADirectoryError):
+        return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from barnabas_jobs.files.log_dirs import Replica, check, parse_log_dirs, replicas
+from barnabas_jobs.files.log_dirs import Replica, check, looked_at_alone, parse_log_dirs, replicas
 from barnabas_jobs.planning.logs.batches import Batch, SegmentExtent
 from barnabas_jobs.planning.logs.names import INDEX, LOG, TIME_INDEX, segment_file
 from barnabas_jobs.planning.logs.problems import UNREADABLE, Problem
@@ -29,7 +29,7 @@ GONE: Final = "gone"
 ROWS: Final = 16_384
 """How many batches go to Spark together."""
 LOOKS: Final = 3
-"""How often a segment is read whose files change while something seems wrong with them."""
+"""How many times a segment is read if its files change while something seems wrong with them."""
 PLACE: Final = "broker int, log_dir string, topic string, partition int, segment long"
 BATCH: Final = (
     "position long, base_offset long, last_offset long, epoch int, size_bytes int, crc long, computed_crc long, "
@@ -49,8 +49,16 @@ class SegmentTask(InputPartition):
 
     @property
     def is_active(self) -> bool:
-        """Whether it took the appends when it was listed."""
+        """Whether it was the active segment when it was listed."""
         return self.base_offset == self.replica.segments[-1]
+
+    def again(self) -> "SegmentTask":
+        """The task with what the folder has now: a log that was cut or created again has another last segment."""
+        with suppress(OSError):
+            looks = looked_at_alone(self.replica)
+            now = self.replica._replace(segments=looks.now.segments or (self.base_offset,), offsets=looks.offsets)
+            return SegmentTask(now, self.base_offset, has_gaps=self.has_gaps)
+        return self
 
     def path(self, suffix: str) -> str:
         """Of the file with this suffix."""
@@ -87,7 +95,7 @@ class SegmentReader(DataSourceReader):
         self._deep = deep
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The segments, the largest logs' first ones first. JobFailed where a folder is no log dir."""
+        """The segments, log by log. JobFailed where a folder is no log dir."""
         log_dirs = parse_log_dirs(self._log_dirs)
         check(log_dirs)
         listed = replicas(log_dirs, self._topics)
@@ -126,7 +134,7 @@ def _seen_again(
         now = _identity(task)
         if now == before:
             break
-        before = now
+        before, task = now, task.again()
         problems = [each for each in _audited(task, decompress) if isinstance(each, Problem)]
     return problems
 

@@ -22,6 +22,7 @@ from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Entry, Generation, Ledger, LostRange, check_topic
+from barnabas_jobs.planning.leftovers import Leftovers
 from barnabas_jobs.planning.options import Bootstrap, Count, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
@@ -61,7 +62,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """A run that ends is."""
+        """A run that ends is fine."""
         return True
 
 
@@ -82,9 +83,9 @@ def run(
     columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
     job = Run(spark, cluster, archive_at(spark, options.archive), topic, columns, clock)
     with job.folder.written_by_us(), reading(spark, options.topic):
-        ledger = job.folder.ledger()
+        ledger, left = job.folder.survey()
         check_topic(ledger, options.topic, options.archive)
-        swept = _sweep(job, ledger)
+        swept = _sweep(job, len(ledger.entries), left)
         entries = _commits(job, options, job.folder.ledger())
         if options.continuous:
             with _ended_by_signals(stopping or threading.Event()) as event:
@@ -100,7 +101,7 @@ def _stream(job: Run, options: Options, stopping: threading.Event) -> list[Entry
 
 @contextmanager
 def _ended_by_signals(stopping: threading.Event) -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT set it, where this thread may hear of them."""
+    """SIGTERM and SIGINT set the event, if this thread can handle signals."""
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
@@ -112,11 +113,10 @@ def _ended_by_signals(stopping: threading.Event) -> Iterator[threading.Event]:
             signal(number, handler)
 
 
-def _sweep(job: Run, ledger: Ledger) -> int:
+def _sweep(job: Run, number: int, left: Leftovers) -> int:
     """Removes what runs that ended early have left, once none of them can commit it any more; how many that was."""
-    left = job.folder.leftovers(ledger)
     if left.fence:
-        fence(job, len(ledger.entries))
+        fence(job, number)
     job.folder.sweep(left.runs)
     return len(left.runs)
 

@@ -44,24 +44,37 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
         with spark_failures(f"archiving {job.topic.name}"):
             true = with_true_timestamps(records)
             with phase(job.spark, "archiving", offsets):
-                write_parquet(job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder))
+                given = write_parquet(
+                    job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder)
+                )
             files = job.folder.synced(run_folder)
             if not files:  # Ranges without records, as of transactions that were aborted: no entry names their folder.
                 job.folder.store.remove(run_folder)
             paths = [job.folder.store.url(file.path) for file in files]
-            return Written(files, counts(job.spark, job.folder.data, paths))
+            found = counts(job.spark, job.folder.data, paths)
+        _check_all_found(run_folder, given, sum(each.records for each in found.values()))
+        return Written(files, found)
     except JobFailed:
         job.folder.store.remove(run_folder)
         raise
 
 
+def _check_all_found(run_folder: str, given: int, found: int) -> None:
+    """Raises JobFailed where the store has lost or doubled a file, or did not list it yet."""
+    if given != found:
+        raise JobFailed(
+            f"{run_folder}: {given} records were written, and the files that the store lists hold {found}, so nothing "
+            "of this commit counts; let all executors write to the same volume as the driver, and run the job again"
+        )
+
+
 def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], lost: list[LostRange]) -> Entry:
     """The files count when this returns. Raises JobFailed where they are not of these ranges, or the topic changed."""
     partitions = [_archived(each, written.found.get(each.partition)) for each in ranges]
-    check_same_topic(job)
     made = entry(
         job,
         number,
+        check_same_topic(job),
         partitions=partitions,
         files=written.files,
         lost=lost,
@@ -73,13 +86,14 @@ def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], l
 
 
 def fence(job: Run, number: int) -> None:
-    """Takes the number, so that nobody else can commit it."""
-    job.folder.commit(entry(job, number, partitions=[], files=[]))
+    """Commits an empty entry with this number, so that nobody else can use the number."""
+    job.folder.commit(entry(job, number, job.topic, partitions=[], files=[]))
 
 
 def entry(
     job: Run,
     number: int,
+    now: Topic,
     *,
     partitions: list[ArchivedRange],
     files: list[DataFile],
@@ -87,7 +101,7 @@ def entry(
     schema: str | None = None,
     mismatched: int = 0,
 ) -> Entry:
-    """With what the topic is now."""
+    """The entry with the topic as it is now: it may have more partitions than when the run began."""
     return Entry(
         number=number,
         topic=job.topic.name,
@@ -98,7 +112,7 @@ def entry(
         lost=lost or [],
         schema=schema,
         mismatched=mismatched,
-        topic_partitions=len(job.topic.partitions),
+        topic_partitions=len(now.partitions),
         topic_config=job.cluster.own_config(job.topic.name),
     )
 
@@ -114,11 +128,12 @@ def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
     return ArchivedRange(partition=wanted.partition, start=wanted.start, end=wanted.end, records=records)
 
 
-def check_same_topic(job: Run) -> None:
-    """Raises JobFailed where the topic was deleted and made again while it was read."""
-    now = job.cluster.topic(job.topic.name).topic_id
-    if now != job.topic.topic_id:
+def check_same_topic(job: Run) -> Topic:
+    """As it is now. Raises JobFailed where the topic was deleted and made again while it was read."""
+    now = job.cluster.topic(job.topic.name)
+    if now.topic_id != job.topic.topic_id:
         raise JobFailed(
             f"topic={job.topic.name} was deleted and made again while it was read (its id was {job.topic.topic_id}, "
-            f"and is {now}): nothing of this commit counts; run the job again"
+            f"and is {now.topic_id}): nothing of this commit counts; run the job again"
         )
+    return now

@@ -27,12 +27,17 @@ class Stream:
         self._job = job
         self._number = number
         self._ends = dict(ends)
+        self._unknown: set[int] = set()
+        """Partitions that no entry has: the first one tells where they began, also of those without records."""
         self._stopping = stopping
         self._busy = threading.Lock()
         self._failed: Exception | None = None
 
     def run(self, trigger_seconds: int, records_max: int) -> list[Entry]:
-        """Until it is to stop: what it committed. The batch that is under way then is the last. Raises JobFailed."""
+        """Runs until it is to stop, and returns what it committed. Raises JobFailed.
+
+        It finishes the batch that is under way.
+        """
         with spark_failures(f"archiving {self._job.topic.name}"):
             query = self._begin(trigger_seconds, records_max)
             while query.isActive and not self._stopping.wait(POLL_S):
@@ -54,6 +59,7 @@ class Stream:
     def _starts(self) -> dict[int, int]:
         """A partition that the ledger does not know begins where its log does."""
         log = self._job.cluster.bounds(self._job.topic)
+        self._unknown = log.keys() - self._ends.keys()
         self._ends = {partition: self._ends.get(partition, bounds.earliest) for partition, bounds in log.items()}
         return self._ends
 
@@ -71,11 +77,13 @@ class Stream:
     def _commit(self, records: DataFrame) -> None:
         """What a batch brings ends with its last records; offsets without records after them are the next one's."""
         written = write(self._job, self._number, records)
-        ranges = [
-            OffsetRange(partition, self._ends.get(partition, 0), found.last + 1)
-            for partition, found in sorted(written.found.items())
-        ]
-        if ranges:
+        ends = {partition: found.last + 1 for partition, found in written.found.items()}
+        if ends:
+            ends = {partition: self._ends[partition] for partition in self._unknown} | ends
+            ranges = [
+                OffsetRange(partition, self._ends.get(partition, 0), end) for partition, end in sorted(ends.items())
+            ]
             self.entries.append(commit(self._job, self._number, written, ranges, []))
             self._number += 1
-            self._ends.update({each.partition: each.end for each in ranges})
+            self._ends.update(ends)
+            self._unknown.clear()

@@ -12,15 +12,17 @@ from pyspark.storagelevel import StorageLevel
 
 from barnabas_jobs.files.log_dirs import (
     LogDir,
-    Offsets,
+    Looks,
     Replica,
+    Stray,
     check,
     leader_epochs,
-    offsets_of,
+    looked_at_again,
     parse_log_dirs,
     replicas,
+    strays,
+    unreadable,
 )
-from barnabas_jobs.files.log_dirs import strays as strays_in
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.files.segment_source import GONE, SegmentSource
 from barnabas_jobs.planning.errors import JobFailed
@@ -44,13 +46,14 @@ from barnabas_jobs.planning.logs.replicas import (
 from barnabas_jobs.planning.options import Folder, TopicName
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
+from barnabas_jobs.spark.run_name import run_name
 from barnabas_jobs.spark.segments import differing, epochs, extents, first_of_each_partition, held
 
 LogDirWord = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9]+:/.*", description="ID:/FOLDER, the number of a broker and a log dir")
 ]
 STOPS: Final = frozenset((BAD_HEADER, TORN_BATCH, UNREADABLE))
-FINDINGS_TOLD: Final = 200
+FINDINGS_NAMED_MAX: Final = 200
 SCHEMA: Final = (
     "kind string, broker int, log_dir string, topic string, partition int, file string, position long, offset long, "
     "detail string"
@@ -77,7 +80,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The report's JSON. `findings` are the first of them; all are in `findings.parquet`.
 
     `uncommitted_differences` are offsets beyond a high watermark, where replicas may differ until one is truncated.
-    `gone_segments` are those that brokers removed while they were read.
+    `gone_segments` are those that brokers removed or compacted while the audit ran.
     """
 
     report: str
@@ -104,8 +107,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         """What was read and found, in two sentences."""
         read = f"{self.replicas:,} replicas of {self.partitions:,} partitions, {self.segments:,} segments"
         speed = self.bytes / 1e6 / max(self.seconds, 0.001)
-        told = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"
-        return f"{told}. Read were {read}, {self.batches:,} batches with {self.bytes:,} bytes ({speed:,.0f} MB/s)."
+        verdict = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"
+        return (
+            f"{verdict}. The audit read {read}, {self.batches:,} batches with {self.bytes:,} bytes ({speed:,.0f} MB/s)."
+        )
 
 
 class FilesRead(NamedTuple):
@@ -122,7 +127,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     check(log_dirs)
     listed = replicas(log_dirs, options.topics)
     _check_found(options, listed)
-    with new_report(options.report) as folder, spark_failures("reading the log dirs"):
+    with new_report(options.report, run_name(spark)) as folder, spark_failures("reading the log dirs"):
         begun_s = clock()
         rows = _rows(spark, options)
         try:
@@ -130,18 +135,17 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
             with phase(spark, "reading segments"):
                 read = _read(rows, batches)
             seconds = clock() - begun_s
-            again = list(_looked_at_again(listed))
-            clean_until = _clean_until(again)
+            looks = looked_at_again(log_dirs, listed)
+            clean_until = _clean_until(looks)
             compacted = clean_until.keys() | {
                 each.partition for each in listed if each.partition.topic in options.compacted
             }
-            logs = [_log(each, read, compacted) for each in again]
+            logs = [_log(each, read, compacted) for each in looks]
             with phase(spark, "comparing replicas"):
                 between = _compared(batches, logs, clean_until)
         finally:
             rows.unpersist()
-        strays = [] if options.topics else _strays(log_dirs)
-        findings = [*_own_findings(read, logs), *between.findings, *strays]
+        findings = [*_own_findings(read, logs), *between.findings, *_beside_logs(log_dirs, options)]
         result = _result(options, logs, read, findings, between, seconds)
         _write(spark, folder, result, findings, _bytes_by_broker(logs, read))
     return result
@@ -157,7 +161,7 @@ def _check_found(options: Options, listed: Sequence[Replica]) -> None:
 
 
 def _rows(spark: SparkSession, options: Options) -> DataFrame:
-    """Read when it is asked for first, and kept."""
+    """Spark reads the files when the rows are first needed, and keeps the rows."""
     spark.dataSource.register(SegmentSource)
     lists = {name: ",".join(getattr(options, name)) for name in ("log_dirs", "topics", "compacted")}
     source = spark.read.format(SegmentSource.name()).options(**lists, deep=str(options.deep).lower())
@@ -179,46 +183,35 @@ def _key(row: Row) -> Key:
     return row["log_dir"], row["topic"], row["partition"]
 
 
-def _looked_at_again(listed: Sequence[Replica]) -> Iterator[Replica]:
-    """With the lower offsets of both looks: a log may have been cut meanwhile. Compaction may have come further."""
-    now = {log_dir: offsets_of(log_dir) for log_dir in {each.log_dir for each in listed}}
-    for each in listed:
-        before, after = each.offsets, now[each.log_dir](each.partition)
-        clean = [offset for offset in (before.clean_until, after.clean_until) if offset is not None]
-        yield each._replace(
-            offsets=Offsets(
-                min(before.recovery_point, after.recovery_point),
-                min(before.high_watermark, after.high_watermark),
-                max(clean, default=None),
-            )
-        )
-
-
-def _clean_until(listed: Sequence[Replica]) -> dict[Partition, int]:
-    """Up to where partitions are compacted in some replica: each does so by itself, so they may differ below."""
+def _clean_until(listed: Sequence[Looks]) -> dict[Partition, int]:
+    """By partition, how far any replica is compacted: each is compacted by itself, so they may differ below."""
     found: dict[Partition, int] = {}
     for each in listed:
-        if each.offsets.clean_until is not None:
-            found[each.partition] = max(found.get(each.partition, 0), each.offsets.clean_until)
+        if each.clean_until is not None:
+            partition = each.before.partition
+            found[partition] = max(found.get(partition, 0), each.clean_until)
     return found
 
 
-def _log(replica: Replica, read: FilesRead, compacted: Collection[Partition]) -> LogRead:
+def _log(looks: Looks, read: FilesRead, compacted: Collection[Partition]) -> LogRead:
+    replica, offsets = looks.before, looks.offsets
     key = (replica.log_dir.path, *replica.partition)
     problems, rows = read.problems[key], read.segments[key]
     segments = [
         SegmentRead(row["segment"], row["first_offset"], row["end_offset"], row["first_epoch"], row["last_epoch"])
         for row in rows
     ]
+    listed = {*replica.segments, *(each.segment for each in segments)}
+    gone = {row["segment"] for row in problems if row["problem"] == GONE}
     return LogRead(
         place=Place(*replica.log_dir, replica.partition),
         topic_id=replica.topic_id,
         segments=segments,
-        lost_sight=frozenset(row["segment"] for row in problems if row["problem"] == GONE),
+        lost_sight=frozenset(gone | listed.difference(looks.now.segments)),
         stopped=frozenset(row["segment"] for row in problems if row["problem"] in STOPS),
-        last_segment=max([0, *replica.segments, *(each.segment for each in segments)]),
-        recovery_point=replica.offsets.recovery_point,
-        high_watermark=replica.offsets.high_watermark,
+        last_segment=max(listed, default=0),
+        recovery_point=offsets.recovery_point,
+        high_watermark=offsets.high_watermark,
         has_gaps=replica.partition in compacted,
     )
 
@@ -238,23 +231,30 @@ def _own_findings(read: FilesRead, logs: Sequence[LogRead]) -> Iterator[Finding]
         yield from wrong_checkpoint(log, checkpoint, read.epochs[key])
 
 
-def _strays(log_dirs: Sequence[LogDir]) -> Iterator[Finding]:
-    for each in strays_in(log_dirs):
-        yield Finding(
-            kind=NO_PARTITION,
-            broker=each.log_dir.broker,
-            log_dir=each.log_dir.path,
-            topic=None,
-            partition=None,
-            file=each.path,
-            position=None,
-            offset=None,
-            detail=each.detail,
-        )
+def _beside_logs(log_dirs: Sequence[LogDir], options: Options) -> Iterator[Finding]:
+    """What is wrong with a log dir itself. Files of no topic are reported only if all topics are audited."""
+    for each in unreadable(log_dirs):
+        yield _of_log_dir(UNREADABLE, each)
+    for each in [] if options.topics else strays(log_dirs):
+        yield _of_log_dir(NO_PARTITION, each)
+
+
+def _of_log_dir(kind: str, stray: Stray) -> Finding:
+    return Finding(
+        kind=kind,
+        broker=stray.log_dir.broker,
+        log_dir=stray.log_dir.path,
+        topic=None,
+        partition=None,
+        file=stray.path,
+        position=None,
+        offset=None,
+        detail=stray.detail,
+    )
 
 
 class Comparison(NamedTuple):
-    """Of replicas: findings, at how many offsets they differ, and at how many more that are not committed."""
+    """Findings about replicas; at how many committed offsets they differ, and at how many uncommitted ones."""
 
     findings: list[Finding]
     differing: int
@@ -316,7 +316,7 @@ def _result(
         found=dict(sorted(Counter(each.kind for each in findings).items())),
         differing_offsets=between.differing,
         uncommitted_differences=between.uncommitted,
-        findings=list(findings[:FINDINGS_TOLD]),
+        findings=list(findings[:FINDINGS_NAMED_MAX]),
     )
 
 

@@ -1,8 +1,7 @@
 """`lag-history`: what groups committed, how far they were behind then, by hour and day, and the objective they kept."""
 
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,18 +18,18 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, TopicPartition, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
 from barnabas_jobs.planning.lag.report import GroupLag, Now, Objective, RollUp, groups, lag_page
-from barnabas_jobs.planning.options import Bootstrap, Count, Folder, Location, TopicName
+from barnabas_jobs.planning.options import Bootstrap, Count, Folder, Location, Time, TopicName, since_1970_ms
 from barnabas_jobs.planning.ranges import pending
 from barnabas_jobs.spark.commits import PLACE, chosen, decoded, every, kinds, newest, roll_ups, with_lags
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, of_topic, reading
+from barnabas_jobs.spark.run_name import run_name
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
 Records = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, description="seconds, 0 or more")]
-Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, like 2013-01-31T06:30:00Z")]
 ROLL_UPS: Final = (
     "period string, start_ms long, group string, topic string, partition int, commits long, known long, lag_min long, "
     "lag_max long, lag_mean double, seconds_max double, seconds_mean double, missed long"
@@ -41,8 +40,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What `lag-history` takes. `groups` and `topics` are all where none is named.
 
     Commits are those of `from_time` (inclusive) to `to_time` (exclusive). `archive` is a folder that `archive` keeps of
-    `__consumer_offsets`, which compaction makes shorter: what it holds is read in the topic's place. `max_records` and
-    `max_seconds` are the objective. Lag is looked up for about `lag_samples` commits, evenly among all.
+    `__consumer_offsets`, which compaction makes shorter: it is read, and of the topic what came after it.
+    `max_records` and `max_seconds` are the objective. Lag is looked up for about `lag_samples` commits, evenly among
+    all.
     """
 
     bootstrap: Bootstrap
@@ -78,9 +78,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """In a sentence or two."""
         missed = [each.group for each in self.groups if each.kept is False]
-        told = f" The objective was missed by {', '.join(missed)}." if missed else ""
+        verdict = f" The objective was missed by {', '.join(missed)}." if missed else ""
         counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
-        return f"{counted}; the lag is known of {self.commits_with_lag:,} of them.{told}"
+        return f"{counted}; the lag is known of {self.commits_with_lag:,} of them.{verdict}"
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
@@ -88,36 +88,50 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     failures = spark_failures(f"reading {OFFSETS_TOPIC}")
-    with new_report(options.report) as folder, failures, reading(spark, OFFSETS_TOPIC):
-        records = decoded(_records(spark, cluster, options)).persist(StorageLevel.MEMORY_AND_DISK)
+    with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, OFFSETS_TOPIC):
+        read, is_current = _records(spark, cluster, options)
+        records = decoded(read).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             with phase(spark, "reading commits"):
-                result, rolled, history = _looked_at(records, options, now_ms)
+                result, rolled, history = _looked_at(records, options, is_current, now_ms)
             _write(folder, result, rolled, history)
         finally:
             records.unpersist()
     return result
 
 
-def _records(spark: SparkSession, cluster: Cluster, options: Options) -> DataFrame:
+def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, bool]:
+    """The records, and whether they are all that groups have committed.
+
+    An archive may be of an earlier topic of the name.
+    """
     if options.archive is None:
-        topic = cluster.topic(OFFSETS_TOPIC)
-        return of_topic(spark, cluster.bootstrap, topic.name, pending({}, cluster.bounds(topic)))
+        return _of_topic_beyond(spark, cluster, {}), True
     folder = archive_at(spark, options.archive)
-    generation = folder.ledger().chosen(None)
+    generation = folder.survey()[0].chosen(None)
     if generation.topic != OFFSETS_TOPIC:
         raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {OFFSETS_TOPIC}")
-    return of_files(spark, folder.data, folder.paths(generation))
+    archived = of_files(spark, folder.data, folder.paths(generation))
+    if not cluster.has(OFFSETS_TOPIC) or cluster.topic(OFFSETS_TOPIC).topic_id != generation.topic_id:
+        return archived, False
+    return archived.unionByName(_of_topic_beyond(spark, cluster, generation.ends())), True
 
 
-def _looked_at(records: DataFrame, options: Options, now_ms: int) -> tuple[Result, list[RollUp], DataFrame]:
-    """What there is to tell, the roll-ups, and each commit with its lag."""
+def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, int]) -> DataFrame:
+    topic = cluster.topic(OFFSETS_TOPIC)
+    return of_topic(spark, cluster.bootstrap, topic.name, pending(ends, cluster.bounds(topic)))
+
+
+def _looked_at(
+    records: DataFrame, options: Options, is_current: bool, now_ms: int
+) -> tuple[Result, list[RollUp], DataFrame]:
+    """The result, the roll-ups, and each commit with its lag."""
     objective = Objective(max_records=options.max_records, max_seconds=options.max_seconds)
     found = chosen(records, options.groups, options.topics)
     commits = _in_time(found.where(F.col("kind") == COMMIT), options)
     count = commits.count()
     sampled = every(commits, max(1, -(-count // options.lag_samples)))
-    standing = [] if options.to_time is not None else newest(found)
+    standing = newest(found) if is_current and options.to_time is None else []
     moments = [_moment(row, row["commit_ms"]) for row in sampled] + [_moment(row, now_ms) for row in standing]
     known = _lags(options.bootstrap, moments)
     at_commits = [
@@ -143,14 +157,10 @@ def _looked_at(records: DataFrame, options: Options, now_ms: int) -> tuple[Resul
 
 def _in_time(commits: DataFrame, options: Options) -> DataFrame:
     if options.from_time is not None:
-        commits = commits.where(F.col("commit_ms") >= _ms(options.from_time))
+        commits = commits.where(F.col("commit_ms") >= since_1970_ms(options.from_time))
     if options.to_time is not None:
-        commits = commits.where(F.col("commit_ms") < _ms(options.to_time))
+        commits = commits.where(F.col("commit_ms") < since_1970_ms(options.to_time))
     return commits
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
 
 
 def _moment(row: Row, time_ms: int) -> Moment:

@@ -6,20 +6,20 @@ of them. A run that goes on with it finds how far it had come by where the targe
 
 import time
 from collections.abc import Callable
-from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.kafka.quiet import quiet_ends
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation, Ledger
-from barnabas_jobs.planning.options import Bootstrap, Location, TopicName
+from barnabas_jobs.planning.options import Bootstrap, Location, Time, TopicName, since_1970_ms
 from barnabas_jobs.planning.restore_plan import (
     Plan,
     Selected,
@@ -30,14 +30,10 @@ from barnabas_jobs.planning.restore_plan import (
     check_written,
 )
 from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.partition_tasks import write_by_partition
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, size
 
-QUIET_S: Final = 3.0
-QUIET_SECONDS_MAX: Final = 120.0
-POLL_S: Final = 0.5
-
-Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, as 2013-01-31T06:30:00Z")]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 to 50 of a-z, 0-9 and '-'")]
 
@@ -77,7 +73,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """A run that ends is."""
+        """A run that ends is fine."""
         return True
 
 
@@ -85,7 +81,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts."""
     _check_one_task_each(spark)
     folder = archive_at(spark, options.archive)
-    ledger = folder.ledger()
+    ledger, _ = folder.survey()
     generation = ledger.chosen(options.topic_id)
     if generation.topic != options.topic:
         raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {options.topic!r}")
@@ -125,17 +121,6 @@ class _Target:
         """By partition, the offset after the last record."""
         return {partition: bounds.latest for partition, bounds in self.cluster.bounds(self.topic).items()}
 
-    def await_quiet(self) -> None:
-        """Executors of a driver that died may write for a moment yet. Raises JobFailed where it does not end."""
-        ends, began, since = self.ends(), time.monotonic(), time.monotonic()
-        while time.monotonic() - since < QUIET_S:
-            if time.monotonic() - began > QUIET_SECONDS_MAX:
-                raise JobFailed(f"somebody writes to {self.topic.name}: restore into a topic to which nobody writes")
-            time.sleep(POLL_S)
-            now = self.ends()
-            if now != ends:
-                ends, since = now, time.monotonic()
-
 
 def _begun(folder: ArchiveFolder, name: str, into_id: str) -> Plan | None:
     """The plan of a run before."""
@@ -159,7 +144,7 @@ def _restore(
     plan = _begun(folder, options.name, target.topic.topic_id)
     if plan is not None:
         check_same(plan, target.selection, options.name)
-        target.await_quiet()
+        quiet_ends(target.topic.name, target.ends)
         ledger = Ledger(ledger.entries[: plan.entries])
     generation = ledger.chosen(target.selection.topic_id)
     selected = _selected(spark, folder, generation, target.selection)
@@ -172,7 +157,7 @@ def _restore(
     records = _records(spark, folder, generation, target.selection)
     counts = _write(records, TopicWriter(options.bootstrap, plan.into, plan.bases, plan.records))
     check_written(plan, target.ends())
-    written, there = ({row[0]: row[which] for row in counts} for which in (1, 2))
+    written, there = ({row["partition"]: row[which] for row in counts} for which in ("written", "there"))
     return Result(
         into=plan.into, dry_run=False, selected=selected, bases=plan.bases, written=written, already_there=there
     )
@@ -196,13 +181,10 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
     )
 
 
-def _write(records: DataFrame, writer: TopicWriter) -> list[tuple[int, int, int]]:
-    """All records of a partition go through one task, in the order of offsets."""
-    with spark_failures(f"restoring into {writer.topic}"):
-        tasks = max(1, len(writer.records))
-        ordered = records.repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
-        with phase(records.sparkSession, "restoring", sum(writer.records.values())):
-            return ordered.rdd.mapPartitions(writer).collect()
+def _write(records: DataFrame, writer: TopicWriter) -> list[Row]:
+    in_phase = phase(records.sparkSession, "restoring", sum(writer.records.values()))
+    with spark_failures(f"restoring into {writer.topic}"), in_phase:
+        return write_by_partition(records, max(1, len(writer.records)), writer)
 
 
 def _check(
@@ -227,7 +209,7 @@ def _check(
 
 
 def _selection(options: Options, topic_id: str) -> Selection:
-    from_ms, to_ms = (None if each is None else _ms(each) for each in (options.from_time, options.to_time))
+    from_ms, to_ms = (None if each is None else since_1970_ms(each) for each in (options.from_time, options.to_time))
     return Selection(
         topic_id=topic_id,
         from_ms=from_ms,
@@ -236,10 +218,6 @@ def _selection(options: Options, topic_id: str) -> Selection:
         to_offset=options.to_offset,
         partitions=options.partitions,
     )
-
-
-def _ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
 
 
 def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:

@@ -14,7 +14,8 @@ from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
 from barnabas_jobs.planning.ranges import pending
 from barnabas_jobs.planning.retention_report import AGES, Held, TopicRetention, audited, declared, retention_page
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.records import of_topic, size
+from barnabas_jobs.spark.records import of_topic, reading, size
+from barnabas_jobs.spark.run_name import run_name
 
 Ahead = Annotated[int, msgspec.Meta(ge=1)]
 SCHEMA = (
@@ -53,7 +54,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     """Reads all of the topics once. Raises JobFailed."""
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
-    with new_report(options.report) as folder:
+    with new_report(options.report, run_name(spark)) as folder:
         topics = [_audit(spark, cluster, name, options, now_ms) for name in options.topics]
         result = Result(report=options.report, audited_at_ms=now_ms, ages=[name for name, _ in AGES], topics=topics)
         rows = [(topic.topic, *msgspec.structs.astuple(each)) for topic in topics for each in topic.partitions]
@@ -69,9 +70,10 @@ def _audit(spark: SparkSession, cluster: Cluster, name: str, options: Options, n
     topic = cluster.topic(name)
     kept = declared(cluster.config(name))
     records = of_topic(spark, cluster.bootstrap, name, pending({}, cluster.bounds(topic)))
-    time_ms = F.unix_millis("timestamp")
+    any_ms = F.unix_millis("timestamp")
+    time_ms = F.when(any_ms >= 0, any_ms)  # Brokers take a time before 1970 for none: it makes no segment old.
     would_go = F.lit(False) if options.retention_ms is None else time_ms < now_ms - options.retention_ms
-    with spark_failures(f"reading {name}"):
+    with reading(spark, name), spark_failures(f"reading {name}"):
         rows = (
             records.groupBy("partition", _age(now_ms - time_ms).alias("age"))
             .agg(

@@ -1,76 +1,159 @@
-"""`skew`: how evenly a topic is spread over partitions and keys; JSON, Parquet and one HTML page."""
+"""`skew`: how evenly topics lie over brokers, log dirs, partitions and keys; and a plan to spread them evenly."""
 
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.options import Bootstrap, Count, Folder, TopicName
+from barnabas_jobs.planning.placement import (
+    BrokerLoad,
+    LogDirLoad,
+    Partition,
+    Placement,
+    broker_loads,
+    log_dir_loads,
+)
 from barnabas_jobs.planning.ranges import pending
-from barnabas_jobs.planning.skew_report import Balance, KeyLoad, PartitionLoad, balance, key_text, skew_page
+from barnabas_jobs.planning.rebalance_plan import Plan, bounded_json, plan_rebalance, reassignment_json
+from barnabas_jobs.planning.skew_report import (
+    Evenness,
+    KeyLoad,
+    PartitionLoad,
+    TopicSkew,
+    balance,
+    evenness,
+    key_text,
+    rate,
+    skew_page,
+)
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.records import of_topic, size
+from barnabas_jobs.spark.records import of_topic, reading, size
+from barnabas_jobs.spark.run_name import run_name
 
-PARTITIONS = "partition int, records long, bytes long, keys long, first_ms long, last_ms long"
-KEYS = "key string, partition int, records long, bytes long, share double"
+PARTITIONS = (
+    "topic string, partition int, records long, bytes long, keys long, first_ms long, last_ms long, "
+    "records_per_s double"
+)
+KEYS = "topic string, key string, partition int, records long, bytes long, share double"
+BROKERS = "broker int, rack string, replicas int, leaders int, bytes long, bytes_after long, records_per_s double"
+LOG_DIRS = "broker int, log_dir string, replicas int, bytes long, bytes_after long, usable_bytes long, total_bytes long"
+PLAN_BYTES_MAX: Final = 2560
+"""The size of the plan in the result: Kubernetes keeps 4,096 bytes of a pod's result, and the plan is not all of it."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `skew` takes: `report` is a folder that is not there yet, `top` how many keys it names."""
+    """What `skew` takes: `topics` are separated by commas, all but internal ones where they are left out.
+
+    `report` is a folder that is not there yet, `top` how many keys of each topic it names, `moves` how many replicas
+    the plan moves at most.
+    """
 
     bootstrap: Bootstrap
-    topic: TopicName
     report: Folder
+    topics: list[TopicName] | None = None
     top: Count = 20
+    moves: Count = 50
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's JSON."""
+    """The report's JSON. `plan` is text: the first `plan_partitions` of all `planned_partitions` in plan.json."""
 
-    topic: str
     report: str
     records: int
     bytes: int
-    largest_over_mean: Balance
-    partitions: list[PartitionLoad]
-    hot_keys: list[KeyLoad]
+    broker_largest_over_mean: Evenness
+    planned_partitions: int
+    planned_bytes: int
+    plan_partitions: int
+    plan: str
+    brokers: list[BrokerLoad]
+    log_dirs: list[LogDirLoad]
+    topics: list[TopicSkew]
 
     @property
     def fine(self) -> bool:
-        """Skew is told, and judged by who reads it."""
+        """The job only reports skew; its readers judge it."""
         return True
 
 
 def run(spark: SparkSession, options: Options) -> Result:
-    """Reads all of the topic once. Raises JobFailed."""
+    """Reads all of the topics once. Raises JobFailed."""
     cluster = Cluster(options.bootstrap)
-    topic = cluster.topic(options.topic)
-    records = of_topic(spark, options.bootstrap, topic.name, pending({}, cluster.bounds(topic)))
-    with new_report(options.report) as folder, spark_failures(f"reading {topic.name}"):
+    found = placement_of(options.bootstrap)
+    names = options.topics or sorted(found.topic_ids.keys() - found.internal)
+    with new_report(options.report, run_name(spark)) as folder:
+        topics = [_topic(spark, cluster, name, options.top) for name in names]
+        plan = plan_rebalance(found, options.moves)
+        result = _result(options, topics, found, plan)
+        with spark_failures(f"writing {folder}"):
+            _tables(spark, folder, result)
+        (folder / "plan.json").write_bytes(reassignment_json(found, plan.partitions))
+        (folder / "skew.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+        page = skew_page(topics, result.brokers, result.log_dirs, plan.partitions)
+        (folder / "skew.html").write_text(page, encoding="utf-8")
+    return result
+
+
+def _result(options: Options, topics: list[TopicSkew], found: Placement, plan: Plan) -> Result:
+    rates = {
+        Partition(topic.topic, each.partition): each.records_per_s or 0.0
+        for topic in topics
+        for each in topic.partitions
+    }
+    brokers = broker_loads(found, plan.dirs, rates)
+    text, fitting = bounded_json(found, plan.partitions, PLAN_BYTES_MAX)
+    return Result(
+        report=options.report,
+        records=sum(topic.records for topic in topics),
+        bytes=sum(topic.bytes for topic in topics),
+        broker_largest_over_mean=evenness(brokers),
+        planned_partitions=len(plan.partitions),
+        planned_bytes=plan.moved_bytes,
+        plan_partitions=fitting,
+        plan=text,
+        brokers=brokers,
+        log_dirs=log_dir_loads(found, plan.dirs),
+        topics=topics,
+    )
+
+
+def _topic(spark: SparkSession, cluster: Cluster, name: str, top: int) -> TopicSkew:
+    topic = cluster.topic(name)
+    records = of_topic(spark, cluster.bootstrap, name, pending({}, cluster.bounds(topic)))
+    with reading(spark, name), spark_failures(f"reading {name}"):
         by_key = _by_key(records).cache()
         try:
             partitions = _partitions(by_key, topic)
             total = sum(each.records for each in partitions)
-            keys = _hot_keys(by_key, options.top, total)
+            keys = _hot_keys(by_key, top, total)
         finally:
             by_key.unpersist()
-        result = Result(
-            topic=topic.name,
-            report=options.report,
-            records=total,
-            bytes=sum(each.bytes for each in partitions),
-            largest_over_mean=balance(partitions),
-            partitions=partitions,
-            hot_keys=keys,
-        )
-        _parquet(spark, partitions, PARTITIONS, str(folder / "partitions.parquet"))
-        _parquet(spark, keys, KEYS, str(folder / "keys.parquet"))
-        (folder / "skew.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        (folder / "skew.html").write_text(skew_page(topic.name, partitions, keys), encoding="utf-8")
-    return result
+    return TopicSkew(
+        topic=name,
+        records=total,
+        bytes=sum(each.bytes for each in partitions),
+        largest_over_mean=balance(partitions),
+        partitions=partitions,
+        hot_keys=keys,
+    )
+
+
+def _tables(spark: SparkSession, folder: Path, result: Result) -> None:
+    def write(name: str, schema: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        spark.createDataFrame(list(rows), schema).coalesce(1).write.parquet(str(folder / f"{name}.parquet"))
+
+    row = msgspec.structs.astuple
+    write("partitions", PARTITIONS, ((topic.topic, *row(each)) for topic in result.topics for each in topic.partitions))
+    write("keys", KEYS, ((topic.topic, *row(each)) for topic in result.topics for each in topic.hot_keys))
+    write("brokers", BROKERS, map(row, result.brokers))
+    write("log_dirs", LOG_DIRS, map(row, result.log_dirs))
 
 
 def _by_key(records: DataFrame) -> DataFrame:
@@ -92,12 +175,17 @@ def _partitions(by_key: DataFrame, topic: Topic) -> list[PartitionLoad]:
         F.min("first_ms").alias("first_ms"),
         F.max("last_ms").alias("last_ms"),
     )
-    found = {row["partition"]: PartitionLoad(**row.asDict()) for row in rows.collect()}
+    found = {
+        row["partition"]: PartitionLoad(
+            **row.asDict(), records_per_s=rate(row["records"], row["first_ms"], row["last_ms"])
+        )
+        for row in rows.collect()
+    }
     return [found.get(part) or PartitionLoad(partition=part) for part in topic.partitions]
 
 
 def _hot_keys(by_key: DataFrame, top: int, total: int) -> list[KeyLoad]:
-    """Those with most records; a key that is in two partitions, as after some were added, is told of each."""
+    """The keys with most records. A key that is in two partitions, as after some were added, is listed for each."""
     rows = by_key.orderBy(F.desc("records"), "partition", "key").limit(top).collect()
     return [
         KeyLoad(
@@ -109,7 +197,3 @@ def _hot_keys(by_key: DataFrame, top: int, total: int) -> list[KeyLoad]:
         )
         for row in rows
     ]
-
-
-def _parquet(spark: SparkSession, rows: list[Any], schema: str, path: str) -> None:
-    spark.createDataFrame([msgspec.structs.astuple(row) for row in rows], schema).coalesce(1).write.parquet(path)

@@ -16,9 +16,9 @@ from barnabas_jobs.planning.options import Bootstrap, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
-from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic
+from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic, reading
 
-DIFFERENCES_TOLD: Final = 20
+DIFFERENCES_NAMED_MAX: Final = 20
 ONLY_IN_ARCHIVE: Final = "only in the archive"
 ONLY_IN_TOPIC: Final = "only in the topic"
 OTHER_CONTENT: Final = "other content"
@@ -65,7 +65,10 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Equal, or which records are not; the first of them are named."""
+    """Whether both sides are equal, or which records differ; the first of them are named.
+
+    `shorter_partitions` end before their archive does: the topic has lost its last records.
+    """
 
     topic: str
     topic_id: str
@@ -73,6 +76,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     compacted: bool
     partitions: list[PartitionResult]
     damaged_partitions: list[int]
+    shorter_partitions: list[int]
     differing_records: dict[str, int]
     differences: list[Difference]
 
@@ -80,13 +84,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def fine(self) -> bool:
         """Whether all that was archived is there, and nothing differs but what compaction has removed since."""
         allowed = {ONLY_IN_ARCHIVE} if self.compacted else set()
-        return not self.damaged_partitions and set(self.differing_records) <= allowed
+        return not self.damaged_partitions and not self.shorter_partitions and set(self.differing_records) <= allowed
 
     @property
     def summary(self) -> str:
         """The differences in a line."""
         kinds = [f"{count} records {kind}" for kind, count in self.differing_records.items()]
         damaged = [f"partition {each} has not the records that its ledger says" for each in self.damaged_partitions]
+        damaged += [f"partition {each} ends before its archive" for each in self.shorter_partitions]
         first = [f"first: partition {each.partition} position {each.position}" for each in self.differences[:1]]
         return ", ".join(kinds + damaged + first) or "equal"
 
@@ -102,7 +107,7 @@ class Live(NamedTuple):
 def run(spark: SparkSession, options: Options) -> Result:
     """Compares what both sides have. Raises JobFailed where one side cannot be read."""
     folder = archive_at(spark, options.archive)
-    ledger = folder.ledger()
+    ledger, _ = folder.survey()
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.against or options.topic)
     generation = ledger.chosen(options.topic_id)
@@ -113,7 +118,8 @@ def run(spark: SparkSession, options: Options) -> Result:
             f"topic={topic.name} has the id {topic.topic_id}, and the archive is of {', '.join(ledger.topic_ids())}: "
             "the topic was deleted and made again since. topic_id=... compares with an earlier one all the same."
         )
-    return compare(spark, folder, generation, Live(cluster, topic, cluster.bounds(topic)), options.match)
+    with reading(spark, topic.name):
+        return compare(spark, folder, generation, Live(cluster, topic, cluster.bounds(topic)), options.match)
 
 
 def compare(
@@ -147,9 +153,16 @@ def compare(
         damaged_partitions=[
             each.partition for each in spans if whole.get(each.partition, 0) != ledger_counts[each.partition]
         ],
+        shorter_partitions=[
+            each.partition for each in shared if match == "offset" and _ends_early(each.partition, live, generation)
+        ],
         differing_records=kinds,
         differences=differences,
     )
+
+
+def _ends_early(partition: int, live: Live, generation: Generation) -> bool:
+    return partition not in live.bounds or live.bounds[partition].latest < generation.ends()[partition]
 
 
 def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
@@ -197,7 +210,7 @@ def _differences(sides: DataFrame, partitions: list[int]) -> tuple[dict[str, int
     differing = paired.select("partition", "position", kind.alias("kind")).where(F.col("kind").isNotNull()).cache()
     try:
         kinds = {row["kind"]: row["count"] for row in differing.groupBy("kind").count().orderBy("kind").collect()}
-        first = differing.orderBy("partition", "position").limit(DIFFERENCES_TOLD).collect()
+        first = differing.orderBy("partition", "position").limit(DIFFERENCES_NAMED_MAX).collect()
     finally:
         differing.unpersist()
     return kinds, [Difference(row["partition"], row["position"], row["kind"]) for row in first]

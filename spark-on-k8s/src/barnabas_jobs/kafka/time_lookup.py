@@ -1,4 +1,4 @@
-"""Where logs are now, and which record of theirs is the first of a time: ListOffsets, many questions at once."""
+"""Where logs begin and end now, and their first record from a given time on: ListOffsets, many questions at once."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -65,8 +65,8 @@ class TimeLookup:
             try:
                 found[TopicPartition(at.topic, at.partition)] = future.result(TIMEOUT_S).offset
             except KafkaException as error:
-                told = error.args[0].str()
-                raise JobFailed(f"{at.topic}-{at.partition}: its leader did not tell offsets: {told}") from error
+                code = error.args[0].str()
+                raise JobFailed(f"{at.topic}-{at.partition}: its leader did not report offsets: {code}") from error
             except TimeoutError as error:
                 raise self._silent() from error
         return found

@@ -1,4 +1,4 @@
-"""What brokers tell of a topic: its id, its config, where its partitions begin and end. librdkafka asks them."""
+"""What brokers report of a topic: its id, its config, where its partitions begin and end. librdkafka asks them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future

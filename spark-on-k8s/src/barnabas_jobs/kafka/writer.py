@@ -1,28 +1,32 @@
 """Records into one topic, each to its partition, in order, once: what a Spark task of a restore does.
 
 A task that begins asks where the partition ends: what is beyond its base was written by a run or task before it, and is
-skipped. An idempotent producer that stops at the first failure leaves no gap, so the target always has a beginning of
+skipped. Where a task before it has begun, it waits first until nobody writes any more: what that has sent may be on its
+way yet. An idempotent producer that stops at the first failure leaves no gap, so the target always has a beginning of
 what is to be written.
 """
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from barnabas_jobs.kafka.quiet import quiet_ends
+
 TIMEOUT_S: Final = 30.0
 STUCK_S: Final = 120.0
 POLL_S: Final = 0.1
 REASON_S: Final = 1.0
-# What waits to be sent has so much memory. The topic's own max.message.bytes decides below that.
+# The memory of records that wait to be sent. Below that the topic's own max.message.bytes decides.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
-    # A record that timed out would leave a gap: who waits for an acknowledgement ends the task instead.
+    # A record that timed out would leave a gap, so the wait for acknowledgements ends the task instead.
     "message.timeout.ms": 0,
     "acks": "all",
     "linger.ms": 20,
@@ -56,14 +60,19 @@ class TopicWriter:
         self.bases = dict(bases)
         self.records = dict(records)
 
-    def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
-        """Of rows in the order of partitions and offsets: partition, records written, records that were there."""
+    def __call__(self, rows: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
+        """Of rows in the order of partitions and offsets: partition, records written, records that were there.
+
+        `is_again`: a task before this one had the same rows, and may have written some.
+        """
         producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER})
         for partition, of_partition in groupby(rows, key=lambda row: int(row["partition"])):
-            yield self._write(producer, partition, map(_record, of_partition))
+            yield self._write(producer, partition, map(_record, of_partition), is_again)
 
-    def _write(self, producer: Producer, partition: int, records: Iterator[Record]) -> tuple[int, int, int]:
-        there = self._skip_what_is_there(partition, records)
+    def _write(
+        self, producer: Producer, partition: int, records: Iterator[Record], is_again: bool
+    ) -> tuple[int, int, int]:
+        there = self._skip_what_is_there(partition, records, is_again)
         written = 0
         try:
             for record in records:
@@ -76,17 +85,21 @@ class TopicWriter:
             raise NotWritten(f"{self.topic}-{partition}: the brokers refused a record: {reason}") from error
         return partition, written, there
 
-    def _skip_what_is_there(self, partition: int, records: Iterator[Record]) -> int:
+    def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
         """How many were skipped. The last of them must be the last of the topic."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER})
         try:
             place = TopicPartition(self.topic, partition)
-            end = consumer.get_watermark_offsets(place, TIMEOUT_S)[1]
-            there = end - self.bases[partition]
-            if not 0 <= there <= self.records[partition]:
+            ask = partial(consumer.get_watermark_offsets, place, TIMEOUT_S)
+            base, records_max = self.bases[partition], self.records[partition]
+            end = ask()[1]
+            if is_again or base < end < base + records_max:
+                end = quiet_ends(self.topic, ask)[1]
+            there = end - base
+            if not 0 <= there <= records_max:
                 raise NotWritten(
-                    f"{self.topic}-{partition} ends at offset {end}; allowed is {self.bases[partition]} to "
-                    f"{self.bases[partition] + self.records[partition]}: somebody else has written to it"
+                    f"{self.topic}-{partition} ends at offset {end}; allowed is {base} to {base + records_max}: "
+                    "somebody else has written to it"
                 )
             last = None
             for _ in range(there):
@@ -125,7 +138,7 @@ class TopicWriter:
 
 
 def _reason(producer: Producer, error: KafkaError) -> str:
-    """Where `produce` meets a fatal error it says no more than that; why comes with the next poll."""
+    """If `produce` meets a fatal error, it says only that; the next poll says why."""
     if error.code() == KafkaError._FATAL:
         try:
             producer.poll(REASON_S)
@@ -135,13 +148,8 @@ def _reason(producer: Producer, error: KafkaError) -> str:
 
 
 def _record(row: Any) -> Record:
-    headers = [(each["key"], _plain(each["value"])) for each in row["headers"] or ()]
-    return Record(row["timestamp_ms"], _plain(row["key"]), _plain(row["value"]), headers)
-
-
-def _plain(value: bytearray | None) -> bytes | None:
-    """Spark hands binary over as a bytearray."""
-    return None if value is None else bytes(value)
+    headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+    return Record(row["timestamp_ms"], row["key"], row["value"], headers)
 
 
 def _read(consumer: Consumer, topic: str, partition: int, offset: int) -> Record | None:

@@ -29,8 +29,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not parts:
             return None
         largest = max(parts, key=lambda name: len(msgspec.json.encode(parts[name])))
-        told = f"{len(parts[largest])} items; see the log of the pod"
-        return msgspec.structs.replace(self, result={**(self.result or {}), largest: told})
+        count = f"{len(parts[largest])} items; see the log of the pod"
+        return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
         """No result, and then a message that is shorter. A character may be six bytes of JSON."""

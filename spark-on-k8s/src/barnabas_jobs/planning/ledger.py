@@ -21,7 +21,7 @@ class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostRange(msgspec.Struct, frozen=True):
-    """Offsets that the topic had deleted before they were archived, and that the run was told to go on without."""
+    """Offsets that the topic had deleted before they were archived; an option let the run go on without them."""
 
     partition: int
     start: int
@@ -138,7 +138,7 @@ class Ledger(NamedTuple):
 
     @property
     def topic(self) -> str | None:
-        """The one topic that it is of; None where it is empty."""
+        """The topic whose archive it is; None if it is empty."""
         return self.entries[0].topic if self.entries else None
 
     def generation(self, topic: str, topic_id: str) -> Generation:
@@ -150,7 +150,7 @@ class Ledger(NamedTuple):
         return list(dict.fromkeys(entry.topic_id for entry in self.entries if entry.ranges))
 
     def chosen(self, topic_id: str | None) -> Generation:
-        """The generation of this id; without one the last that was archived. Raises JobFailed where it is not there."""
+        """The generation of this topic id, or the one that was archived last. Raises JobFailed if it is missing."""
         bringing = [entry for entry in self.entries if entry.ranges]
         if not bringing:
             raise JobFailed("there is no archive, or it is empty: no records were ever committed; run `archive` first")

@@ -1,6 +1,7 @@
 """Options of jobs: `NAME=VALUE` words to a typed Struct. Errors name the option, its value and what is allowed."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -30,9 +31,15 @@ Location = Annotated[
     ),
 ]
 """Spark takes these characters for patterns."""
+Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, like 2013-01-31T06:30:00Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="milliseconds; -1 is for ever")]
 Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 is no bound")]
+
+
+def since_1970_ms(moment: datetime) -> int:
+    """A time as records have it."""
+    return round(moment.timestamp() * 1000)
 
 
 def in_bucket(location: object) -> bool:
@@ -67,29 +74,29 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 def allowed(kind: Any) -> str:
     """What values a field takes, in words."""
-    told = _told(inspect.type_info(kind))
-    if told is not None:
-        return told
+    description = _description(inspect.type_info(kind))
+    if description is not None:
+        return description
     match described := _described(kind):
         case inspect.BoolType():
             return "true or false"
         case inspect.LiteralType(values=values):
             return " or ".join(map(str, values))
         case inspect.ListType(item_type=item):
-            return f"a list with commas, each {_told(item) or _number(item)}"
+            return f"a list with commas, each {_description(item) or _number(item)}"
         case _:
             return _number(described)
 
 
-def _told(described: inspect.Type) -> str | None:
-    """The words that the type itself brings."""
+def _description(described: inspect.Type) -> str | None:
+    """The description in the type's own annotation."""
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         if isinstance(described, inspect.UnionType):
             described = described.types[0]
             continue
-        told = (described.extra_json_schema or {}).get("description")
-        if told:
-            return str(told)
+        description = (described.extra_json_schema or {}).get("description")
+        if description:
+            return str(description)
         described = described.type
     return None
 
@@ -103,7 +110,7 @@ def _number(described: inspect.Type) -> str:
 
 
 def _described(kind: Any) -> inspect.Type:
-    """What is behind annotations and `| None`."""
+    """The type without annotations and `| None`."""
     described = inspect.type_info(kind)
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         described = described.type if isinstance(described, inspect.Metadata) else described.types[0]

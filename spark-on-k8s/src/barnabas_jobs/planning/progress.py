@@ -1,4 +1,4 @@
-"""How far a job is: what it does now, of how many stages and records, how fast, and how long it will take yet."""
+"""How far a job is: what it does now, stages and records that are done, its speed, and the time that is left."""
 
 import msgspec
 
@@ -19,7 +19,7 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What Spark tells at one moment. Stages are those of all phases, records those of this one."""
+    """What Spark reports at one moment. Stages are those of all phases, records those of this one."""
 
     phase: str
     stages: Amount
@@ -36,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def seconds_left(self) -> int | None:
-        """Of this phase at this rate; None where it cannot be told."""
+        """The seconds that are left of this phase at this rate; None if they are unknown."""
         if self.records.total is None or not self.records_per_second:
             return None
         return max(0, self.records.total - self.records.done) // self.records_per_second

@@ -23,7 +23,7 @@ class OffsetRange(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Where the log of a partition begins, and the offset after its last committed record."""
+    """The first offset of a partition's log, and the offset after its last committed record."""
 
     earliest: int
     latest: int

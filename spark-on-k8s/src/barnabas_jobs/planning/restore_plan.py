@@ -1,4 +1,4 @@
-"""What a restore is to write where: decided once, kept in a file, and held to by every run that goes on with it."""
+"""What a restore writes, and where: decided once and kept in a file, which every later run of it follows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -22,7 +22,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Selected(msgspec.Struct, frozen=True, kw_only=True):
-    """What that is in one partition. `unsettable` records have a timestamp that librdkafka cannot write: 0 and less."""
+    """The selected records of one partition.
+
+    `unsettable` records have a timestamp that librdkafka cannot write: 0 and less.
+    """
 
     partition: int
     records: int
@@ -68,6 +71,17 @@ def check_target(
         )
     if found:
         _check_age(target, config, now_ms - min(each.oldest_ms for each in found))
+        _check_size(target, config, max(found, key=lambda each: each.bytes))
+
+
+def _check_size(target: str, config: Mapping[str, str], largest: Selected) -> None:
+    """By bytes before compression: what the log will have on the disk may be less."""
+    bound = int(config.get("retention.bytes", "-1"))
+    if "delete" in config.get("cleanup.policy", "delete") and 0 <= bound < largest.bytes:
+        raise JobFailed(
+            f"into={target} has retention.bytes={bound}, and partition {largest.partition} gets {largest.bytes} bytes "
+            "of keys, values and headers: the brokers would delete the oldest; set retention.bytes=-1 while you restore"
+        )
 
 
 def _check_age(target: str, config: Mapping[str, str], age_ms: int) -> None:
@@ -84,7 +98,7 @@ def _check_age(target: str, config: Mapping[str, str], age_ms: int) -> None:
 
 
 def check_same(plan: Plan, selection: Selection, name: str) -> None:
-    """Raises JobFailed where the plan that is begun is of other records."""
+    """Raises JobFailed if the plan under way is for other records."""
     if plan.selection != selection:
         begun, wanted = msgspec.json.encode(plan.selection).decode(), msgspec.json.encode(selection).decode()
         raise JobFailed(
@@ -94,7 +108,7 @@ def check_same(plan: Plan, selection: Selection, name: str) -> None:
 
 
 def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
-    """Raises JobFailed where the archive does not hold the records any more that the plan is of."""
+    """Raises JobFailed if the archive no longer holds the records of the plan."""
     found = {each.partition: each.records for each in selected}
     if found != plan.records:
         raise JobFailed(
@@ -104,7 +118,7 @@ def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
 
 
 def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
-    """Raises JobFailed where the target does not end where it must."""
+    """Raises JobFailed if the target does not end where the plan says."""
     for partition, records in plan.records.items():
         wanted = plan.bases[partition] + records
         if ends[partition] != wanted:

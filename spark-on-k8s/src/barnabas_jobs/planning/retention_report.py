@@ -43,14 +43,17 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What one partition holds of one age (an index of AGES), and what of that another setting would delete."""
+    """What one partition holds of one age (an index of AGES), and what of that another setting would delete.
+
+    Records without a time, which may be from before 1970, count as the oldest, and no setting deletes them by time.
+    """
 
     partition: int
     age: int
     records: int
     bytes: int
-    oldest_ms: int
-    newest_ms: int
+    oldest_ms: int | None
+    newest_ms: int | None
     would_go_records: int
     would_go_bytes: int
 
@@ -93,8 +96,8 @@ def audited(partition: int, held: Sequence[Held], kept: Declared, now_ms: int) -
     by_age = [0] * len(AGES)
     for each in held:
         by_age[each.age] += each.bytes
-    oldest_ms = min((each.oldest_ms for each in held), default=None)
-    newest_ms = max((each.newest_ms for each in held), default=None)
+    oldest_ms = min((each.oldest_ms for each in held if each.oldest_ms is not None), default=None)
+    newest_ms = max((each.newest_ms for each in held if each.newest_ms is not None), default=None)
     return PartitionAges(
         partition=partition,
         records=sum(each.records for each in held),
@@ -144,11 +147,11 @@ def _topic_parts(topic: TopicRetention, what_if_ms: int | None) -> list[str]:
         (each.partition, each.records, each.bytes, each.would_go_bytes, "; ".join(each.findings) or "fine")
         for each in topic.partitions
     ]
-    told = f"retention.ms={kept.retention_ms}, retention.bytes={kept.retention_bytes}, {kept.cleanup_policy}"
+    limits = f"retention.ms={kept.retention_ms}, retention.bytes={kept.retention_bytes}, {kept.cleanup_policy}"
     other = "would go" if what_if_ms is None else f"would go with retention.ms={what_if_ms}"
     ages = [Bar(name, size, bytes_text(size)) for (name, _), size in zip(AGES, sums, strict=True)]
     return [
         bars(f"{topic.topic}: bytes by age", ages),
-        paragraph(told),
+        paragraph(limits),
         table(("partition", "records", "bytes", f"bytes that {other}", "findings"), rows),
     ]

@@ -1,18 +1,24 @@
-"""How evenly a topic is spread: over its partitions, and over the keys of its records."""
+"""How evenly topics are spread: over brokers and log dirs, their partitions, and the keys of their records."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Final
 
 import msgspec
 
 from barnabas_jobs.planning.page import Bar, bars, bytes_text, page, paragraph, table
+from barnabas_jobs.planning.placement import BrokerLoad, LogDirLoad
+from barnabas_jobs.planning.rebalance_plan import Reassigned
 
 HOT_RATIO: Final = 1.5
-"""A partition with so many times the mean of all is drawn as hot."""
+"""A bar of so many times the mean is drawn as hot."""
 
 
 class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What one partition holds: bytes of keys, values and headers; times in milliseconds since 1970."""
+    """What one partition holds: bytes of keys, values and headers; times in milliseconds since 1970.
+
+    `records_per_s` is over the time from its first record to its last; None where that is no time.
+    """
 
     partition: int
     records: int = 0
@@ -20,13 +26,7 @@ class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
     keys: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
-
-    @property
-    def records_per_s(self) -> float | None:
-        """Over the time from its first record to its last; None where that is no time."""
-        if self.first_ms is None or self.last_ms is None or self.last_ms <= self.first_ms:
-            return None
-        return self.records * 1000 / (self.last_ms - self.first_ms)
+    records_per_s: float | None = None
 
 
 class KeyLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +46,24 @@ class Balance(msgspec.Struct, frozen=True):
     bytes: float
 
 
+class TopicSkew(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic."""
+
+    topic: str
+    records: int
+    bytes: int
+    largest_over_mean: Balance
+    partitions: list[PartitionLoad]
+    hot_keys: list[KeyLoad]
+
+
+class Evenness(msgspec.Struct, frozen=True):
+    """The bytes of the largest broker over the mean, now and after the plan: 1 is even."""
+
+    now: float
+    after: float
+
+
 def key_text(key: bytes | None) -> str | None:
     """As people can read it."""
     if key is None:
@@ -57,38 +75,114 @@ def key_text(key: bytes | None) -> str | None:
     return text if text.isprintable() else f"0x{key.hex()}"
 
 
+def rate(records: int, first_ms: int, last_ms: int) -> float | None:
+    """Records a second; None if the first and the last record have the same time."""
+    return records * 1000 / (last_ms - first_ms) if last_ms > first_ms else None
+
+
 def balance(partitions: Sequence[PartitionLoad]) -> Balance:
     """Of all partitions, also of those that hold nothing."""
-    return Balance(_ratio([each.records for each in partitions]), _ratio([each.bytes for each in partitions]))
+    return Balance(
+        largest_over_mean([each.records for each in partitions]), largest_over_mean([each.bytes for each in partitions])
+    )
 
 
-def _ratio(values: Sequence[int]) -> float:
+def largest_over_mean(values: Sequence[int]) -> float:
+    """1 where there is nothing."""
     return max(values) * len(values) / sum(values) if sum(values) else 1.0
 
 
-def skew_page(topic: str, partitions: Sequence[PartitionLoad], keys: Sequence[KeyLoad]) -> str:
+def evenness(brokers: Sequence[BrokerLoad]) -> Evenness:
+    """Of all brokers that are alive."""
+    return Evenness(
+        largest_over_mean([each.bytes for each in brokers]), largest_over_mean([each.bytes_after for each in brokers])
+    )
+
+
+def skew_page(
+    topics: Sequence[TopicSkew],
+    brokers: Sequence[BrokerLoad],
+    log_dirs: Sequence[LogDirLoad],
+    plan: Sequence[Reassigned],
+) -> str:
     """The HTML page."""
-    even = balance(partitions)
-    mean = sum(each.bytes for each in partitions) / max(1, len(partitions))
-    by_bytes = [
-        Bar(f"partition {each.partition}", each.bytes, bytes_text(each.bytes), each.bytes > HOT_RATIO * mean)
-        for each in partitions
+    parts = [part for topic in topics for part in _topic_parts(topic)]
+    return page("Skew", *_broker_parts(brokers, log_dirs), *_plan_parts(brokers, log_dirs, plan), *parts)
+
+
+def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad]) -> list[str]:
+    rows = [
+        (f"broker {each.broker}", each.rack, each.replicas, each.leaders, each.bytes, each.records_per_s)
+        for each in brokers
     ]
-    by_records = [Bar(f"partition {each.partition}", each.records, f"{each.records:,}") for each in partitions]
+    disks = [
+        (f"{each.log_dir} of broker {each.broker}", each.replicas, each.bytes, each.usable_bytes, each.total_bytes)
+        for each in log_dirs
+    ]
+    return [
+        paragraph(
+            f"The largest broker has {evenness(brokers).now:.2f} times the bytes of the mean one. Bytes of brokers and "
+            "log dirs are those of their files."
+        ),
+        bars("Bytes by broker", _bars((f"broker {each.broker}", each.bytes) for each in brokers)),
+        bars(
+            "Bytes by log dir",
+            _bars((f"{each.broker}: {each.log_dir}", each.bytes) for each in log_dirs),
+        ),
+        table(("broker", "rack", "replicas", "leaders", "bytes", "records a second, led"), rows),
+        table(("log dir", "replicas", "bytes", "bytes free", "bytes of the disk"), disks),
+    ]
+
+
+def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], plan: Sequence[Reassigned]) -> list[str]:
+    if not plan:
+        return [paragraph("No plan: brokers and log dirs are even, or nothing can move.")]
+    rows = [
+        (f"{each.topic}-{each.partition}", _ids(each.before), _ids(each.replicas), ", ".join(each.log_dirs or ()))
+        for each in plan
+    ]
+    return [
+        "<h2>Plan</h2>",
+        paragraph(
+            f"After it, the largest broker has {evenness(brokers).after:.2f} times the bytes of the mean one. "
+            "plan.json is a file for kafka-reassign-partitions."
+        ),
+        bars("Bytes by broker, after the plan", _bars((f"broker {each.broker}", each.bytes_after) for each in brokers)),
+        bars(
+            "Bytes by log dir, after the plan",
+            _bars((f"{each.broker}: {each.log_dir}", each.bytes_after) for each in log_dirs),
+        ),
+        table(("partition", "replicas", "replicas then", "log dirs then"), rows),
+    ]
+
+
+def _topic_parts(topic: TopicSkew) -> list[str]:
+    even = topic.largest_over_mean
+    by_records = [Bar(f"partition {each.partition}", each.records, f"{each.records:,}") for each in topic.partitions]
     hot = [
         Bar("(no key)" if each.key is None else each.key, each.records, f"{each.records:,} ({each.share:.1%})")
-        for each in keys
+        for each in topic.hot_keys
     ]
-    rows = [(each.partition, each.records, each.bytes, each.keys, each.records_per_s) for each in partitions]
-    return page(
-        f"Skew of {topic}",
+    rows = [(each.partition, each.records, each.bytes, each.keys, each.records_per_s) for each in topic.partitions]
+    return [
+        f"<h2>{escape(topic.topic)}</h2>",
         paragraph(
             f"The largest partition has {even.bytes:.2f} times the bytes and {even.records:.2f} times the records of "
             "the mean one. Bytes are those of keys, values and headers, before compression."
         ),
-        bars("Bytes by partition", by_bytes),
+        bars("Bytes by partition", _bars((f"partition {each.partition}", each.bytes) for each in topic.partitions)),
         bars("Records by partition", by_records),
         bars("Keys with most records", hot),
         "<h2>Partitions</h2>",
         table(("partition", "records", "bytes", "keys", "records a second"), rows),
-    )
+    ]
+
+
+def _bars(sizes: Iterable[tuple[str, int]]) -> list[Bar]:
+    found = list(sizes)
+    mean = sum(size for _, size in found) / max(1, len(found))
+    return [Bar(label, size, bytes_text(size), size > HOT_RATIO * mean) for label, size in found]
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))

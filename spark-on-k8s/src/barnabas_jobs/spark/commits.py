@@ -50,7 +50,7 @@ def newest(records: DataFrame) -> list[Row]:
 
 
 def every(commits: DataFrame, step: int) -> list[Row]:
-    """Each commit, or of more than are wanted every so many of a group and partition, and the last of each."""
+    """The last commit of each group and partition, and every `step`-th one before it."""
     order = Window.partitionBy(*KEY).orderBy(F.desc("log_offset"))
     numbered = commits.withColumn("number", F.row_number().over(order) - 1)
     return numbered.where(F.col("number") % step == 0).orderBy(*PLACE).collect()

@@ -5,13 +5,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from barnabas_jobs.planning.errors import JobFailed
 
+MORE_MEMORY: Final = (
+    "give it more by --conf spark.driver.memory=4g, or spark.executor.memory where executors run elsewhere: records of "
+    "tens of megabytes need gigabytes"
+)
 KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("No space left on device", "the disk is full (No space left on device); free some, and run the job again"),
+    ("OutOfMemoryError", f"Java has too little memory; {MORE_MEMORY}"),
     ("Some data may have been lost", "records were deleted from the topic while the job read it; run it again"),
     ("OffsetOutOfRangeException", "records were deleted from the topic while the job read it; run it again"),
     (
@@ -32,14 +37,22 @@ LINES_MAX: Final = 3
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Turns what Spark raises into JobFailed: what was being done, what it means, and Spark's own first words."""
+    """Turns what Spark raises into JobFailed: what was being done, what it means, and Spark's own first words.
+
+    So it does where Spark is gone.
+    """
     try:
         yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise JobFailed(
+            f"{doing}: Spark's Java process has ended; what it wrote last says why. Where that is OutOfMemoryError, "
+            f"{MORE_MEMORY}"
+        ) from error
     except (PySparkException, Py4JError) as error:
         text = _text(error)
-        told = next((meaning for sign, meaning in KNOWN if sign in text), None)
+        known = next((meaning for sign, meaning in KNOWN if sign in text), None)
         raise JobFailed(
-            f"{doing}: {told}. Spark says: {_cause(text)}" if told else f"{doing}: {_cause(text)}"
+            f"{doing}: {known}. Spark says: {_cause(text)}" if known else f"{doing}: {_cause(text)}"
         ) from error
 
 
@@ -54,7 +67,7 @@ def _text(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """What a task of ours says; else the last cause that is told, in a few lines and without stack traces."""
+    """What our own task says; else the last cause in Spark's text, in a few lines and without stack traces."""
     if ours := OURS.search(text):
         return ours[1]
     lines = [

@@ -55,7 +55,7 @@ class JsonColumns(NamedTuple):
         misfit = json_column.isNull() | json_column[CORRUPT].isNotNull() | _lacking(json_column, self.schema)
         fits = F.when(F.col("value").isNotNull(), ~F.coalesce(misfit, F.lit(True)))
         if self.on_mismatch == "fail":
-            fits = F.when(fits, True).when(F.col("value").isNotNull(), F.raise_error(_told()))
+            fits = F.when(fits, True).when(F.col("value").isNotNull(), F.raise_error(_mismatch()))
         judged = parsed.withColumn("json_fits", fits)
         return judged.withColumn("json", F.when(F.col("json_fits"), json_column.dropFields(CORRUPT)))
 
@@ -120,6 +120,6 @@ def _lacking(value: Column, kind: DataType) -> Column:
     return lacking
 
 
-def _told() -> Column:
+def _mismatch() -> Column:
     place = (F.lit("partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
     return F.concat(*place, F.lit(f" {DOES_NOT_FIT}: "), F.substring(F.col("value").cast("string"), 1, 200))

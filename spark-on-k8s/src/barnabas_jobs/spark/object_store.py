@@ -2,6 +2,7 @@
 added by a conditional put (`If-None-Match: *`), which the bucket itself decides, whole or not at all.
 """
 
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.spark.failures import spark_failures
 
 CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
@@ -21,7 +23,7 @@ class ObjectStore:
         self.location = location.rstrip("/")
         jvm: Any = spark._jvm
         self._hadoop = jvm.org.apache.hadoop
-        with self._told("open"):
+        with self._as_job_failed("open"):
             root: Any = self._hadoop.fs.Path(self.location)
             self._files = root.getFileSystem(spark._jsc.hadoopConfiguration())
             self._prefix = f"{root}/"
@@ -34,9 +36,22 @@ class ObjectStore:
         return f"{self.location}/{name}"
 
     def make(self, *_: str) -> None:
-        """A bucket has no folders; that it is there is seen here."""
-        with self._told("reach"):
+        """A bucket has no folders; that it is there, and adds a name once, is seen here."""
+        with self._as_job_failed("reach"):
             self._files.exists(self._path(""))
+        self._check_adds_once()
+
+    def _check_adds_once(self) -> None:
+        """Checks the bucket before any work is done that two writers could both commit. Raises JobFailed."""
+        name = f".{uuid.uuid4().hex[:12]}.probe"
+        try:
+            if self.add(name, b"one") and self.add(name, b"other"):
+                raise JobFailed(
+                    f"archive={self}: its server has overwritten an object in spite of `If-None-Match: *`, so two "
+                    "writers could overwrite each other; an archive needs a server with conditional puts"
+                )
+        finally:
+            self.remove(name)
 
     @contextmanager
     def locked(self, *_: str) -> Iterator[None]:
@@ -45,13 +60,13 @@ class ObjectStore:
 
     def names(self, folder: str) -> list[str]:
         """What is in a folder, sorted; nothing where it is not there."""
-        with self._told(f"list {folder}"):
+        with self._as_job_failed(f"list {folder}"):
             path = self._path(folder)
             return sorted(each.getPath().getName() for each in self._files.listStatus(path)) if self._is(path) else []
 
     def read(self, name: str) -> bytes | None:
         """The content; None where it is not there."""
-        with self._told(f"read {name}"):
+        with self._as_job_failed(f"read {name}"):
             path = self._path(name)
             if not self._is(path):
                 return None
@@ -71,19 +86,19 @@ class ObjectStore:
         except Py4JJavaError:
             found = self.read(name)
             if found is None:
-                with self._told(f"write {name}"):
+                with self._as_job_failed(f"write {name}"):
                     raise
             return found == content
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """It has this content, or what it had, whatever happens meanwhile."""
-        with self._told(f"write {name}"):
+        """Replaces the content; after a crash the object has the old content or the new one."""
+        with self._as_job_failed(f"write {name}"):
             self._write(self._files.create(self._path(name), True), content)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The files in it and below, with their bytes."""
-        with self._told(f"list {folder}"):
+        with self._as_job_failed(f"list {folder}"):
             path = self._path(folder)
             found = dict[str, int]()
             files = self._files.listFiles(path, True) if self._is(path) else None
@@ -97,7 +112,7 @@ class ObjectStore:
 
     def remove(self, folder: str) -> None:
         """With all that is in it."""
-        with self._told(f"remove {folder}"):
+        with self._as_job_failed(f"remove {folder}"):
             self._files.delete(self._path(folder), True)
 
     def sweep(self, _: str) -> None:
@@ -113,5 +128,5 @@ class ObjectStore:
         stream.write(content)
         stream.close()
 
-    def _told(self, doing: str) -> Any:
+    def _as_job_failed(self, doing: str) -> Any:
         return spark_failures(f"archive={self.location}: cannot {doing}")

@@ -1,4 +1,4 @@
-"""Names what Spark does, so that whoever watches a job can tell: by the description and a tag of Spark's own jobs."""
+"""Names what Spark does, for those who watch a job: in the description and a tag of Spark's own jobs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ def of_tag(tag: str) -> Phase | None:
 
 @contextmanager
 def phase(spark: SparkSession, name: str, records: int | None = None) -> Iterator[None]:
-    """The Spark jobs that this thread starts inside are this phase; also in several blocks, as of a run's commits."""
+    """The Spark jobs that this thread starts inside belong to this phase, which may have several blocks."""
     context = spark.sparkContext
     before = context.getLocalProperty(DESCRIPTION)
     tag = Phase(name, records).tag

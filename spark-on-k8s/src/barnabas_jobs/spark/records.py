@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.planning.ranges import OffsetRange
@@ -68,7 +68,7 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
 
 @contextmanager
 def reading(spark: SparkSession, topic: str) -> Iterator[None]:
-    """While a frame of this topic is read: Spark finds partitions of internal topics by a consumer only."""
+    """Inside, frames of this topic can be read: Spark finds partitions of internal topics only by a consumer."""
     chosen = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"} if topic.startswith("__") else {}
     with settings(spark, chosen):
         yield
@@ -83,11 +83,9 @@ def of_files(spark: SparkSession, data: str, paths: Sequence[str]) -> DataFrame:
 
 def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Those whose offsets are in the range of their partition."""
-    wanted = F.lit(False)
-    for each in ranges:
-        inside = (F.col("offset") >= each.start) & (F.col("offset") < each.end)
-        wanted = wanted | ((F.col("partition") == each.partition) & inside)
-    return records.where(wanted)
+    table = F.broadcast(records.sparkSession.createDataFrame(list(ranges), "partition int, start long, end long"))
+    inside = (F.col("offset") >= F.col("start")) & (F.col("offset") < F.col("end"))
+    return records.join(table, "partition").where(inside).select(records.columns)
 
 
 def with_true_timestamps(records: DataFrame) -> DataFrame:
@@ -97,18 +95,24 @@ def with_true_timestamps(records: DataFrame) -> DataFrame:
     have other offsets before 1900.
     """
     place = (F.lit("partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
-    told = F.raise_error(F.concat(*place, F.lit(f" has a {TOO_OLD}")))
+    failure = F.raise_error(F.concat(*place, F.lit(f" has a {TOO_OLD}")))
     return records.withColumn(
-        "timestamp", F.when(F.unix_millis("timestamp") >= EARLIEST_MS, F.col("timestamp")).otherwise(told)
+        "timestamp", F.when(F.unix_millis("timestamp") >= EARLIEST_MS, F.col("timestamp")).otherwise(failure)
     )
 
 
-def write_parquet(records: DataFrame, folder: str) -> None:
-    """One folder a day (UTC) and partition, each file in the order of offsets, timestamps of Parquet's own kind."""
+def write_parquet(records: DataFrame, folder: str) -> int:
+    """One folder a day (UTC) and partition, each file in the order of offsets, timestamps of Parquet's own kind.
+
+    How many records tasks have given to the files.
+    """
+    given = Observation()
     day = F.date_add(F.lit("1970-01-01").cast("date"), F.floor(F.unix_millis("timestamp") / DAY_MS).cast("int"))
-    ordered = records.withColumn("date", day).sortWithinPartitions("date", "partition", "offset")
+    observed = records.observe(given, F.count(F.lit(1)).alias("records"))
+    ordered = observed.withColumn("date", day).sortWithinPartitions("date", "partition", "offset")
     with settings(records.sparkSession, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
         ordered.write.partitionBy("date", "partition").option("compression", "zstd").parquet(folder)
+    return int(given.get["records"])
 
 
 def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:

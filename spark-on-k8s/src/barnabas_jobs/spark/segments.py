@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 
 REPLICA: Final = ("log_dir", "topic", "partition")
 SPANS: Final = "log_dir string, topic string, partition int, since long, committed_until long, untils array<long>"
-OFFSETS_TOLD: Final = 5
+OFFSETS_NAMED_MAX: Final = 5
 """How many differing offsets of a partition are named, the first ones."""
 
 
@@ -73,9 +73,9 @@ def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
 
 
 def first_of_each_partition(offsets: DataFrame) -> DataFrame:
-    """The rows with the lowest offsets of each partition, OFFSETS_TOLD at most."""
+    """The rows with the lowest offsets of each partition, OFFSETS_NAMED_MAX at most."""
     order = Window.partitionBy("topic", "partition").orderBy("base_offset")
-    return offsets.withColumn("number", F.row_number().over(order)).where(F.col("number") <= OFFSETS_TOLD)
+    return offsets.withColumn("number", F.row_number().over(order)).where(F.col("number") <= OFFSETS_NAMED_MAX)
 
 
 def held(batches: DataFrame, offsets: DataFrame) -> list[Row]:

@@ -29,7 +29,7 @@ class SparkStatus:
     def __init__(self, spark: SparkSession) -> None:
         store = spark.sparkContext._jsc.sc().statusStore()
         self._store = store
-        # What it takes where a caller of Scala says nothing.
+        # The default of the Scala method.
         self._stage_defaults = [getattr(store, f"stageData$default${number}")() for number in range(2, 6)]
         self._ended: dict[int, _Job] = {}
 
@@ -43,7 +43,7 @@ class SparkStatus:
         return Seen(phase=phase.name, stages=stages, records=Amount(records, phase.records))
 
     def _changed(self) -> list[_Job]:
-        """Those that are not known to have ended."""
+        """The jobs that are not known to have ended."""
         found = self._store.jobsList(None)
         jobs = (found.apply(index) for index in range(found.size()))
         return [self._job(job) for job in jobs if job.jobId() not in self._ended]

@@ -248,7 +248,7 @@ class GroupCoordinator:
 
     def group_offsets(self) -> Iterator[GroupOffset]:
         """All committed offsets of loaded groups, for metrics and lag, also of groups without members. What changes
-        before the last was asked for is told as it was, or as it is.
+        before the last was asked for is described as it was, or as it is.
         """
         for shard in self._loaded():
             for group_id, offsets in list(shard.tables.offsets.items()):

@@ -165,7 +165,7 @@ class Group:
         """Whether it is who it says it is: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE.
 
         FENCED_INSTANCE_ID ends a client for good, so it needs proof that another one has the name: a request under the
-        current id. The log alone is none, as an id may be told before it is written.
+        current id. The log alone is none, as a client may know an id before it is written.
         """
         if instance_id is not None:
             current = self.static_members.get(instance_id)

@@ -114,7 +114,7 @@ class _Loading:
         _logger.log(level, message, shard.partition, groups, offsets, seconds)
 
     def _failed(self, error: Exception) -> None:
-        """Once more, a little later; the same reason is told once."""
+        """Once more, a little later; the same reason is logged once."""
         if str(error) != self._complaint:
             self._complaint = str(error)
             _logger.warning("loading groups of partition %d: %s; trying again", self._shard.partition, error)

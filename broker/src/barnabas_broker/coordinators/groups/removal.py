@@ -32,7 +32,7 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
         answer(error)
         return
     doomed, since_ms = group, group.state_timestamp_ms
-    offsets = _committed_or_about_to_be(shard, group_id)
+    offsets = [*shard.tables.offsets.get(group_id, ()), *_about_to_be_committed(shard, group_id)]
     shard.counters.offset_deletions += len(offsets)
     doomed.transition(GroupState.DEAD, shard.now())
 
@@ -46,7 +46,7 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
             shard.writer.when_idle(group_id, revive)
         answer(error)
 
-    _write_deletion(shard, group_id, list(offsets), finished)
+    _write_deletion(shard, group_id, offsets, finished)
 
 
 def _write_deletion(
@@ -86,18 +86,20 @@ def delete_offsets(
         return
     in_use = [group.is_subscribed_to(partition.topic) for partition in partitions]
     free = [partition for partition, used in zip(partitions, in_use, strict=True) if not used]
-    there = _committed_or_about_to_be(shard, group_id)
-    records = _tombstones(group_id, [partition for partition in free if partition in there])
+    committed, about_to_be = shard.tables.offsets.get(group_id, {}), _about_to_be_committed(shard, group_id)
+    there = [partition for partition in free if partition in committed or partition in about_to_be]
+    records = _tombstones(group_id, there)
     shard.counters.offset_deletions += len(records)
     checks = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used else ErrorCode.NONE for used in in_use]
     shard.writer.submit(group_id, records, lambda failure: answer(failure, [] if failure else checks))
 
 
-def _committed_or_about_to_be(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
-    """The partitions with an offset of the group."""
+def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
+    """The partitions that have no offset of the group yet."""
+    committed = shard.tables.offsets.get(group_id, {})
     pending = (key for key, _ in shard.writer.pending(group_id))
-    about_to_be = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]
-    return dict.fromkeys([*shard.tables.offsets.get(group_id, ()), *about_to_be])
+    keys = (TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey))
+    return {partition: None for partition in keys if partition not in committed}
 
 
 def forget_topics(shard: GroupShard, topics: Collection[str]) -> Iterator[None]:

@@ -2,7 +2,7 @@
 else.
 
 `apply` is the same for a record that was just committed and for one that is read again after a restart. The groups'
-soft state (who is joining, deadlines) lives in `groups` beside it and is changed by the phases.
+soft state (who is joining, deadlines) is in `groups` beside it and is changed by the phases.
 """
 
 from collections.abc import Iterator

@@ -12,7 +12,7 @@ Job = Callable[[], bool]
 """Does one slice, of about a millisecond; False when there is nothing more to do for now."""
 
 _TURN_S: Final = 0.005
-_ITEMS_A_SLICE: Final = 1_000
+_ITEMS_A_SLICE: Final = 250
 _SLICES_A_TURN: Final = 4
 """Also where a clock stands still within a turn, as a simulated one does."""
 

@@ -215,7 +215,7 @@ class Controller:
             log.warning("broker %d is fenced: its lease has ended", broker_id)
 
     async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
-        """Fenced brokers that are alive: first their partitions forget the life before, then they are let in."""
+        """Fenced brokers that are alive: first their partitions forget the incarnation before, then they are let in."""
         now_ms = monotonic_ms(self._clock)
         returning = {
             each.broker_id: each
@@ -292,7 +292,7 @@ def _prefer(which: TopicPartition, topic: TopicDocument, rules: Rules) -> Partit
 
 
 def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:
-    """Whether this life of the broker has its lease still."""
+    """Whether this incarnation of the broker has its lease still."""
     lease = leases.get(f"{BROKER_LEASES}{registration.broker_id}")
     return lease is not None and lease.token == registration.broker_epoch and lease.expires_at_ms > now_ms
 

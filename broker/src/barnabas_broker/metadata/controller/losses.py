@@ -1,4 +1,4 @@
-"""Partitions that have no leader because every replica lacks records: how that is told, wherever it shows."""
+"""Partitions that have no leader because every replica lacks records: how that is reported, wherever it shows."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
 """As a read-only topic config, so that every tool of Kafka's can ask for it; it is there only where there is any."""
-TOLD_MAX: Final = 100
+NAMED_MAX: Final = 100
 LINES_MAX: Final = 20
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Lost(NamedTuple):
 
     @property
     def known_end(self) -> int:
-        """The highest end that any replica has told of before; NO_LOG where none has."""
+        """The highest end that any replica has reported before; NO_LOG where none has."""
         return max((end.known for end in self.ends.values()), default=NO_LOG)
 
     @property
@@ -64,8 +64,8 @@ def lost_in(topic: TopicDocument, known: KnownEnds) -> list[Lost]:
 
 def config_value(lost: Sequence[Lost]) -> str:
     """All of one topic, as the value of LACKING_RECORDS: `0: last known end 9308, broker 1 ends at 0; 3: ...`."""
-    told = [f"{each.where.partition}: {each.text()}" for each in lost[:TOLD_MAX]]
-    return "; ".join(told + [f"and {len(lost) - TOLD_MAX} more"] * (len(lost) > TOLD_MAX))
+    named = [f"{each.where.partition}: {each.text()}" for each in lost[:NAMED_MAX]]
+    return "; ".join(named + [f"and {len(lost) - NAMED_MAX} more"] * (len(lost) > NAMED_MAX))
 
 
 class LossReports:

@@ -177,16 +177,18 @@ class MetadataWriter(PartitionStateWriter):
             topics = (*self._image.topics.values(), *self._image.incomplete.values())
             split = [topic.name for topic in topics if topic.parts]
             levels = decide_update_features(self._image.features, updates, registered, split)
-            return Planned(key, FeaturesDocument(levels=levels))
+            known = self._image.document(key) or FeaturesDocument(levels)
+            return Planned(key, msgspec.structs.replace(known, levels=levels))
 
         outcome = (await self._carry_out([FEATURES_KEY], each(decide), validate_only))[FEATURES_KEY]
         if isinstance(outcome, ApiError):
             raise outcome
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that is gone for good; a later life of it registers anew. ApiError says why it cannot be.
+        """Forget a broker that is gone for good; a later incarnation of it registers anew.
 
-        Meanwhile no life of it can begin: for that it would need the lease.
+        ApiError says why it cannot be forgotten.
+        Meanwhile no incarnation of it can begin: for that it would need the lease.
         """
 
         def decide(broker: int) -> Planned:
@@ -261,7 +263,9 @@ class MetadataWriter(PartitionStateWriter):
         current = BrokerOverrides(self._image.configs_of_broker(owner), self._image.configs_of_broker(ALL_BROKERS))
         changes = changes_of(resource, self._image.configs_of_broker(resource.name))
         configs = decide_alter_broker(self._view(), resource.name, changes, current)
-        return Planned(broker_configs_key(resource.name), ConfigDocument(configs))
+        key = broker_configs_key(resource.name)
+        known = self._image.document(key) or ConfigDocument(configs)
+        return Planned(key, msgspec.structs.replace(known, configs=configs))
 
     async def _carry_out(
         self, items: Sequence[Item], decide: Decide[Item], validate_only: bool = False

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas_broker.metadata.documents import AnyDocument
@@ -10,6 +10,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
 from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import slices
 
 ATTEMPTS_MAX: Final = 20
 AT_ONCE_MAX: Final = 100
@@ -65,7 +66,7 @@ class Transitions:
         """
         outcomes: dict[Item, Planned | ApiError] = {}
         try:
-            for number, some in enumerate(_slices(items, size)):
+            for number, some in enumerate(slices(items, size, AT_ONCE_MAX, SIZE_AT_ONCE_MAX)):
                 if number:
                     await asyncio.sleep(0)  # Where nothing is to be written nothing waits for the store.
                 await self._carry_out_some(some, decide, outcomes)
@@ -116,15 +117,3 @@ class Transitions:
         for conflict in absent:
             if self._image.version(conflict.key) == conflict.expected != ABSENT:
                 self._image.vanished(conflict.key)
-
-
-def _slices(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
-    """As many items as may be decided on in one turn of the loop, one at least."""
-    begin, total = 0, 0
-    for end, item in enumerate(items):
-        total += size(item)
-        if end > begin and (end - begin >= AT_ONCE_MAX or total > SIZE_AT_ONCE_MAX):
-            yield items[begin:end]
-            begin, total = end, size(item)
-    if begin < len(items):
-        yield items[begin:]

@@ -15,6 +15,8 @@ class ImageChange:
     changed: tuple[TopicDocument, ...] = ()
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
+    seen_alive: frozenset[int] = frozenset()
+    """Of these, those that some state of them let into ISRs; all of a listing, which has their last states alone."""
     configs: frozenset[str] = frozenset()
     """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
     controller: bool = False
@@ -35,6 +37,7 @@ class Pending:
     touched_keys: set[str] = field(default_factory=set)
     """Of those documents: each state of one is looked at."""
     brokers: set[int] = field(default_factory=set)
+    seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
     controller: bool = False
     buried: set[UUID] = field(default_factory=set)
@@ -48,6 +51,7 @@ class Pending:
             changed=tuple(now for before, now in pairs if now is not None and _same_topic(before, now)),
             deleted=tuple(was for was, now in pairs if was is not None and not _same_topic(was, now)),
             brokers=frozenset(self.brokers),
+            seen_alive=frozenset(self.seen_alive),
             configs=frozenset(self.configs),
             controller=self.controller,
             buried=frozenset(self.buried),

@@ -1,14 +1,29 @@
 """Keeps an image current: lists once, then follows the watch; lists anew where history is gone or the store was."""
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.store.metadata_store import (
+    Change,
+    Changes,
+    Document,
+    HistoryCompacted,
+    MetadataStore,
+    StoreUnavailable,
+)
+from barnabas_core.fair_turns import slices
 
 RETRY_S: Final = 0.5
+CHANGES_AT_ONCE_MAX: Final = 200
+"""Taken over in one turn of the loop: about 10 ms for topics of a partition."""
+BYTES_AT_ONCE_MAX: Final = 32 * 1024
+"""Of their documents, which are as large as they have partitions: 500 to 800, about 10 ms. One may be larger."""
+
+Written = TypeVar("Written", Change, Document)
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +55,7 @@ class ImageFeed:
                     if is_away:
                         log.info("the metadata store answers again")
                         is_away = False
-                    self._image.apply_changes(changes)
+                    await self._apply(changes)
                     is_listed_in_vain = False
                     self.passes += 1
                 return
@@ -57,9 +72,29 @@ class ImageFeed:
                 await self._sleep(RETRY_S)
             self.passes += 1
 
+    async def _apply(self, changes: Changes) -> None:
+        """Some a turn of the loop. The image has reached their revision once it holds all of them."""
+        last: Sequence[Change] = ()
+        for some in _slices(changes.changes):
+            if last:
+                self._image.apply_changes(Changes(self._image.revision, last))
+                await self._next_turn()
+            last = some
+        self._image.apply_changes(Changes(changes.revision, last))
+
+    async def _next_turn(self) -> None:
+        self.passes += 1
+        await asyncio.sleep(0)
+
     async def _load_again(self) -> None:
+        """What was written comes some a turn of the loop, brokers before topics; then what is gone."""
         try:
-            await load(self._image, self._store)
+            listing = await self._store.listing("")
+            found = [each for each in listing.documents if not self._image.has(each)]
+            for some in _slices(found):
+                self._image.apply_listed(some)
+                await self._next_turn()
+            self._image.apply_listing(listing)
         except StoreUnavailable as error:
             log.warning("the metadata store does not answer, trying again: %s", error)
             await self._sleep(RETRY_S)
@@ -72,3 +107,7 @@ class ImageFeed:
     def progress(self) -> object:
         """Another value whenever the feed has gone on, or has nothing to do."""
         return object() if self._image.revision >= self._known_revision else self.passes
+
+
+def _slices(written: Sequence[Written]) -> Iterator[Sequence[Written]]:
+    return slices(written, lambda each: len(each.value or b""), CHANGES_AT_ONCE_MAX, BYTES_AT_ONCE_MAX)

@@ -6,10 +6,12 @@ until somebody has written it anew (`restorations`). Everything here runs on the
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.metadata.documents import (
     ALL_BROKERS,
@@ -36,7 +38,7 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
     TopicPartDocument,
 )
-from barnabas_broker.metadata.store.metadata_store import ABSENT, Changes, Listing
+from barnabas_broker.metadata.store.metadata_store import ABSENT, Changes, Document, Listing
 from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, head_of, joined, with_part
 from barnabas_core.loop_turns import timed
 
@@ -51,10 +53,11 @@ ImageListener = Callable[[ImageChange], object]
 
 @dataclass(slots=True)
 class _Stored:
-    """A document as it is in the store, for compare-and-set."""
+    """A document as it is in the store: its version for compare-and-set, and a hash of its text."""
 
     document: AnyDocument
     version: int
+    text_hash: int
 
 
 class MetadataImage:
@@ -112,6 +115,14 @@ class MetadataImage:
         stored = self._stored.get(key)
         return ABSENT if stored is None else stored.version
 
+    def has(self, document: Document) -> bool:
+        """Whether the image knows it just so.
+
+        The same version may be of another text: a store that was put back gives the versions since out once more.
+        """
+        stored = self._stored.get(document.key)
+        return stored is not None and (stored.version, stored.text_hash) == (document.version, hash(document.value))
+
     def document(self, key: str) -> AnyDocument | None:
         """As the store has it, or had it before it vanished."""
         stored = self._stored.get(key)
@@ -122,7 +133,7 @@ class MetadataImage:
         return self.broker_configs.get(broker, NO_CONFIGS)
 
     def registered_epoch(self, broker_id: int) -> int | None:
-        """The broker epoch of the life of a broker that registered last; None where it is not registered."""
+        """The broker epoch of the incarnation of a broker that registered last; None where it is not registered."""
         found = self.brokers.get(broker_id)
         return None if found is None else found.broker_epoch
 
@@ -149,12 +160,22 @@ class MetadataImage:
         """Takes over the whole state of the store; listeners hear of the differences."""
         pending = Pending()
         present = {document.key for document in listing.documents}
-        for key, value, version in listing.documents:
-            if self.version(key) != version:
-                self._put(key, value, version, pending)
+        for document in listing.documents:
+            if not self.has(document):
+                self._put(*document, pending)
+        pending.seen_alive |= pending.brokers
         for key in [key for key in self._stored if key not in present]:  # The tombstones are known by now.
             self._remove(key, pending)
         self._finish(listing.revision, pending)
+
+    @timed("metadata image")
+    def apply_listed(self, documents: Iterable[Document]) -> None:
+        """Takes over some of a listing, which has the last state of each document alone."""
+        pending = Pending()
+        for key, value, version in documents:
+            self._put(key, value, version, pending)
+        pending.seen_alive |= pending.brokers
+        self._finish(self.revision, pending)
 
     @timed("metadata image")
     def apply_changes(self, changes: Changes) -> None:
@@ -168,7 +189,7 @@ class MetadataImage:
         self._finish(changes.revision, pending)
 
     def vanished(self, key: str) -> None:
-        """The store has no such document any more, though no watch has told so: its file was edited by hand."""
+        """The store has no such document any more, though no watch has reported so: its file was edited by hand."""
         pending = Pending()
         self._remove(key, pending)
         self._finish(self.revision, pending)
@@ -205,14 +226,15 @@ class MetadataImage:
             return
         if isinstance(document, TopicDocument | TopicPartDocument):
             self._touch(key, document.name, pending)
-        self._stored[key] = _Stored(document, version)
+        self._stored[key] = _Stored(document, version, hash(value))
         if isinstance(document, TopicPartDocument):
             self.parts[key] = document
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         self.lost.pop(key, None)
         if isinstance(document, ProducerIdsDocument) and document.next_producer_id < self.next_producer_id:
-            document = self.lost[key] = ProducerIdsDocument(self.next_producer_id)
+            document = msgspec.structs.replace(document, next_producer_id=self.next_producer_id)
+            self.lost[key] = document
             pending.lost = True
         self._show(key, document, pending)
 
@@ -221,6 +243,8 @@ class MetadataImage:
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
                 pending.brokers.add(document.broker_id)
+                if not (document.fenced or document.is_shutting_down):
+                    pending.seen_alive.add(document.broker_id)
             case LogEndsDocument():
                 self.log_ends[key] = document
             case ConfigDocument():
@@ -319,6 +343,8 @@ class MetadataImage:
         self.parts.pop(key, None)
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
+        if isinstance(document, TombstoneDocument):
+            self._look_at_topics(pending)  # What it tells of may be gone, and did not vanish.
         if self._is_deleted(document):
             self.lost.pop(key, None)
             self._hide(document, pending)
@@ -330,7 +356,10 @@ class MetadataImage:
         """Whether somebody has said so."""
         if isinstance(document, BrokerRegistration):
             return document.is_unregistered
-        return isinstance(document, TombstoneDocument | LogEndsDocument)  # Its broker writes the latter again.
+        if isinstance(document, TombstoneDocument):
+            buried = self.buried.get(document.name)  # Nobody deletes the tombstone of a topic that is still to go.
+            return buried is None or buried.topic_id != document.topic_id
+        return isinstance(document, LogEndsDocument)  # Its broker writes the latter again.
 
     def _hide(self, document: AnyDocument, pending: Pending) -> None:
         match document:
@@ -338,7 +367,6 @@ class MetadataImage:
                 self.brokers.pop(broker_id, None)
                 pending.brokers.add(broker_id)
             case TombstoneDocument(topic_id=topic_id):
-                self._look_at_topics(pending)  # What it tells of is gone, and did not vanish.
                 self.tombstones.pop(topic_id, None)
 
     def _finish(self, revision: int, pending: Pending) -> None:

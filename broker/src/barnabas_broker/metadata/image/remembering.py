@@ -149,7 +149,7 @@ def _newer(key: str, document: AnyDocument, image: MetadataImage, broker_id: int
         case TopicDocument():
             return _newer_topic(document, image, broker_id)
         case ProducerIdsDocument(next_producer_id=next_id) if next_id > image.next_producer_id:
-            return ProducerIdsDocument(next_id + PRODUCER_IDS_MARGIN)
+            return msgspec.structs.replace(document, next_producer_id=next_id + PRODUCER_IDS_MARGIN)
         case ConfigDocument() | ClusterDocument() | FeaturesDocument() if image.version(key) == ABSENT:
             return document
     return None
@@ -211,8 +211,9 @@ class Remembered:
         """All of them, by key."""
         self.changed = False
         image = self._image
-        known = {key: image.document(key) for key in (CLUSTER_KEY, FEATURES_KEY)}
+        configs = (broker_configs_key(owner) for owner in image.broker_configs)
+        known = {key: image.document(key) for key in (CLUSTER_KEY, FEATURES_KEY, *configs)}
         general: dict[str, AnyDocument] = {key: document for key, document in known.items() if document is not None}
-        general[PRODUCER_IDS_KEY] = ProducerIdsDocument(image.next_producer_id)
-        configs = {broker_configs_key(owner): ConfigDocument(dict(of)) for owner, of in image.broker_configs.items()}
-        return {**general, **configs, **self._topics}
+        ids = image.document(PRODUCER_IDS_KEY) or ProducerIdsDocument(0)
+        general[PRODUCER_IDS_KEY] = msgspec.structs.replace(ids, next_producer_id=image.next_producer_id)
+        return {**general, **self._topics}

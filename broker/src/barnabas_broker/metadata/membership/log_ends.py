@@ -1,6 +1,6 @@
-"""What each broker's logs end at, as far as it has told: for the choice of a leader where every replica lacks records.
+"""What each broker's logs end at, as reported: for the choice of a leader where every replica lacks records.
 
-It is told at each start, before the broker is let in, every few minutes, and at a clean shutdown.
+It is reported at each start, before the broker is let in, every few minutes, and at a clean shutdown.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def part_of(topic_id: UUID, partition: int) -> int:
 
 
 class KnownEnds:
-    """What all brokers have told of their logs, as it is now. Each document's topic is decoded once."""
+    """What all brokers have reported of their logs, as it is now. Each document's topic is decoded once."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -60,12 +60,12 @@ class KnownEnds:
         return self._decoded[key, topic_id].get(partition)
 
     def of_replicas(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Of those that have told."""
+        """Of those that have reported."""
         found = {broker_id: self.find(broker_id, topic_id, partition) for broker_id in replicas}
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
     def of_incarnations(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Of those that have told in the life that is registered."""
+        """Of those that have reported in the incarnation that is registered."""
         registered = self._image.brokers
         found = {
             each: self._of_incarnation(registered[each], topic_id, partition) for each in replicas if each in registered
@@ -80,7 +80,7 @@ class KnownEnds:
         return self.find(registration.broker_id, topic_id, partition)
 
     def lost_by_a_start(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> bool:
-        """Whether this life of a broker may lack records here (`incarnations.may_lack_records`).
+        """Whether this incarnation of a broker may lack records here (`incarnations.may_lack_records`).
 
         A log that it did not find is lost, unless a log dir did not work: then it may lie there.
         """
@@ -122,7 +122,8 @@ class LogEnds:
         self._turns = asyncio.Lock()
 
     async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
-        """Before the broker registers. `undealt_epoch` is the life before, if nobody has dealt with what it lacked.
+        """Before the broker registers. `undealt_epoch` is the epoch of the incarnation before, if nobody has dealt with
+        what that one lacked.
 
         Raises StoreUnavailable.
         """
@@ -136,13 +137,13 @@ class LogEnds:
         self._broker_epoch = broker_epoch
         await self._tell(starts=True)
 
-    def _lacked(self, known: KnownEnds, held: HeldLog, life: int) -> bool:
-        """Whether an earlier life told so, and nobody has taken note.
+    def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
+        """Whether an earlier incarnation reported so, and nobody has taken note.
 
-        One after `life` may have told it again and died before it was registered.
+        One after `undealt_epoch` may have reported it again and died before it was registered.
         """
         document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
-        if document is None or document.broker_epoch < life:
+        if document is None or document.broker_epoch < undealt_epoch:
             return False
         entry = known.find(self._broker_id, held.topic_id, held.partition)
         return entry is None or entry.lacks
@@ -209,7 +210,7 @@ class LogEnds:
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """What was told of logs of this broker, as if they were gone: those that are here tell of themselves."""
+        """What was reported of logs of this broker, as if they were gone: those that are here report themselves."""
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
             if end is not None:

@@ -1,7 +1,7 @@
 """This broker's place in the cluster: its lease, its registration, and its try for the controller's lease.
 
-A broker is alive while it renews its lease, whose token is its broker epoch: it tells this life of it from the one
-before (KIP-903). One broker at a time holds the controller's lease.
+A broker is alive while it renews its lease, whose token is its broker epoch: it distinguishes this incarnation from the
+one before (KIP-903). One broker at a time holds the controller's lease.
 """
 
 import asyncio
@@ -78,9 +78,9 @@ async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None
 class Membership:
     """`sleep` waits for seconds; `heartbeat_ms` is how often leases are renewed, `session_ms` how long they last.
 
-    `registration` is this life of the broker; join makes the rest of it: the epoch, and whether it may lack records,
-    for which `was_clean` tells that the life before ended with a clean shutdown. `tell_log_ends` is called in between:
-    whoever sees the registration knows what the logs of this life end at.
+    `registration` is this incarnation of the broker; join makes the rest of it: the epoch, and whether it may lack
+    records, for which `was_clean` says that the incarnation before ended with a clean shutdown. `tell_log_ends` is
+    called in between: whoever sees the registration knows what the logs of this incarnation end at.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Membership:
         self._controller_expires_at_ms: int | None = None
         self._punctual_from_ms = 0
         self.registered_epoch = NO_EPOCH
-        """Of the present life, as it is registered."""
+        """Of the present incarnation, as it is registered."""
         self._has_left = False
         self._turns = asyncio.Lock()
         self.passes = 0
@@ -134,7 +134,7 @@ class Membership:
     async def join(self) -> None:
         """Registers this broker, fenced, and makes it the controller if there is none.
 
-        Waits as long as a life of it that was cut short may still hold the lease. Raises
+        Waits as long as an incarnation that was cut short may still hold the lease. Raises
         ApiError(DUPLICATE_BROKER_REGISTRATION) where another process goes on being this broker.
         """
         name = f"{BROKER_LEASES}{self._registration.broker_id}"
@@ -149,7 +149,7 @@ class Membership:
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
     async def admitted(self, image: MetadataImage) -> None:
-        """Returns when the controller has let this life of the broker in. `keep` has to run meanwhile."""
+        """Returns when the controller has let this incarnation of the broker in. `keep` has to run meanwhile."""
         lease = self._lease
         assert lease is not None, "a broker joins first"
 
@@ -203,7 +203,7 @@ class Membership:
         return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
 
     async def _register(self, broker_epoch: int) -> None:
-        """Writes over what is there: nobody but the holder of the lease begins a life of this broker."""
+        """Writes over what is there: nobody but the holder of the lease begins an incarnation of this broker."""
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
         previous = decode(key, found.value) if found is not None else None
@@ -223,7 +223,7 @@ class Membership:
         self.registered_epoch = broker_epoch
 
     async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
-        """Tells all where this broker is now; also those lives of it that are to begin in this process.
+        """Tells all where this broker is now; also those incarnations of it that are to begin in this process.
 
         Raises StoreUnavailable.
         """
@@ -233,7 +233,7 @@ class Membership:
                 await self._amend(self._lease.token, rack=rack, listeners=listeners)
 
     async def _amend(self, broker_epoch: int, **fields: object) -> None:
-        """Changes what is registered of this life of the broker, unless it is another's turn already."""
+        """Changes what is registered of this incarnation of the broker, unless it is another's turn already."""
         key = broker_key(self._registration.broker_id)
         while True:
             found = await self._store.get(key)
@@ -292,12 +292,15 @@ class Membership:
             await self._is_uncontrolled()
 
     async def _announce(self, lease: Lease) -> None:
-        """Tells all who is the controller; a later one, whose token is higher, is not overwritten."""
+        """Tells all who is the controller, once a term; a later one, whose token is higher, is not overwritten."""
         found = await self._store.get(CONTROLLER_KEY)
         known = decode(CONTROLLER_KEY, found.value) if found is not None else None
-        if isinstance(known, ControllerDocument) and known.epoch > lease.token:
-            return
         document = ControllerDocument(self._registration.broker_id, lease.token)
+        # This term's document may have fields that a newer version of this broker wrote.
+        if isinstance(known, ControllerDocument) and known.epoch == lease.token:
+            document = msgspec.structs.replace(known, broker_id=document.broker_id)
+        if isinstance(known, ControllerDocument) and (known.epoch > lease.token or known == document):
+            return
         try:
             await self._store.put(CONTROLLER_KEY, encode(document), found.version if found is not None else ABSENT)
         except VersionConflict:

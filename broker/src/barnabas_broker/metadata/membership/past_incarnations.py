@@ -29,6 +29,8 @@ class PastIncarnations:
             found = self._image.brokers.get(broker_id)
             if found is not None and (found.fenced or found.is_shutting_down):
                 version = self._image.version(broker_key(broker_id)) or self._image.revision
+                if broker_id in change.seen_alive:
+                    self._out_since.pop(broker_id, None)
                 self._out_since.setdefault(broker_id, version)
             else:
                 self._out_since.pop(broker_id, None)

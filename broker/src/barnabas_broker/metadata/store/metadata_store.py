@@ -119,7 +119,7 @@ class MetadataStore(Protocol):
         ...
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """The lease, where nobody else holds it; None where somebody does. `holder` names one life of one process."""
+        """The lease, where nobody else holds it; None where somebody does. `holder` names one run of one process."""
         ...
 
     async def renew_lease(self, lease: Lease) -> Lease:

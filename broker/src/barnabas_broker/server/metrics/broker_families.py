@@ -1,24 +1,26 @@
 """The broker's own metrics, under the names that Strimzi's JMX exporter rules give Kafka's MBeans."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
 from barnabas_broker.server.metrics.hosted import Hosted, TopicTotals, Totals
+from barnabas_broker.storage.disk.files import DiskUsage
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.files import DiskUsage
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 
 
-def broker_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
+def broker_families(trust: BatchTrust, logs: LogManager, hosted: Hosted) -> list[Family]:
     """The families of traffic, replicas and log dirs."""
     return [
         *_traffic(hosted.totals),
-        _untrue_batches(environment),
-        *_replicas(environment, hosted.totals),
-        *_logs(environment, hosted),
-        *disk_families(environment),
+        _untrue_batches(trust),
+        *_replicas(logs, hosted.totals),
+        *_logs(logs, hosted),
+        *disk_families(logs.log_dirs),
     ]
 
 
@@ -53,9 +55,9 @@ def _topic_counter(totals: Totals, name: str, help_text: str, value: Callable[[T
     return Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", help_text, samples)
 
 
-def _untrue_batches(environment: HandlerEnvironment) -> Family:
+def _untrue_batches(trust: BatchTrust) -> Family:
     def samples() -> Iterator[Sample]:
-        for (client_id, untruth), count in environment.trust.untrue.items():
+        for (client_id, untruth), count in trust.untrue.items():
             yield Sample(labels(client_id=client_id, outcome=untruth), count)
 
     name = "barnabas_untrue_batches_total"
@@ -63,14 +65,14 @@ def _untrue_batches(environment: HandlerEnvironment) -> Family:
     return Family(name, "counter", help_text, samples)
 
 
-def _replicas(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
+def _replicas(logs: LogManager, totals: Totals) -> list[Family]:
     counts = {
         "partitioncount": ("Partitions on this broker", totals.partitions),
         "leadercount": ("Partitions that this broker leads", totals.led),
         "underreplicatedpartitions": ("Partitions led here with replicas out of sync", totals.under_replicated),
         "underminisrpartitioncount": ("Partitions led here that refuse acks=all", totals.under_min_isr),
         "offlinereplicacount": ("Replicas here whose disk has failed", totals.offline),
-        "produceridcount": ("Idempotent producers that the partitions here know", environment.logs.producer_count),
+        "produceridcount": ("Idempotent producers that the partitions here know", logs.producer_count),
     }
     return [
         single(f"kafka_server_replicamanager_{name}", "gauge", help_text, value)
@@ -78,13 +80,13 @@ def _replicas(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
     ]
 
 
-def _logs(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
+def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
     return [
         Family(
             "kafka_log_logmanager_offlinelogdirectorycount",
             "gauge",
             "Log directories that have failed",
-            lambda: [Sample("", sum(not each.is_online for each in environment.logs.log_dirs))],
+            lambda: [Sample("", sum(not each.is_online for each in logs.log_dirs))],
         ),
         _of_partition(hosted, "kafka_log_log_size", "Bytes of this replica on disk", lambda each: each.log.size_bytes),
         _of_partition(
@@ -102,25 +104,25 @@ def _logs(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
     ]
 
 
-def disk_families(environment: HandlerEnvironment) -> list[Family]:
+def disk_families(log_dirs: Sequence[LogDir]) -> list[Family]:
     """The space of each log dir's disk."""
     free = "Bytes that can still be written to the disk of a log dir"
     return [
         _of_disk(
-            environment,
+            log_dirs,
             "barnabas_log_dir_total_bytes",
             "Bytes of the disk of a log dir",
             lambda usage: usage.total_bytes,
         ),
-        _of_disk(environment, "barnabas_log_dir_usable_bytes", free, lambda usage: usage.usable_bytes),
+        _of_disk(log_dirs, "barnabas_log_dir_usable_bytes", free, lambda usage: usage.usable_bytes),
     ]
 
 
-def _of_disk(environment: HandlerEnvironment, name: str, help_text: str, value: Callable[[DiskUsage], int]) -> Family:
+def _of_disk(log_dirs: Sequence[LogDir], name: str, help_text: str, value: Callable[[DiskUsage], int]) -> Family:
     """Of the log dirs that can be read: what a failed disk says of its space is not to be trusted."""
 
     def samples() -> Iterator[Sample]:
-        for each in environment.logs.log_dirs:
+        for each in log_dirs:
             if each.is_online:
                 with suppress(StorageError):
                     yield Sample(labels(log_dir=each.path), value(each.usage()))

@@ -1,7 +1,7 @@
 """Groups and their lag, under kafka_exporter's names, also for groups without members.
 
-The lag is told by the broker that coordinates the group. Of partitions that are not on it, it asks the leaders at the
-scrape (docs/decisions/consumer-lag.md).
+The lag is exported by the broker that coordinates the group. Of partitions that are not on it, it asks the leaders at
+the scrape (docs/decisions/consumer-lag.md).
 """
 
 import asyncio

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
-from barnabas_broker.storage.stray_logs import StrayTotal
+from barnabas_broker.storage.log_dirs.stray_logs import StrayTotal
 
 
 def metadata_families(environment: HandlerEnvironment) -> list[Family]:

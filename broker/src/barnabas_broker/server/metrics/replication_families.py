@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator
 
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.replication.fetchers import Fetchers
+from barnabas_broker.replication.follower_sessions import FollowerSessions
+from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.server.metrics.exposition import Family, Sample, single
 from barnabas_broker.server.metrics.hosted import Hosted, Totals
 
 
-def replication_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
+def replication_families(
+    fetchers: Fetchers, followers: FollowerSessions, isr_changes: IsrChanges, hosted: Hosted
+) -> list[Family]:
     """The families of fetchers, of replication traffic and of in-sync replicas."""
-    return [*_fetchers(environment), *_traffic(environment, hosted.totals), *_in_sync(environment, hosted.totals)]
+    return [*_fetchers(fetchers), *_traffic(fetchers, followers, hosted.totals), *_in_sync(isr_changes, hosted.totals)]
 
 
-def _fetchers(environment: HandlerEnvironment) -> list[Family]:
-    fetchers = environment.fetchers
-
+def _fetchers(fetchers: Fetchers) -> list[Family]:
     def lags() -> Iterator[Sample]:
         for each in fetchers.status():
             topic, partition = each.topic_partition
@@ -56,8 +58,7 @@ def _fetchers(environment: HandlerEnvironment) -> list[Family]:
     ]
 
 
-def _traffic(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
-    fetchers, followers = environment.fetchers, environment.followers
+def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) -> list[Family]:
     traffic = "kafka_server_brokertopicmetrics_replicationbytes"
     return [
         single(f"{traffic}in_total", "counter", "Bytes fetched from leaders", totals.replication_bytes_in),
@@ -77,7 +78,7 @@ def _traffic(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
     ]
 
 
-def _in_sync(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
+def _in_sync(isr_changes: IsrChanges, totals: Totals) -> list[Family]:
     prefix = "kafka_server_replicamanager_"
     return [
         single(f"{prefix}isrshrinks_total", "counter", "Times that a replica fell out of sync", totals.isr_shrinks),
@@ -86,6 +87,6 @@ def _in_sync(environment: HandlerEnvironment, totals: Totals) -> list[Family]:
             f"{prefix}failedisrupdates_total",
             "counter",
             "Changes of in-sync replicas that were refused, or of which nobody knows whether they were written",
-            lambda: [Sample("", environment.isr_changes.failed_total)],
+            lambda: [Sample("", isr_changes.failed_total)],
         ),
     ]

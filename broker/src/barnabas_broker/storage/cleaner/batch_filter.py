@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas_broker.storage.cleaner.batch_reader import ReadBatch
+from barnabas_broker.storage.helper.record_walk import WalkedRecord, unpacked_records
 from barnabas_broker.storage.helper.requests import FilterCounts, RetentionRules
-from barnabas_broker.storage.record_walk import WalkedRecord, unpacked_records
 from barnabas_broker.wire.compression import compress
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from barnabas_broker.storage.batch_scan import valid_header
+from barnabas_broker.storage.disk.files import LogFile
 from barnabas_broker.storage.errors import InvalidBatch
-from barnabas_broker.storage.files import LogFile
+from barnabas_broker.storage.segments.batch_scan import valid_header
 from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, crc_matches
 
 Pacer = Callable[[int], None]

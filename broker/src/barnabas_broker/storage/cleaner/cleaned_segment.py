@@ -1,9 +1,9 @@
 """Writes the `.cleaned` files of a new segment: log and both indexes."""
 
-from barnabas_broker.storage import file_names
-from barnabas_broker.storage.files import FileSystem
-from barnabas_broker.storage.index_pages import IndexPages
-from barnabas_broker.storage.segment_indexes import SegmentIndexes
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.segments.index_pages import IndexPages
+from barnabas_broker.storage.segments.segment_indexes import SegmentIndexes
 from barnabas_broker.wire.record_batch import parse_header
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from barnabas_broker.storage import file_names
 from barnabas_broker.storage.cleaner.batch_reader import Pacer, ReadBatch, read_batches
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
-from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.helper.record_walk import unpacked_records
 from barnabas_broker.storage.helper.requests import KeysMapped, MapKeys
-from barnabas_broker.storage.record_walk import unpacked_records
 from barnabas_broker.wire.records import BrokenRecords
 
 

@@ -17,6 +17,7 @@ from barnabas_broker.storage.cleaner.settings import CleanerSettings
 from barnabas_broker.storage.cleaner.stats import CleanerStats
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
 from barnabas_broker.storage.helper.helper import Helper, HelperDied
+from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.storage.helper.requests import (
     CleanSegments,
     Failed,
@@ -28,10 +29,9 @@ from barnabas_broker.storage.helper.requests import (
     SegmentCleaned,
     SourceSegment,
 )
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.record_walk import RECORDS_BYTES_MAX
-from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.segments.segment import Segment
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition

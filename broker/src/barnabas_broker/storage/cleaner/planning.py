@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.segment import Segment
-from barnabas_broker.storage.segment_indexes import RELATIVE_OFFSET_MAX
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.storage.segments.segment_indexes import RELATIVE_OFFSET_MAX
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 
 

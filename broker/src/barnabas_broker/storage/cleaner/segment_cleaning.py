@@ -1,11 +1,11 @@
 """The second half of a round: what stays of some neighbouring segments, written to one new segment."""
 
-from barnabas_broker.storage import file_names
 from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pacer, read_batches
 from barnabas_broker.storage.cleaner.cleaned_segment import CleanedSegment
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
-from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleaned
 
 

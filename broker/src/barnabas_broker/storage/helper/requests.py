@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas_broker.storage.record_walk import RECORDS_BYTES_MAX
+from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.wire.produce import RecordErrors
 
 

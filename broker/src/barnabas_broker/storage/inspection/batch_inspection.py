@@ -4,9 +4,9 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
+from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX, unpacked
 from barnabas_broker.storage.helper.requests import InspectBatch, Inspected, Refused
 from barnabas_broker.storage.inspection.record_check import CheckedRecords, check_records
-from barnabas_broker.storage.record_walk import RECORDS_BYTES_MAX, unpacked
 from barnabas_broker.wire.compression import Codec, compress
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,
@@ -26,7 +26,7 @@ _CODECS: Final[Mapping[Compression, Codec]] = {
     Compression.ZSTD: Codec.ZSTD,
 }
 NO_TIMESTAMP: Final = -1
-TOLD_MAX: Final = 3
+NAMED_MAX: Final = 3
 """So many records at fault are in the message for the batch."""
 MESSAGES_MAX: Final = 100
 """So many have a message of their own; the others take that of the batch."""
@@ -136,8 +136,8 @@ def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords
 
 def _naming(complaints: Mapping[int, str], record_count: int, code: ErrorCode) -> Refused:
     said = [(number, f"record {number} {complaints[number]}") for number in sorted(complaints)]
-    message = f"{len(said)} of {record_count} records are refused: {'; '.join(text for _, text in said[:TOLD_MAX])}"
+    message = f"{len(said)} of {record_count} records are refused: {'; '.join(text for _, text in said[:NAMED_MAX])}"
     if len(said) > RECORD_ERRORS_MAX:
         return Refused(code, message)
-    told = [(number, text if place < MESSAGES_MAX else None) for place, (number, text) in enumerate(said)]
-    return Refused(code, message, tuple(told))
+    errors = [(number, text if place < MESSAGES_MAX else None) for place, (number, text) in enumerate(said)]
+    return Refused(code, message, tuple(errors))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -84,13 +84,13 @@ class BatchInspector:
         return None if is_packed and isinstance(answer, Refused) and answer.is_broken else _accepted(answer)
 
     def keep(self, batch: memoryview, bytes_max: int) -> bytes | None:
-        """A copy that outlives its request, until `let_go`; None where as many bytes are kept already."""
+        """A copy that outlives its request, until `release`; None where as many bytes are kept already."""
         if self._bytes_kept and self._bytes_kept + len(batch) > bytes_max:
             return None
         self._bytes_kept += len(batch)
         return bytes(batch)
 
-    def let_go(self, batch: bytes) -> None:
+    def release(self, batch: bytes) -> None:
         """Nobody needs this copy any more."""
         self._bytes_kept -= len(batch)
 
@@ -100,16 +100,18 @@ class BatchInspector:
         Who has less patience than the helper is given does not end it: it may be on its way up on a busy machine.
         """
         looking = asyncio.ensure_future(self._inspect(batch, config))
-        done, _ = await asyncio.wait({looking}, timeout=patience_s)
-        if done:
+        with suppress(TimeoutError):
+            async with self._timeout(patience_s) if patience_s is not None else nullcontext():
+                await asyncio.wait({looking})
+        if looking.done():
             return looking.result()
         self._bytes_kept += len(batch)  # Once more, for as long as the helper has it.
         looking.add_done_callback(partial(self._never_mind, batch))
         raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, f"the batch was not looked into in {patience_s} s; try again")
 
     def _never_mind(self, batch: bytes, looking: asyncio.Future[Inspected]) -> None:
-        """Nobody waits for this any more; what it raised has been told where it matters."""
-        self.let_go(batch)
+        """Nobody waits for this any more; what it raised was reported where it matters."""
+        self.release(batch)
         if not looking.cancelled():
             looking.exception()
 

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas_broker.storage.record_walk import RECORDS_BYTES_MAX, RECORDS_MAX
+from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX, RECORDS_MAX
 from barnabas_broker.wire.records import BrokenRecords, read_varint
 
 _ONE_BYTE_MAX: Final = 0x7F
@@ -68,7 +68,7 @@ def _check_record(data: bytes, position: int, end: int, number: int, checked: Ch
     if value_bytes > 0:
         position += value_bytes
     if data[position]:
-        position = _behind_headers(data, position, record_end, checked)
+        position = _behind_headers(data, position, min(record_end, end), checked)
     else:
         position += 1
     if position != record_end or position > end:

@@ -1,6 +1,6 @@
 """Whether a change of a Cluster may be stored. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from barnabas_core.config.broker_config import unused_settings
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
@@ -8,12 +8,12 @@ from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.maintenance.run_checks import entry_problems
-from barnabas_operator.planning.topics.rebalance import APPROVAL, APPROVED
+from barnabas_operator.planning.rebalance_request import named_rebalance, named_run
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.json_types import Json
 
 
-def review_cluster(wanted: Cluster, before: Cluster | None, _context: AdmissionContext) -> Verdict:
+def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionContext) -> Verdict:
     """What Kubernetes and Kafka would not take, or what would change nothing."""
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None
@@ -22,8 +22,11 @@ def review_cluster(wanted: Cluster, before: Cluster | None, _context: AdmissionC
     known = before.spec.maintenance if before is not None else ()
     fresh = {each.name for each in wanted.spec.maintenance if each not in known}
     problems += [problem for name, problem in entry_problems(wanted.spec.maintenance) if name in fresh]
-    told = before.spec.config if before is not None else {}
-    news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in told}
+    name = named_run(wanted)
+    if name is not None and (before is None or name != named_run(before)):
+        problems += filter(None, [named_rebalance(name, context.rebalance_run).refusal])
+    configs = before.spec.config if before is not None else {}
+    news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in configs}
     unused = (f"spec.config {warning}" for warning in unused_settings(news))
     return Verdict("; ".join(problems) or None, (*unused, *_idle_addresses(wanted, before)))
 
@@ -47,7 +50,6 @@ def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
         yield from _lost_disks(old or {})
     else:
         yield from _unasked_disks(old, new)
-        yield from _unknown_words(old, new)
 
 
 def _lost_disks(old: Json) -> Iterator[str]:
@@ -56,8 +58,8 @@ def _lost_disks(old: Json) -> Iterator[str]:
     volumes = spec.get("storage", {}).get("volumes", ())
     ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
     if ids and spec.get("deletionPolicy", "Retain") == "Retain":
-        told = f"the records on volume {ids} of each broker go with Cluster {old['metadata']['name']}"
-        yield f"deleteClaim is true: {told}, though spec.deletionPolicy is Retain"
+        lost = f"the records on volume {ids} of each broker go with Cluster {old['metadata']['name']}"
+        yield f"deleteClaim is true: {lost}, though spec.deletionPolicy is Retain"
 
 
 def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
@@ -65,14 +67,3 @@ def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
     if old is None and "storage" not in new.get("spec", {}):
         disk = ClusterSpec().storage.volumes[0]
         yield f"spec.storage is left out: each broker gets a disk of {disk.size}, which can grow and never shrink"
-
-
-def _unknown_words(old: Json | None, new: Json) -> Iterator[str]:
-    """What an annotation says that nobody understands."""
-    word = _annotations(new).get(APPROVAL, APPROVED)
-    if word != APPROVED and word != _annotations(old or {}).get(APPROVAL):
-        yield f"the annotation {APPROVAL} is {word}, which has no effect; allowed: {APPROVED}"
-
-
-def _annotations(resource: Json) -> Mapping[str, str]:
-    return resource.get("metadata", {}).get("annotations") or {}

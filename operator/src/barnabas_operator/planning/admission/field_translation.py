@@ -1,4 +1,4 @@
-"""What the API server says of an object, in the words of the Cluster that it was made from. Pure."""
+"""What the API server says of an object, in the words of the resource that it was made from. Pure."""
 
 import re
 from typing import Final
@@ -22,15 +22,18 @@ _OF_THE_LAG_EXPORTER: Final = (
     (r"spec\.template(?:\.metadata)?\.(labels|annotations)", rf"{_EXPORTER}.template.pod.metadata.\1"),
 )
 _OF_SCHEDULES: Final = ((r"\bspec\.(schedule|timeZone|startingDeadlineSeconds)\b", r"spec.maintenance[].\1"),)
+JOB: Final = "Job"
+_OF_RUNS: Final = ((r"spec\.template\.spec\b", "spec.template.pod.spec"),)
 _FIELDS: Final = {
+    JOB: _OF_RUNS,
     "StatefulSet": _OF_BROKERS,
     "Deployment": _OF_THE_LAG_EXPORTER,
     "CronJob": _OF_SCHEDULES,
 }
 
 
-def in_fields_of_the_cluster(kind: str, message: str) -> str:
-    """Of an object of that kind. Its fields where they are the Cluster's; the operator's own stay as they are."""
+def in_declared_fields(kind: str, message: str) -> str:
+    """Of an object of that kind. Fields as they are declared; the operator's own stay as they are."""
     said = _ABOUT.sub("", message)
     for theirs, ours in _FIELDS.get(kind, ()):
         said = re.sub(theirs, ours, said)

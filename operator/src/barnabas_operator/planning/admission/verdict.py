@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 class Verdict(NamedTuple):
@@ -14,8 +15,10 @@ class Verdict(NamedTuple):
 
 class AdmissionContext(NamedTuple):
     """What is there beside a resource of a Cluster: who is about the same in Kafka, by name; what the brokers said
-    last; and who is about something whose name collides, as topics do that differ in `.` and `_` only."""
+    last; and who is about something whose name collides, as topics do that differ in `.` and `_` only. Of a Cluster,
+    the MaintenanceJob of its own whose plan its annotation names."""
 
     taken_by: str | None = None
     state: ClusterState | None = None
     collides_with: str | None = None
+    rebalance_run: MaintenanceJob | None = None

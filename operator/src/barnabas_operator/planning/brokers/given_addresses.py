@@ -50,5 +50,5 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
 
 def stale_addresses(pods: PodsState) -> Refusal | None:
     """The refusal for marked pods: clients do not reach their brokers until those have restarted."""
-    told = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
-    return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(told)}: restarts") if told else None
+    stale = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
+    return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(stale)}: restarts") if stale else None

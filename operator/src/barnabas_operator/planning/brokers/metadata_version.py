@@ -41,7 +41,7 @@ def metadata_version_of(state: ClusterState | None) -> int | None:
     return state.metadata_versions.finalized if state is not None and state.metadata_versions is not None else None
 
 
-def metadata_version_told(cluster: Cluster, state: ClusterState | None) -> int | None:
+def reported_metadata_version(cluster: Cluster, state: ClusterState | None) -> int | None:
     """The same for the status, which keeps it while no broker answers."""
     before = cluster.status.metadata_version if cluster.status is not None else None
     return metadata_version_of(state) or before

@@ -108,9 +108,11 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     name = cluster.metadata.name
-    if len(name) > NAME_MAX or "." in name:
-        why = "for pods and their names in DNS are made of it"
-        message = f"metadata.name is {name}; allowed: at most {NAME_MAX} characters without a dot, {why}"
+    if len(name) > NAME_MAX or "." in name or name[:1].isdigit():
+        why = "for Services, pods and their names in DNS are made of it"
+        message = (
+            f"metadata.name is {name}; allowed: at most {NAME_MAX} characters, a letter first and without a dot, {why}"
+        )
         yield ("metadata", "name"), message
 
 

@@ -32,8 +32,13 @@ def needs_finalizer(group: ConsumerGroup) -> bool:
 
 def was_resetting(group: ConsumerGroup) -> bool:
     """Whether a reset was under way that may have scaled the target down, though it is declared no more."""
-    told = condition_of(group.conditions, OFFSETS_RESET)
-    return group.spec.scaling is not None and told is not None and told.status == "False" and told.reason != DRY_RUN
+    reported = condition_of(group.conditions, OFFSETS_RESET)
+    return (
+        group.spec.scaling is not None
+        and reported is not None
+        and reported.status == "False"
+        and reported.reason != DRY_RUN
+    )
 
 
 def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup | DeleteOffsets | Refusal | None:

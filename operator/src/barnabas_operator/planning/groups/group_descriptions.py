@@ -30,7 +30,7 @@ class Member(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """One group, as its coordinator says. Where `problem` is there, it did not tell, and nothing else is known."""
+    """One group, as its coordinator says. Where `problem` is there, it did not answer, and nothing else is known."""
 
     state: str = DEAD
     members: tuple[Member, ...] = ()

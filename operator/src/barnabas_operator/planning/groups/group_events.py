@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas_operator.planning.conditions import told_before
+from barnabas_operator.planning.conditions import condition_before
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND
 from barnabas_operator.planning.groups.objective import MISSED
 from barnabas_operator.planning.kube_event import Said
@@ -32,10 +32,10 @@ def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
 
 
 def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
-    told, was = condition_of(status.conditions, WITHIN_OBJECTIVE), told_before(before, WITHIN_OBJECTIVE)
-    if told is None or told.status == was.get("status"):
+    reported, was = condition_of(status.conditions, WITHIN_OBJECTIVE), condition_before(before, WITHIN_OBJECTIVE)
+    if reported is None or reported.status == was.get("status"):
         return
-    if told.reason == MISSED:
-        yield "Warning", told.reason, told.message
-    elif told.status == "True" and was.get("reason") == MISSED:
-        yield "Normal", told.reason, "the lag is within spec.lagObjective again"
+    if reported.reason == MISSED:
+        yield "Warning", reported.reason, reported.message
+    elif reported.status == "True" and was.get("reason") == MISSED:
+        yield "Normal", reported.reason, "the lag is within spec.lagObjective again"

@@ -1,6 +1,7 @@
 """A consumer group's status: what a look and the work on it say about the resource. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import ceil
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,6 +27,8 @@ from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Con
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
 """The conditions that each look makes anew."""
+HOUR_S: Final = 3_600
+DAY_S: Final = 24 * HOUR_S
 WORDS: Final[Mapping[Status, Evaluated]] = {
     Status.OK: "OK",
     Status.WARN: "WARN",
@@ -36,21 +39,21 @@ WORDS: Final[Mapping[Status, Evaluated]] = {
 
 
 def group_status(
-    group: ConsumerGroup, seen: GroupSeen, told: WorkStatus, objective: Judged | None, cluster: str, now: str
+    group: ConsumerGroup, seen: GroupSeen, work: WorkStatus, objective: Judged | None, cluster: str, now: str
 ) -> ConsumerGroupStatus:
     """The new status; `now` in RFC 3339. `objective` is None where none is declared.
 
     Only a resource that has the group claims it: `cluster` and `groupId` say which group a deletion would be about.
     """
     before = group.status or ConsumerGroupStatus()
-    is_ours = told.problem is None and not group.is_paused
+    is_ours = work.problem is None and not group.is_paused
     claimed = before.group_id or (group.group_id if is_ours else None)
-    current = [*_ready(group, seen, told, objective, now), *told.conditions]
+    current = [*_ready(group, seen, work, objective, now), *work.conditions]
     if objective is not None:
         current.append(condition(group, WITHIN_OBJECTIVE, *objective, now))
     lags = seen.lags.partitions
     return replace(
-        _kept(group, before, told),
+        _kept(group, before, work),
         conditions=merge_conditions(before.conditions, current),
         observed_generation=group.metadata.generation,
         cluster=before.cluster or (cluster if claimed else None),
@@ -71,19 +74,19 @@ def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupSta
     return before is None or _without_numbers(before) != _without_numbers(after)
 
 
-def unheard(group: ConsumerGroup, why: Refusal, now: str, held: WorkStatus | None = None) -> ConsumerGroup:
-    """With the status of a group that nobody can look at now: no number in it is so any more. `held` is what the parts
-    say, None where they were not asked: then what they said is as it was."""
+def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | None = None) -> ConsumerGroup:
+    """With the status of a group that nobody can look at now: no number in it is so any more. `work` is what the parts
+    report, None where they were not asked: then what they reported is as it was."""
     before = group.status or ConsumerGroupStatus()
-    told = [*conditions_of(group, why, now)]
+    current = [*conditions_of(group, why, now)]
     if group.spec.lag_objective is not None:
-        told.append(condition(group, WITHIN_OBJECTIVE, "Unknown", why.reason, why.message, now))
-    said = before.conditions if held is None else held.conditions
-    others = (each for each in said if each.type not in {one.type for one in told} | OF_LOOKS)
+        current.append(condition(group, WITHIN_OBJECTIVE, "Unknown", why.reason, why.message, now))
+    said = before.conditions if work is None else work.conditions
+    others = (each for each in said if each.type not in {one.type for one in current} | OF_LOOKS)
     return replace(
         group,
         status=ConsumerGroupStatus(
-            conditions=merge_conditions(before.conditions, (*told, *others)),
+            conditions=merge_conditions(before.conditions, (*current, *others)),
             observed_generation=group.metadata.generation,
             cluster=before.cluster,
             group_id=before.group_id,
@@ -93,22 +96,31 @@ def unheard(group: ConsumerGroup, why: Refusal, now: str, held: WorkStatus | Non
     )
 
 
-def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, told: WorkStatus) -> ConsumerGroupStatus:
+def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, work: WorkStatus) -> ConsumerGroupStatus:
     """What was known before of what is still declared, where nobody knows better now."""
     reset, scaling = group.spec.offsets.reset, group.spec.scaling
     known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
-    replicas = told.replicas if told.replicas is not None else before.replicas
-    return ConsumerGroupStatus(reset=told.reset or known, replicas=replicas if scaling is not None else None)
+    replicas = work.replicas if work.replicas is not None else before.replicas
+    return ConsumerGroupStatus(reset=work.reset or known, replicas=replicas if scaling is not None else None)
 
 
 def _ready(
-    group: ConsumerGroup, seen: GroupSeen, told: WorkStatus, objective: Judged | None, now: str
+    group: ConsumerGroup, seen: GroupSeen, work: WorkStatus, objective: Judged | None, now: str
 ) -> Iterator[Condition]:
     """Its message is a column: it says besides what is not as declared, or that there is nobody yet."""
     missed = objective.message if objective is not None else ""
-    others = (f"{each.type}: {each.message}" for each in told.conditions if each.status == "False")
-    note = "; ".join(filter(None, (missed if seen.is_there else NOBODY_YET, *others)))
-    return conditions_of(group, told.problem, now, note=note)
+    expiry = _expiry(seen.lags.offsets_expire_s)
+    others = (f"{each.type}: {each.message}" for each in work.conditions if each.status == "False")
+    note = "; ".join(filter(None, (missed if seen.is_there else NOBODY_YET, expiry, *others)))
+    return conditions_of(group, work.problem, now, note=note)
+
+
+def _expiry(seconds: float | None) -> str:
+    """Said on the last day. In whole hours: each change of a message is a write."""
+    if seconds is None or seconds >= DAY_S:
+        return ""
+    hours = max(1, ceil(seconds / HOUR_S))
+    return f"it has no members, and its offsets expire within {hours} h"
 
 
 def _topics(lags: GroupLags) -> Iterator[GroupTopic]:
@@ -138,10 +150,10 @@ def _members(consumers: Iterable[Consumer]) -> Iterator[GroupMember]:
 
 def _without_numbers(status: ConsumerGroupStatus) -> ConsumerGroupStatus:
     """Transition times say nothing that the status does not."""
-    told = (replace(each, message="", last_transition_time="") for each in status.conditions)
+    conditions = (replace(each, message="", last_transition_time="") for each in status.conditions)
     return replace(
         status,
-        conditions=tuple(sorted(told, key=lambda each: each.type)),
+        conditions=tuple(sorted(conditions, key=lambda each: each.type)),
         lag=None,
         seconds=None,
         members=None,

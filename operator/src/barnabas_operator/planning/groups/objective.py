@@ -55,8 +55,8 @@ def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: floa
 def judged(
     objective: LagObjective, seen: GroupSeen, missed: tuple[Miss, ...], for_s: float, *, was_missed: bool
 ) -> Judged:
-    """`for_s` is how long something has been missed. What was told to be missed stays so until all
-    partitions tell that it is kept: one whose leader is away is not caught up."""
+    """`for_s` is how long something has been missed. What was reported as missed stays so until all
+    partitions show that it is kept: one whose leader is away is not caught up."""
     if not seen.is_there:
         return Judged("Unknown", UNKNOWN, NOBODY_YET)
     if missed and (was_missed or for_s >= duration_s(objective.for_)):

@@ -27,16 +27,16 @@ def final_condition(group: ConsumerGroup) -> Condition | None:
 
     A reset that was carried out or given up, with the target scaled up again; a dry run that was planned.
     """
-    told, known = condition_of(group.conditions, OFFSETS_RESET), known_reset(group)
-    if told is None or told.observed_generation != group.metadata.generation:
+    reported, known = condition_of(group.conditions, OFFSETS_RESET), known_reset(group)
+    if reported is None or reported.observed_generation != group.metadata.generation:
         return None
-    is_told = told.reason == GIVEN_UP or (known is not None and told.reason in (DONE, DRY_RUN))
-    return told if is_told else None
+    is_final = reported.reason == GIVEN_UP or (known is not None and reported.reason in (DONE, DRY_RUN))
+    return reported if is_final else None
 
 
 def is_unfinished(group: ConsumerGroup) -> bool:
-    """Whether a reset that is declared no more may have left the target scaled down. Of a paused group nothing is told,
-    so it is looked at once after each change."""
+    """Whether a reset that is declared no more may have left the target scaled down. Of a paused group nothing is
+    reported, so it is looked at once after each change."""
     if group.spec.scaling is None or group.status is None:
         return False
     is_new = group.status.observed_generation != group.metadata.generation
@@ -44,30 +44,30 @@ def is_unfinished(group: ConsumerGroup) -> bool:
 
 
 def may_hold_target(group: ConsumerGroup) -> bool:
-    """Whether a reset may have scaled the target down that nobody has scaled up since, as far as the status tells."""
-    told = condition_of(group.conditions, OFFSETS_RESET)
+    """Whether a reset may have scaled the target down that nobody has scaled up since, as far as the status says."""
+    reported = condition_of(group.conditions, OFFSETS_RESET)
     is_of_this = group.status is not None and group.status.observed_generation == group.metadata.generation
-    is_up = told is None or told.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
+    is_up = reported is None or reported.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
     return group.spec.scaling is not None and not (is_of_this and is_up)
 
 
 def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
     """Nothing is reset now, because of `why`; `refusal` is why the target may still be at 0. None without a reset, once
-    nothing is left to tell."""
+    nothing is left to report."""
     if refusal is not None:
         return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)
     if group.spec.offsets.reset is None:
         return None
-    told = f"{why}; so nothing is reset, and what was scaled down for that is scaled up"
-    return condition(group, OFFSETS_RESET, "False", ON_HOLD, told, now)
+    message = f"{why}; so nothing is reset, and what was scaled down for that is scaled up"
+    return condition(group, OFFSETS_RESET, "False", ON_HOLD, message, now)
 
 
-def reset_done(group: ConsumerGroup, told: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
+def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
     """It was carried out. `now` in RFC 3339, as below."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
     message = before.message if before is not None and is_known else done_message(done)
-    return _with(told, condition(group, OFFSETS_RESET, "True", DONE, message, now), done)
+    return _with(work, condition(group, OFFSETS_RESET, "True", DONE, message, now), done)
 
 
 def done_message(done: ResetStatus) -> str:
@@ -78,19 +78,19 @@ def done_message(done: ResetStatus) -> str:
     return f"the reset {done.id} was carried out; {counts}, {done.again:,} read again"
 
 
-def reset_planned(group: ConsumerGroup, told: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
+def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
     """The status of a dry run: what the reset would do."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; without it, as of {now}: {plan}"
-    return _with(told, condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now), plan.status(reset.id))
+    return _with(work, condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now), plan.status(reset.id))
 
 
-def reset_refused(group: ConsumerGroup, told: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
+def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
     """Nothing was moved. `holds_target`: somebody waits for pods, so the next look comes soon."""
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
-    return replace(_with(told, said, None), is_resetting=holds_target, is_busy=told.is_busy or holds_target)
+    return replace(_with(work, said, None), is_resetting=holds_target, is_busy=work.is_busy or holds_target)
 
 
-def _with(told: WorkStatus, said: Condition, reset: ResetStatus | None) -> WorkStatus:
-    return replace(told, conditions=(*told.conditions, said), reset=reset)
+def _with(work: WorkStatus, said: Condition, reset: ResetStatus | None) -> WorkStatus:
+    return replace(work, conditions=(*work.conditions, said), reset=reset)

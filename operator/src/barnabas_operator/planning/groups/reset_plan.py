@@ -69,7 +69,7 @@ class ResetPlan(NamedTuple):
         return tuple(each for each in self.moves if each.to != each.wanted)
 
     def status(self, reset_id: str, done_at: str | None = None) -> ResetStatus:
-        """What is told of it."""
+        """What the status says of it."""
         shown = (
             PlannedOffset(topic=each.partition.topic, partition=each.partition.partition, from_=each.before, to=each.to)
             for each in self.moves[:SHOWN_PLAN_MAX]
@@ -99,7 +99,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime) -> ResetPlan | Refusal:
-    """Of partitions that are there, and whose leaders tell what there is; `found` where the reset names a time."""
+    """Of partitions that are there, and whose leaders answered; `found` where the reset names a time."""
     partitions = reset_partitions(reset, group_id, described)
     if isinstance(partitions, Refusal):
         return partitions
@@ -146,10 +146,10 @@ def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
     if size_bytes <= COMMIT_BYTES_MAX:
         return None
     allowed = max(1, len(plan.moves) * COMMIT_BYTES_MAX // size_bytes)
-    told = (
+    problem = (
         f"the reset is about {counted(len(plan.moves), 'partition')}; allowed: about {allowed:,}, so that all of them"
     )
-    message = f"{told} are moved or none is; name fewer in spec.offsets.reset.topics, then others with another id"
+    message = f"{problem} are moved or none is; name fewer in spec.offsets.reset.topics, then others with another id"
     return Refusal(TOO_MANY_PARTITIONS, message)
 
 
@@ -158,8 +158,8 @@ def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) 
     missing = [each for each in named_topics(reset) if each not in described.partitions]
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"
-        told = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:NAMED_MAX])}"
-        return Refusal(TOPIC_NOT_FOUND, f"{told}; allowed: topics that are there, by their names in Kafka")
+        problem = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:NAMED_MAX])}"
+        return Refusal(TOPIC_NOT_FOUND, f"{problem}; allowed: topics that are there, by their names in Kafka")
     if reset.to.offsets:
         return _of_offsets(reset, described)
     if reset.to.group is not None:
@@ -199,8 +199,8 @@ def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collect
     chosen = {each for each in there if not reset.topics or each.topic in reset.topics}
     without = [each for each in reset.topics if each not in {one.topic for one in chosen}]
     if without:
-        told = f"{field}, which has committed no offsets in {', '.join(without[:NAMED_MAX])}"
-        return Refusal(NO_OFFSETS, f"{told}; allowed: topics that it reads")
+        problem = f"{field}, which has committed no offsets in {', '.join(without[:NAMED_MAX])}"
+        return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that it reads")
     if not chosen:
         return Refusal(NO_OFFSETS, f"{field}, which has committed no offsets; allowed: a group that has")
     return chosen
@@ -218,15 +218,15 @@ def _nothing_committed(group: GroupDescription, group_id: str) -> Refusal:
 
 
 def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Refusal:
-    told = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {_named(without)}"
-    return Refusal(NO_OFFSETS, f"{told}; allowed: topics that it reads, or earliest, latest, datetime")
+    problem = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {_named(without)}"
+    return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that it reads, or earliest, latest, datetime")
 
 
 def _out_of_range(plan: ResetPlan) -> Refusal:
     first = plan.clamped[0]
-    told = f"spec.offsets.reset.to.offsets: {first.partition} is {first.wanted}, outside of its log"
+    problem = f"spec.offsets.reset.to.offsets: {first.partition} is {first.wanted}, outside of its log"
     more = f"; and {len(plan.clamped) - 1} more" if len(plan.clamped) > 1 else ""
-    return Refusal(OFFSET_OUT_OF_RANGE, f"{told}; allowed: {first.log.start} to {first.log.end}{more}")
+    return Refusal(OFFSET_OUT_OF_RANGE, f"{problem}; allowed: {first.log.start} to {first.log.end}{more}")
 
 
 def _named(partitions: Iterable[TopicPartition]) -> str:

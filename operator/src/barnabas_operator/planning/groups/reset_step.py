@@ -169,8 +169,8 @@ def _gave_up(look: ResetLook) -> ResetStep | None:
     before = look.before
     if before is None or before.group != look.name or not before.gave_up:
         return None
-    told = f"{before.gave_up}; {_target(look)} was scaled up to {before.replicas} again, and nothing was moved"
-    return Stop(Refusal(GIVEN_UP, f"{told}; to try once more give the reset another id"))
+    problem = f"{before.gave_up}; {_target(look)} was scaled up to {before.replicas} again, and nothing was moved"
+    return Stop(Refusal(GIVEN_UP, f"{problem}; to try once more give the reset another id"))
 
 
 def _unknown(look: ResetLook) -> ResetStep | None:
@@ -205,16 +205,16 @@ def _scale_down(look: ResetLook) -> ResetStep:
     if before is None or (before.group != look.name and _is_left(scale, before)):
         return _scale_down_first(look, scale, reset)
     if before.group != look.name:
-        told = f"{_target(look)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
-        return Stop(Refusal(TARGET_BUSY, f"{told}, which comes first"))
+        problem = f"{_target(look)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
+        return Stop(Refusal(TARGET_BUSY, f"{problem}, which comes first"))
     if scale.replicas == 0 and not before.since:
         return Remember(replace(before, since=_stamp(look)))
     if look.now - _since(before, look.now) > PATIENCE:
         return Remember(replace(before, gave_up=_members_stay(look)))
     if scale.replicas > 0:
         return Scale(0)
-    told = f"{_target(look)} was scaled from {before.replicas} to 0; group {look.group_id} still has {look.members}"
-    return Stop(Refusal(SCALED_DOWN, told))
+    problem = f"{_target(look)} was scaled from {before.replicas} to 0; group {look.group_id} still has {look.members}"
+    return Stop(Refusal(SCALED_DOWN, problem))
 
 
 def _members_stay(look: ResetLook) -> str:
@@ -226,8 +226,8 @@ def _members_stay(look: ResetLook) -> str:
 
 def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> ResetStep:
     if scale.replicas == 0:
-        told = f"{_target(look)} has no replicas, and group {look.group_id} has {look.members}"
-        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{told}, which run elsewhere"))
+        problem = f"{_target(look)} has no replicas, and group {look.group_id} has {look.members}"
+        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}, which run elsewhere"))
     return Remember(BeforeReset(look.name, reset.id, scale.replicas))
 
 

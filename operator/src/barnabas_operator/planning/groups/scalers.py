@@ -23,17 +23,17 @@ def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, s
     target = scaling.target
     before = scale.before
     if before is not None and not before.gave_up:
-        told = f"{named(target)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
-        return Refusal(TARGET_BUSY, told)
+        problem = f"{named(target)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
+        return Refusal(TARGET_BUSY, problem)
     allowed = "leave spec.scaling.lagThreshold out"
     autoscaler = _autoscaler_of(target, scalers.autoscalers)
     if autoscaler is not None:
-        told = f"{named(target)} is scaled by the HorizontalPodAutoscaler {autoscaler}"
-        return Refusal(RESOURCE_CONFLICT, f"{told}; allowed: {allowed}, or delete that one and what made it")
+        problem = f"{named(target)} is scaled by the HorizontalPodAutoscaler {autoscaler}"
+        return Refusal(RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or delete that one and what made it")
     first = min(_rivals(target, scalers.groups), default=None)
     if first is not None and first[1] != group.metadata.name:
-        told = f"{named(target)} is scaled by the ConsumerGroup {first[1]}, which is older"
-        return Refusal(RESOURCE_CONFLICT, f"{told}; allowed: {allowed}, or name another target")
+        problem = f"{named(target)} is scaled by the ConsumerGroup {first[1]}, which is older"
+        return Refusal(RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or name another target")
     return None
 
 

@@ -1,1 +1,1 @@
-"""Runs of maintenance jobs: what may run, what comes next, and what is told of it. Pure."""
+"""Runs of maintenance jobs: what may run, what comes next, and what their status says. Pure."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from barnabas_operator.planning.maintenance.spark_conf import is_set_by_operator
+from barnabas_operator.planning.maintenance.spark_conf import EXECUTOR_TEMPLATE_PATH, is_set_by_operator
 from barnabas_operator.resources.job_table import JOB_TABLE, JobOption
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_run import RunPod, RunSpec
@@ -13,7 +13,18 @@ from barnabas_operator.resources.quantity import quantity_value, shown_amount
 BOOTSTRAP: Final = "bootstrap"
 """The option that the operator fills in."""
 MEMORY_MIN: Final = "1Gi"
-WHOLE: Final = re.compile(r"-?[0-9]+")
+TMP: Final = "tmp"
+TMP_PATH: Final = "/tmp"
+EVENT_LOGS: Final = "event-logs"
+EXECUTOR_POD: Final = "executor-pod"
+"""Volumes that a run has by itself."""
+WHOLE: Final = re.compile(r"-?[0-9]{1,19}")
+OF_OTHERS: Final = ("BARNABAS_", "SPARK_")
+"""Variables that begin so are those by which the operator, and Spark, tell pods who they are."""
+SPARK_OPERATOR_MISSING: Final = (
+    "backend is Kubeflow, and the API server has no SparkApplication (sparkoperator.k8s.io/v1beta2); install Kubeflow's"
+    " Spark operator, or use backend Kubernetes"
+)
 CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 
 
@@ -25,6 +36,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
     else:
         yield from _option_problems(run, f"{at}.options")
     yield from _env_problems(run, at)
+    yield from _volume_problems(run, at)
     yield from _conf_problems(run, f"{at}.sparkConf")
     yield from _pod_problems(run.driver, f"{at}.driver.resources")
     yield from _pod_problems(run.executor, f"{at}.executor.resources")
@@ -38,13 +50,14 @@ def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, s
 
 
 def _option_problems(run: RunSpec, at: str) -> Iterator[str]:
-    known = {name: each for name, each in JOB_TABLE[run.job].options.items() if name != BOOTSTRAP}
-    if BOOTSTRAP in run.options:
+    options = JOB_TABLE[run.job].options
+    known = {name: each for name, each in options.items() if name != BOOTSTRAP}
+    if BOOTSTRAP in run.options and BOOTSTRAP in options:
         yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; allowed: leave it out, for it is that of the Cluster"
     for name, value in run.options.items():
         if name in known and not _fits(known[name], value):
             yield f"{at}.{name} is {value!r}; allowed: {known[name].allowed}"
-        elif name not in known and name != BOOTSTRAP:
+        elif name not in options:
             yield f"{at}.{name} is no option of {run.job}; allowed: {', '.join(known)}"
     for name, option in known.items():
         if option.required and name not in run.options:
@@ -72,6 +85,19 @@ def _env_problems(run: RunSpec, at: str) -> Iterator[str]:
     for each in run.env:
         if (each.value is None) == (each.secret_key_ref is None):
             yield f"{at}.env {each.name} needs exactly one of value and secretKeyRef"
+        if each.name.startswith(OF_OTHERS):
+            yield f"{at}.env {each.name}; allowed: names that begin neither with {' nor with '.join(OF_OTHERS)}"
+
+
+def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
+    """Kubernetes refuses two of one name, or at one path, of the pods only."""
+    taken = {TMP_PATH, EXECUTOR_TEMPLATE_PATH} | ({run.event_logs.mount_path} if run.event_logs is not None else set())
+    for each in run.volumes:
+        if each.name in (TMP, EVENT_LOGS, EXECUTOR_POD):
+            yield f"{at}.volumes {each.name}; allowed: another name, for the run has a volume of that name by itself"
+        if each.mount_path in taken:
+            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}; allowed: another path, for it is taken"
+        taken.add(each.mount_path)
 
 
 def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:

@@ -5,7 +5,13 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.maintenance.run_facts import DriverPod, JobEnd, Progress, RunFacts
+from barnabas_operator.planning.maintenance.observed_run import (
+    OUT_OF_MEMORY,
+    DriverPod,
+    JobEnd,
+    ObservedRun,
+    Progress,
+)
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import seconds_between
 from barnabas_operator.resources.maintenance_job import (
@@ -29,34 +35,34 @@ REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
 """Why Kubernetes ended a Job, where that tells more than how its last driver ended."""
 ANOTHER: Final = "apply a MaintenanceJob of another name to run it again"
+MORE_MEMORY: Final = "apply a MaintenanceJob of another name with more spec.driver.resources.limits.memory"
 
 Truth = Literal["True", "False", "Unknown"]
 
 
 def pending(run: MaintenanceJob, cluster: str, why: Refusal, now: str) -> MaintenanceJob:
     """The run with the status of one that has not begun, and why it has not."""
-    return _told(run, cluster, "Pending", ("False", why.reason, why.message), now)
+    return _with_status(run, cluster, "Pending", ("False", why.reason, why.message), now)
 
 
 def refused(run: MaintenanceJob, cluster: str, why: str, now: str) -> MaintenanceJob:
     """It can never begin: what it declares cannot change."""
-    return _told(run, cluster, "Failed", ("False", INVALID_OPTIONS, f"{why}; {ANOTHER}"), now)
+    return _with_status(run, cluster, "Failed", ("False", INVALID_OPTIONS, f"{why}; {ANOTHER}"), now)
 
 
-def running(run: MaintenanceJob, cluster: str, facts: RunFacts, now: str) -> MaintenanceJob:
+def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
     """The run with the status of one that is under way, with its driver's numbers."""
-    last = facts.drivers[-1] if facts.drivers else None
-    run = _with_numbers(run, facts, now)
-    return _told(run, cluster, "Running", ("Unknown", RUNNING, _doing(last)), now)
+    run = _with_numbers(run, observed, now)
+    return _with_status(run, cluster, "Running", ("Unknown", RUNNING, _doing(observed)), now)
 
 
-def ended(run: MaintenanceJob, cluster: str, facts: RunFacts, now: str) -> MaintenanceJob:
-    """Its Job has ended; `facts` have it with its end."""
-    assert facts.job is not None, "only a Job ends"
-    assert facts.job.end is not None, "only a Job that has ended"
-    end = facts.job.end
-    last = next((each for each in reversed(facts.drivers) if each.exit_code is not None), None)
-    run = _with_numbers(run, facts, end.at or now)
+def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
+    """Its Job has ended; `observed` has it with its end."""
+    assert observed.job is not None, "only a Job ends"
+    assert observed.job.end is not None, "only a Job that has ended"
+    end = observed.job.end
+    last = next((each for each in reversed(observed.drivers) if each.exit_code is not None), None)
+    run = _with_numbers(run, observed, end.at or now)
     assert run.status is not None, "numbers are in a status"
     status = replace(run.status, completion_time=end.at or now, activity=None, records_per_second=None)
     if end.is_good:
@@ -65,18 +71,18 @@ def ended(run: MaintenanceJob, cluster: str, facts: RunFacts, now: str) -> Maint
         status = replace(status, result=last.termination.result or {}, ledger=last.termination.ledger or status.ledger)
     truth: Truth = "True" if end.is_good else "False"
     phase: Phase = "Succeeded" if end.is_good else "Failed"
-    return _told(replace(run, status=status), cluster, phase, (truth, *_how(end, last)), now)
+    return _with_status(replace(run, status=status), cluster, phase, (truth, *_how(end, last)), now)
 
 
 def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> MaintenanceJob:
-    """Its Job is gone, and its status does not say how it ended."""
+    """Its mark says that it ended, and its status does not say how; or it had begun, and its Job is gone."""
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
-        said = f"it ended earlier ({mark}); its Job and its status were lost, and it is not run again"
-        return _told(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
+        said = f"it ended earlier ({mark}), and its status was lost; it is not run again"
+        return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
     lost = f"it had begun, and its Job is gone: nobody knows how far it was; {ANOTHER}"
-    return _told(run, cluster, "Failed", ("False", RUN_LOST, lost), now)
+    return _with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now)
 
 
 def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJob:
@@ -84,7 +90,7 @@ def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJ
     if run.has_finished:
         return run
     before = run.status or MaintenanceJobStatus()
-    return _told(run, before.cluster or "", before.phase or "Pending", ("False", why.reason, why.message), now)
+    return _with_status(run, before.cluster or "", before.phase or "Pending", ("False", why.reason, why.message), now)
 
 
 def is_worth_a_write(before: MaintenanceJobStatus | None, after: MaintenanceJobStatus) -> bool:
@@ -99,7 +105,9 @@ def _news(status: MaintenanceJobStatus) -> tuple[object, ...]:
     return status.phase, status.attempts, status.observed_generation, why, said
 
 
-def _told(run: MaintenanceJob, cluster: str, phase: Phase, said: tuple[Truth, str, str], now: str) -> MaintenanceJob:
+def _with_status(
+    run: MaintenanceJob, cluster: str, phase: Phase, said: tuple[Truth, str, str], now: str
+) -> MaintenanceJob:
     before = run.status or MaintenanceJobStatus()
     current = [condition(run, READY, *said, now)]
     status = replace(
@@ -112,16 +120,16 @@ def _told(run: MaintenanceJob, cluster: str, phase: Phase, said: tuple[Truth, st
     return replace(run, status=status)
 
 
-def _with_numbers(run: MaintenanceJob, facts: RunFacts, until: str) -> MaintenanceJob:
-    before, last = run.status or MaintenanceJobStatus(), facts.drivers[-1] if facts.drivers else None
-    started = (facts.job.started_at if facts.job is not None else None) or before.start_time or until
+def _with_numbers(run: MaintenanceJob, observed: ObservedRun, until: str) -> MaintenanceJob:
+    before, last = run.status or MaintenanceJobStatus(), observed.drivers[-1] if observed.drivers else None
+    started = (observed.job.started_at if observed.job is not None else None) or before.start_time or until
     seconds = max(0, seconds_between(started, until))
     status = replace(
         before,
         start_time=started,
         duration_seconds=seconds,
         duration=duration_text(seconds),
-        attempts=max(before.attempts or 0, facts.job.attempts if facts.job is not None else 0),
+        attempts=max(before.attempts or 0, observed.job.attempts if observed.job is not None else 0),
     )
     progress = last.progress if last is not None else None
     return replace(run, status=_with_progress(status, progress) if progress is not None else status)
@@ -143,20 +151,24 @@ def _percent(count: Count | None) -> str | None:
     return f"{min(100, 100 * count.done // count.total)}%" if count is not None and count.total else None
 
 
-def _doing(last: DriverPod | None) -> str:
+def _doing(observed: ObservedRun) -> str:
     """Why there is no progress, else what is done."""
-    if last is None:
-        return "its driver is being made"
+    if not observed.drivers:
+        return ": ".join(filter(None, ("its driver is being made", observed.unmade)))
+    last = observed.drivers[-1]
     if last.trouble:
         return f"{last.name}: {last.trouble}"
     if last.has_ended:
         again = f"driver {last.name} ended{_code(last)}: it is started again"
         return f"{again}; it said: {last.termination.message}" if last.termination.message else again
-    return last.progress.phase if last.progress is not None else f"driver {last.name} starts"
+    doing = last.progress.phase if last.progress is not None else f"driver {last.name} starts"
+    return "; ".join(filter(None, (doing, observed.executor_trouble)))
 
 
 def _code(last: DriverPod) -> str:
-    return f" (exit {last.exit_code})" if last.exit_code is not None else ""
+    code = f"exit {last.exit_code}" if last.exit_code is not None else ""
+    said = ", ".join(filter(None, (code, last.end_reason)))
+    return f" ({said})" if said else ""
 
 
 def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
@@ -166,8 +178,9 @@ def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
         return SUCCEEDED, said or "done"
     if end.reason in OF_KUBERNETES or last is None:
         return end.reason if end.reason in OF_KUBERNETES else JOB_FAILED, f"{end.reason}: {end.message}"
-    told = said or f"driver {last.name} ended{_code(last)} without a word; see its log"
-    return REASONS.get(last.exit_code or 0, JOB_FAILED), told
+    advice = MORE_MEMORY if last.end_reason == OUT_OF_MEMORY else "see its log"
+    message = said or f"driver {last.name} ended{_code(last)} without a word; {advice}"
+    return REASONS.get(last.exit_code or 0, JOB_FAILED), message
 
 
 def duration_text(seconds: int) -> str:

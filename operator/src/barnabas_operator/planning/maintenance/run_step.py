@@ -6,13 +6,16 @@ without a Job is a run that has begun and whose Job was lost, and never one that
 
 from typing import Final, NamedTuple
 
-from barnabas_operator.planning.maintenance.run_facts import RunFacts
-from barnabas_operator.planning.object_names import driver_name
+from barnabas_operator.planning.maintenance.observed_run import ObservedRun
+from barnabas_operator.planning.object_names import application_name, driver_name
 from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.maintenance_job import FINISHED, MaintenanceJob
 
 MARK: Final = "barnabas.dev/run"
-"""The annotation that says how far a run was, where its status is lost: backups have no statuses."""
+"""The annotation that says how far a run was, where its status is lost: backups have no statuses.
+
+It names the run: a copy under another name is another run.
+"""
 STARTED: Final = "Started"
 
 
@@ -53,7 +56,13 @@ Step = Wait | MakeJob | MarkStarted | ResumeJob | Watch | End | Recall
 
 def mark_of(run: MaintenanceJob) -> str | None:
     """How far it was, whatever its status says."""
-    return run.metadata.annotations.get(MARK)
+    named, _, mark = run.metadata.annotations.get(MARK, "").partition(" ")
+    return mark if named == run.metadata.name else None
+
+
+def marked(run: MaintenanceJob, mark: str) -> str:
+    """The annotation's text."""
+    return f"{run.metadata.name} {mark}"
 
 
 def has_begun(run: MaintenanceJob) -> bool:
@@ -66,11 +75,26 @@ def taken(kind: str, name: str) -> Refusal:
     return Refusal(RESOURCE_CONFLICT, f"{kind} {name} belongs to something else; allowed: delete it, or another name")
 
 
-def next_step(run: MaintenanceJob, facts: RunFacts, why_not: Refusal | None) -> Step:
+class StartedObject(NamedTuple):
+    """What starts a run's drivers."""
+
+    kind: str
+    name: str
+
+
+def started_object(run: MaintenanceJob) -> StartedObject:
+    """By its backend."""
+    name = run.metadata.name
+    if run.spec.backend == "Kubeflow":
+        return StartedObject("SparkApplication", application_name(name))
+    return StartedObject("Job", driver_name(name))
+
+
+def next_step(run: MaintenanceJob, observed: ObservedRun, why_not: Refusal | None) -> Step:
     """Of a run that has not finished. `why_not` is why it cannot begin now, if it cannot."""
-    job, mark = facts.job, mark_of(run)
+    job, mark = observed.job, mark_of(run)
     if job is not None and job.owner != run.metadata.uid:
-        return Wait(taken("Job", driver_name(run.metadata.name)))
+        return Wait(taken(*started_object(run)))
     if job is None:
         if has_begun(run):
             return Recall(mark or STARTED)

@@ -1,31 +1,49 @@
-"""Which runs wait for others: no two of one job on one topic, or on one archive, at once. Pure."""
+"""Which runs wait for others: no two of one job on one topic or archive, and no two on one report, at once. Pure."""
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from barnabas_operator.planning.maintenance.run_step import has_begun
+from barnabas_operator.planning.maintenance.scheduled_run import REPORT
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.maintenance_run import RunSpec
 
 OTHER_RUN: Final = "OtherRunUnderWay"
-ABOUT: Final = ("topic", "topics", "into", "archive")
-"""The options that say what a run is about."""
+TOPIC: Final = "topic"
+ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
+"""The options that say what a run is about, and what that is."""
+
+
+class _Subject(NamedTuple):
+    """What a run is about. Of a report it does not matter which `job` writes it."""
+
+    job: str
+    thing: str
+    name: str
 
 
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
     """By name, of those that wait, for whom: for one that has begun, else for an older one."""
-    before: list[MaintenanceJob] = []
+    runs = sorted(unfinished, key=_turn)
+    first: dict[_Subject, int] = {}
+    """Whose turn comes first, of those who are about it."""
     waiting: dict[str, Refusal] = {}
-    for run in sorted(unfinished, key=_turn):
-        for other in before:
-            shared = _shared(run.spec, other.spec)
-            if shared is not None and not has_begun(run):
-                what = f"{run.spec.job} of the {shared} is done by the MaintenanceJob {other.metadata.name}"
-                waiting[run.metadata.name] = Refusal(OTHER_RUN, f"{what}; this one begins when that has ended")
-                break
-        before.append(run)
+    for turn, run in enumerate(runs):
+        subjects = list(_subjects(run.spec))
+        shared = [each for each in subjects if each in first]
+        if shared and not has_begun(run):
+            subject = min(shared, key=lambda each: first[each])
+            waiting[run.metadata.name] = _other_run(subject, runs[first[subject]])
+        for each in subjects:
+            first.setdefault(each, turn)
     return waiting
+
+
+def _other_run(subject: _Subject, other: MaintenanceJob) -> Refusal:
+    about = f"the {subject.thing} {subject.name}"
+    what = f"{other.spec.job} of {about} is done by the MaintenanceJob {other.metadata.name}"
+    return Refusal(OTHER_RUN, f"{what}; this one begins when that has ended")
 
 
 def _turn(run: MaintenanceJob) -> tuple[bool, bool, str, str]:
@@ -33,16 +51,10 @@ def _turn(run: MaintenanceJob) -> tuple[bool, bool, str, str]:
     return not has_begun(run), made is None, made or "", run.metadata.name
 
 
-def _shared(one: RunSpec, other: RunSpec) -> str | None:
-    """What both are about, in words."""
-    if one.job != other.job:
-        return None
-    for option in ABOUT:
-        both = _values(one, option) & _values(other, option)
-        if both:
-            return f"{'topic' if option != 'archive' else option} {min(both)}"
-    return None
-
-
-def _values(run: RunSpec, option: str) -> set[str]:
-    return set(run.options.get(option, "").split(",")) - {""}
+def _subjects(run: RunSpec) -> Iterator[_Subject]:
+    """In the order in which they are named to people."""
+    for option, thing in ABOUT.items():
+        text = run.options.get(option, "")
+        names = text.split(",") if thing == TOPIC else [text.rstrip("/")]
+        for name in sorted(set(names) - {""}):
+            yield _Subject("" if thing == REPORT else run.job, thing, name)

@@ -10,12 +10,18 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.maintenance_run import RunSpec
 from barnabas_operator.resources.object_meta import API_VERSION
 
-OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec))
-"""The fields of an entry that a run has; the others say when."""
+OF_ITS_JOB: Final = "ttlSecondsAfterFinished"
+"""How long the Job stays, which takes its run along: one that went first could be gone before its end was read."""
+OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec)) - {OF_ITS_JOB}
+"""The fields of an entry that a run has; the others say when, and how long it is kept."""
+REPORT: Final = "report"
+"""The option of jobs that write a folder, which must not be there yet."""
 
 
 def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dict[str, Any]:
     """Of the entry as the Cluster has it, called like the Job that starts it, which takes it along when it goes.
+
+    Its report is a folder of its name in the one that the entry names: the next run has another.
 
     Raises LookupError where there is no such entry.
     """
@@ -25,6 +31,9 @@ def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dic
         there = ", ".join(entries) or "there is none"
         raise LookupError(f"Cluster {meta['name']} has no entry {entry} in spec.maintenance; allowed: {there}")
     run = {name: value for name, value in entries[entry].items() if name in OF_RUNS}
+    report = run.get("options", {}).get(REPORT)
+    if report is not None:
+        run["options"] = {**run["options"], REPORT: f"{report.rstrip('/')}/{job_name}"}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job_name, "uid": job_uid}
     return {
         "apiVersion": API_VERSION,

@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas_operator.planning.object_names import driver_name, maintenance_name, run_labels, shortened_name
+from barnabas_operator.planning.object_names import (
+    application_name,
+    driver_name,
+    maintenance_name,
+    run_labels,
+    shortened_name,
+)
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.maintenance_run import PodResources, RunVolume
 from barnabas_operator.resources.quantity import quantity_value
@@ -16,10 +22,18 @@ HEAP_PERCENT: Final = 60
 """Of a pod's memory; the rest is for Python, the network and what the JVM needs besides."""
 MEMORY_DEFAULT: Final = "2Gi"
 MIB: Final = 1 << 20
-EXECUTOR_TEMPLATE: Final = "/opt/barnabas/executor-pod.yaml"
-"""In the image: what executors may do on their nodes."""
+KUBEFLOW_LABEL: Final = "sparkoperator.k8s.io/app-name"
+"""By which Kubeflow's Spark operator finds the executors of an application."""
+EXECUTOR_TEMPLATE_PATH: Final = "/etc/barnabas"
+EXECUTOR_TEMPLATE: Final = "executor-pod.yaml"
+"""In the driver's pod: what executors may do on their nodes, and on which."""
+POD_NAME: Final = "$(BARNABAS_POD_NAME)"
+"""A variable of the driver's container."""
 KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
+RUN: Final = "spark.barnabas.run"
+"""Names the run to its drivers: each finds out what an earlier try has left."""
 OPERATOR_SETS: Final = (
+    RUN,
     "spark.app.name",
     "spark.master",
     "spark.submit.",
@@ -50,6 +64,11 @@ OPERATOR_SETS: Final = (
 """Settings that a run cannot have of its own; of those with a dot at the end all that begin so."""
 
 
+def literal(text: str) -> str:
+    """What stays as it is where Kubernetes puts variables in the place of `$(NAME)`, and `$` in that of `$$`."""
+    return text.replace("$", "$$")
+
+
 def is_set_by_operator(name: str) -> bool:
     """Whether a run's own value would be in the way."""
     return any(name == each or (each.endswith(".") and name.startswith(each)) for each in OPERATOR_SETS)
@@ -61,8 +80,12 @@ def master_of(run: MaintenanceJob) -> str:
 
 
 def spark_conf(run: MaintenanceJob, cluster: str, image: str) -> Mapping[str, str]:
-    """The operator's settings over the run's own; `$(BARNABAS_POD_NAME)` is left to Kubernetes."""
-    own = {**run.spec.spark_conf, "spark.driver.memory": f"{_heap_mib(run.spec.driver.resources)}m"}
+    """The operator's settings over the run's own; POD_NAME is left to Kubernetes."""
+    own = {
+        **run.spec.spark_conf,
+        RUN: run.metadata.uid or "",
+        "spark.driver.memory": f"{heap_mib(run.spec.driver.resources)}m",
+    }
     logs = run.spec.event_logs
     if logs is not None:
         own |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file:{logs.mount_path}"}
@@ -79,10 +102,10 @@ def _driver(run: MaintenanceJob, cluster: str, image: str) -> dict[str, str]:
         "spark.driver.port": str(DRIVER_PORT),
         "spark.driver.blockManager.port": str(BLOCKS_PORT),
         f"{of_kubernetes}.namespace": namespace,
-        f"{of_kubernetes}.driver.pod.name": "$(BARNABAS_POD_NAME)",
+        f"{of_kubernetes}.driver.pod.name": POD_NAME,
         f"{of_kubernetes}.container.image": image,
         f"{of_kubernetes}.authenticate.executor.serviceAccountName": account,
-        f"{of_kubernetes}.executor.podTemplateFile": EXECUTOR_TEMPLATE,
+        f"{of_kubernetes}.executor.podTemplateFile": f"{EXECUTOR_TEMPLATE_PATH}/{EXECUTOR_TEMPLATE}",
         # Nothing but pods and ConfigMaps is made, so that the driver needs no other right.
         f"{of_kubernetes}.driver.service.deleteOnTermination": "false",
         f"{of_kubernetes}.driver.ownPersistentVolumeClaim": "false",
@@ -92,23 +115,25 @@ def _driver(run: MaintenanceJob, cluster: str, image: str) -> dict[str, str]:
 
 def _executors(run: MaintenanceJob, cluster: str) -> Iterator[tuple[str, str]]:
     resources, executor = run.spec.executor.resources, "spark.kubernetes.executor"
-    heap, whole = _heap_mib(resources), _memory_mib(resources)
+    heap, whole = heap_mib(resources), memory_mib(resources)
     yield "spark.executor.instances", str(run.spec.executors)
     yield "spark.executor.memory", f"{heap}m"
     yield "spark.executor.memoryOverhead", f"{whole - heap}m"
-    yield "spark.executor.cores", str(_cores(resources))
+    yield "spark.executor.cores", str(whole_cores(resources))
     for field, amounts in (("request", resources.requests), ("limit", resources.limits)):
         if "cpu" in amounts:
             yield f"{executor}.{field}.cores", str(amounts["cpu"])
     for name, value in run_labels(cluster, run.metadata.name, "executor").items():
         yield f"{executor}.label.{name}", value
+    if run.spec.backend == "Kubeflow":
+        yield f"{executor}.label.{KUBEFLOW_LABEL}", application_name(run.metadata.name)
     for volume in run.spec.volumes:
         yield from _volume(volume)
     for each in run.spec.env:
         if each.secret_key_ref is not None:
             yield f"{executor}.secretKeyRef.{each.name}", f"{each.secret_key_ref.name}:{each.secret_key_ref.key}"
         else:
-            yield f"spark.executorEnv.{each.name}", each.value or ""
+            yield f"spark.executorEnv.{each.name}", literal(each.value or "")  # Kubernetes reads it of their pods.
 
 
 def _volume(volume: RunVolume) -> Iterator[tuple[str, str]]:
@@ -118,15 +143,18 @@ def _volume(volume: RunVolume) -> Iterator[tuple[str, str]]:
     yield f"{prefix}.options.claimName", volume.claim_name
 
 
-def _memory_mib(resources: PodResources) -> int:
+def memory_mib(resources: PodResources) -> int:
+    """Of a pod."""
     memory = resources.limits.get("memory", resources.requests.get("memory", MEMORY_DEFAULT))
     return int(quantity_value(memory)) // MIB
 
 
-def _heap_mib(resources: PodResources) -> int:
-    return _memory_mib(resources) * HEAP_PERCENT // 100
+def heap_mib(resources: PodResources) -> int:
+    """Of its JVM."""
+    return memory_mib(resources) * HEAP_PERCENT // 100
 
 
-def _cores(resources: PodResources) -> int:
+def whole_cores(resources: PodResources) -> int:
+    """How many tasks run in a pod at once, as Spark counts them."""
     cpu = resources.limits.get("cpu", resources.requests.get("cpu", 1))
     return max(1, int(quantity_value(cpu)))

@@ -5,11 +5,13 @@ from typing import Final
 
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
 from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION
-from barnabas_operator.planning.conditions import PAUSED, told_before
+from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.rebalance_request import named_run
+from barnabas_operator.planning.status.reassignment_conditions import PLAN_REFUSED, plan_words
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import READY, REBALANCE_PROPOSED, ROLLING, condition_of
+from barnabas_operator.resources.object_meta import READY, REBALANCE_PROPOSED, REBALANCING, ROLLING, condition_of
 
 METADATA_VERSION_RAISED: Final = "MetadataVersionRaised"
 ROLLED: Final = "Rolled"
@@ -20,19 +22,20 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
     yield from _recovered(cluster, before)
     yield from _rolls(cluster, before)
     yield from _proposal(cluster, before)
+    yield from _plan(cluster, before)
     yield from _metadata_version(cluster, before)
 
 
 def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
     """That it is ready again, and what was the matter."""
-    ready, was = condition_of(cluster.conditions, READY), told_before(before, READY)
+    ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
         yield "Normal", READY, f"is ready; it was not, for {was['reason']}: {was.get('message', '')}"
 
 
 def _rolls(cluster: Cluster, before: Json) -> Iterator[Said]:
     """That brokers begin to restart, that this is paused, and that it is over."""
-    rolling, was = condition_of(cluster.conditions, ROLLING), told_before(before, ROLLING)
+    rolling, was = condition_of(cluster.conditions, ROLLING), condition_before(before, ROLLING)
     if rolling is None or _phase(rolling.status, rolling.reason) == _phase(was.get("status"), was.get("reason")):
         return
     yield "Normal", _phase(rolling.status, rolling.reason), rolling.message
@@ -46,9 +49,27 @@ def _phase(status: str | None, reason: str | None) -> str:
 
 def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:
     """Once, though its numbers change."""
-    told = condition_of(cluster.conditions, REBALANCE_PROPOSED)
-    if told is not None and not told_before(before, REBALANCE_PROPOSED):
-        yield "Normal", REBALANCE_PROPOSED, told.message
+    proposed = condition_of(cluster.conditions, REBALANCE_PROPOSED)
+    if proposed is not None and not condition_before(before, REBALANCE_PROPOSED):
+        yield "Normal", REBALANCE_PROPOSED, proposed.message
+
+
+def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
+    """That a plan is carried out, or refused, and that it is done, with what was left out."""
+    plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
+    if plan is None:
+        return
+    is_refused = plan.reason == PLAN_REFUSED  # Its message has no numbers that change: another one is another refusal.
+    before_said = was.get("message", "")
+    is_another = (is_refused and plan.message != before_said) or _is_of_another_run(cluster, plan.message, before_said)
+    if plan.reason != was.get("reason") or is_another:
+        yield "Warning" if is_refused else "Normal", plan.reason, plan.message
+
+
+def _is_of_another_run(cluster: Cluster, message: str, before: str) -> bool:
+    """Whether the Cluster named another plan before: the numbers of one change."""
+    words = plan_words(named_run(cluster) or "")
+    return words in message and words not in before
 
 
 def _metadata_version(cluster: Cluster, before: Json) -> Iterator[Said]:

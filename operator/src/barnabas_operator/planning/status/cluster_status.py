@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.metadata_version import metadata_version_told
+from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
@@ -36,7 +36,7 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         listeners=_listeners(cluster, pods.external) if pods is not None else before.listeners,
         metrics=_metrics(cluster, pods) if pods is not None else before.metrics,
         cluster_id=state.cluster_id if state is not None else before.cluster_id,
-        metadata_version=metadata_version_told(cluster, state),
+        metadata_version=reported_metadata_version(cluster, state),
         brokers=len(pods.views()) if pods is not None else before.brokers,
         ready_brokers=sum(view.is_ready for view in pods.views()) if pods is not None else before.ready_brokers,
         topics=len(state.topics) if state is not None else None,
@@ -50,9 +50,9 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
 def _conditions(
     cluster: Cluster, now: str, why: Refusal | None, found: Findings, rolling: RollingStatus | None
 ) -> Iterator[Condition]:
-    told = unready(cluster, why, found, rolling)
+    ready = unready(cluster, why, found, rolling)
     note = progress(rolling, found.pods) if rolling is not None and found.pods is not None else ""
-    yield from conditions_of(cluster, told.problem, now, status=told.status, note=note)
+    yield from conditions_of(cluster, ready.problem, now, status=ready.status, note=note)
     if found.pods is not None:
         yield rolling_condition(cluster, rolling, found.pods, now)
     else:
@@ -71,15 +71,15 @@ def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:
 
 def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStatus, ...]:
     before = cluster.status.listeners if cluster.status is not None else ()
-    told = {each.name: each.bootstrap_servers for each in before}
+    reported = {each.name: each.bootstrap_servers for each in before}
     return tuple(
         ListenerStatus(name=each.name, bootstrap_servers=servers)
         for each in cluster.spec.listeners
-        if (servers := _bootstrap(cluster, each, external, told.get(each.name, "")))
+        if (servers := _bootstrap(cluster, each, external, reported.get(each.name, "")))
     )
 
 
-def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, told: str) -> str:
+def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str) -> str:
     """From inside one name for all brokers, from outside each broker's own address.
 
     The address of a broker whose pod is on no node stays as it was: at nodes, each broker has a port of its own.
@@ -87,7 +87,7 @@ def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, t
     if listener.type == "internal":
         namespace = cluster.metadata.namespace or "default"
         return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
-    told_hosts = {port: host for host, _, port in (server.rpartition(":") for server in told.split(","))}
+    known_hosts = {port: host for host, _, port in (server.rpartition(":") for server in reported.split(","))}
     addresses = (external.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
-    hosts = ((host or told_hosts.get(str(port)), port) for host, port in filter(None, addresses))
+    hosts = ((host or known_hosts.get(str(port)), port) for host, port in filter(None, addresses))
     return ",".join(f"{host}:{port}" for host, port in hosts if host)

@@ -41,8 +41,8 @@ def pod_trouble(pod: Json) -> str:
 
 def _was_ready_since(pod: Json, container: Json) -> bool:
     """Whether it is ready, or was after its last start: how it ended before explains nothing then."""
-    told = (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
-    ready: Json = next(told, {})
+    found = (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
+    ready: Json = next(found, {})
     started_at, changed_at = _state(container)["running"].get("startedAt"), ready.get("lastTransitionTime")
     return ready.get("status") == "True" or bool(started_at and changed_at and started_at < changed_at)
 
@@ -75,8 +75,8 @@ def _last_words(log: str) -> str:
 
 
 def _container(pod: Json) -> Json:
-    told = pod.get("status", {}).get("containerStatuses", ())
-    found: Json = next((each for each in told if each["name"] == CONTAINER), {})
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    found: Json = next((each for each in statuses if each["name"] == CONTAINER), {})
     return found
 
 
@@ -97,8 +97,8 @@ def _other_container(pod: Json) -> Json:
 
 def _unplaced(pod: Json) -> str:
     """What the scheduler says, without what it thinks of preemption."""
-    told = (each for each in pod.get("status", {}).get("conditions", ()) if each.get("reason") == "Unschedulable")
-    unplaced: Json = next(told, {})
+    found = (each for each in pod.get("status", {}).get("conditions", ()) if each.get("reason") == "Unschedulable")
+    unplaced: Json = next(found, {})
     return _PREEMPTION.sub("", unplaced.get("message", "")).strip()
 
 

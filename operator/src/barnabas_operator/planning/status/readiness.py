@@ -73,7 +73,7 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
         return Unready(bad)
     if found.silence:
         return Unready(Refusal(BROKERS_UNREACHABLE, found.silence), "Unknown")
-    return Unready(last)
+    return Unready(last or (_surplus(cluster, found.pods) if found.pods is not None and rolling is None else None))
 
 
 def is_fault(why: Refusal | None) -> bool:
@@ -89,6 +89,12 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
     by_roll = rolling.restarting if rolling is not None and rolls else ()
     others = [str(number) for number in pods.unready() if number not in by_roll]
     return f"waiting for broker {', '.join(others)} to be ready" if others else ""
+
+
+def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
+    """After a roll leaders are balanced first, and the step that removes brokers is not decided yet."""
+    leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
+    return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} is to be removed") if leaving else None
 
 
 def unserved(state: ClusterState) -> Refusal | None:
@@ -129,8 +135,8 @@ def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | Non
 def progress(rolling: RollingStatus, pods: PodsState) -> str:
     """How far a roll is, and what it waits for."""
     done = pods.count - len(rolling.remaining) - len(rolling.restarting)
-    told = f"{done} of {pods.count} brokers run with what is declared"
-    return f"{told}; {rolling.message}" if rolling.message else told
+    message = f"{done} of {pods.count} brokers run with what is declared"
+    return f"{message}; {rolling.message}" if rolling.message else message
 
 
 def rolling_condition(cluster: Cluster, rolling: RollingStatus | None, pods: PodsState, now: str) -> Condition:

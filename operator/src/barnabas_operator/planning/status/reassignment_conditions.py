@@ -6,13 +6,19 @@ from typing import Final, NamedTuple
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.disk_space import Partition
+from barnabas_operator.planning.rebalance_request import APPROVAL, APPROVED
 from barnabas_operator.planning.topics.lost_records import named
-from barnabas_operator.planning.topics.rebalance import APPROVAL, APPROVED, Rebalance
+from barnabas_operator.planning.topics.named_rebalance import NamedProgress
+from barnabas_operator.planning.topics.rebalance import Rebalance
 from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import REBALANCE_PROPOSED, Condition
+from barnabas_operator.resources.object_meta import REBALANCE_PROPOSED, REBALANCING, Condition
 
 UNEVEN: Final = "BrokersUneven"
+PLAN_UNDER_WAY: Final = "PlanUnderWay"
+PLAN_DONE: Final = "PlanDone"
+PLAN_REFUSED: Final = "PlanRefused"
+HELD_UP: Final = "the next ones begin when all brokers and replicas are there, and no broker restarts or is removed"
 
 
 class PendingMoves(NamedTuple):
@@ -27,6 +33,13 @@ class PendingMoves(NamedTuple):
     is_rebalanced: bool = False
     without_room: tuple[Partition, ...] = ()
     refused: Sequence[str] = ()
+    named: NamedProgress | None = None
+    """What has become of the plan that the Cluster names."""
+
+    @property
+    def are_within(self) -> bool:
+        """Whether replicas move between the log dirs of a broker, which no other state tells of."""
+        return self.named is not None and self.named.within > 0
 
 
 def reassignment_conditions(
@@ -41,9 +54,29 @@ def reassignment_conditions(
         later = f"; {waiting} partitions wait for their turn" if waiting else ""
         message = f"partitions are moving to other replicas: {of_topics}{later}{stays}"
         yield condition(cluster, REPLICAS_MOVING, "True", REPLICAS_MOVING, message, now)
+    if ahead is not None and ahead.named is not None:
+        yield _of_plan(cluster, ahead.named, now)
     if ahead is not None and ahead.rebalance is not None and not ahead.rebalance.is_approved:
         message = f"{_described(ahead.rebalance)}; to approve it: {_approval(cluster)}"
         yield condition(cluster, REBALANCE_PROPOSED, "True", UNEVEN, message, now)
+
+
+def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
+    if plan.refusal:
+        return condition(cluster, REBALANCING, "False", PLAN_REFUSED, plan.refusal, now)
+    left_out = f"; left out: {named(plan.left_out)}" if plan.left_out else ""
+    held_up = f"; {HELD_UP}" if plan.is_held_up else ""
+    rest = f"; {plan.unlisted} more did not fit into its status: run skew again for them" if plan.unlisted else ""
+    moved = f"{plan.done} of {plan.total} partitions {plan_words(plan.run)}"
+    message = f"{moved}{held_up}{rest}{left_out}"
+    if plan.is_done:
+        return condition(cluster, REBALANCING, "False", PLAN_DONE, message, now)
+    return condition(cluster, REBALANCING, "True", PLAN_UNDER_WAY, message, now)
+
+
+def plan_words(run: str) -> str:
+    """By these the condition of one plan is told from that of another."""
+    return f"of the plan of MaintenanceJob {run} are moved"
 
 
 def _lacking(without_room: Iterable[Partition]) -> str:

@@ -51,5 +51,5 @@ def _reason(event: Json) -> str:
 
 def _when(event: Json) -> str:
     """To the second; Events of both APIs, the older and the newer."""
-    told = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
-    return str(told)[:_SECOND]
+    at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
+    return str(at)[:_SECOND]

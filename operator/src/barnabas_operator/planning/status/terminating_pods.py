@@ -28,9 +28,9 @@ def terminating_pod(found: Json) -> TerminatingPod:
 
 
 def is_away(node: Json | None) -> bool:
-    """Whether the kubelet of a node tells nothing, or the node (None) is no more."""
-    told = node.get("status", {}).get("conditions", ()) if node is not None else ()
-    return all(each["status"] != "True" for each in told if each["type"] == "Ready")
+    """Whether the kubelet of a node reports nothing, or the node (None) is no more."""
+    conditions = node.get("status", {}).get("conditions", ()) if node is not None else ()
+    return all(each["status"] != "True" for each in conditions if each["type"] == "Ready")
 
 
 def why_not_ended(overdue: Iterable[TerminatingPod], away: Collection[str]) -> str:

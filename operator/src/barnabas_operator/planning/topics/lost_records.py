@@ -58,5 +58,5 @@ def _set_aside(strays: Sequence[StrayLog]) -> str:
 
 def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:
     """The condition that the Cluster has, if it has one, while nobody can tell of another."""
-    told = condition_of(cluster.status.conditions, kind) if cluster.status is not None else None
-    return () if told is None else (told,)
+    reported = condition_of(cluster.status.conditions, kind) if cluster.status is not None else None
+    return () if reported is None else (reported,)

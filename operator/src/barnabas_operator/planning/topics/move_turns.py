@@ -91,6 +91,9 @@ def _urgency(move: _Move, in_sync: dict[Partition, int], cluster: ClusterState) 
 
 
 def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[int]) -> bool:
-    if not copies[broker]:
-        return False
-    return copies[broker] >= PARTITIONS_MAX or under_way[broker] + move.size_bytes > BYTES_MAX
+    return is_full(copies[broker], under_way[broker] + move.size_bytes)
+
+
+def is_full(copies: int, size_bytes: int) -> bool:
+    """Whether a broker that makes so many copies has no turn for one more, with which it would copy so many bytes."""
+    return bool(copies) and (copies >= PARTITIONS_MAX or size_bytes > BYTES_MAX)

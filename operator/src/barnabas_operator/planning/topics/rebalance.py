@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
 from barnabas_operator.planning.disk_space import Partition
+from barnabas_operator.planning.rebalance_request import APPROVAL, APPROVED
 from barnabas_operator.planning.topics.replica_moves import loads, room
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 from barnabas_operator.resources.cluster import Cluster
 
-APPROVAL: Final = "barnabas.dev/rebalance"
-APPROVED: Final = "approve"
 UNEVEN_SHARE: Final = 0.8
 """Where a broker has less of the average, a rebalance is proposed."""
 EVEN_SHARE: Final = 1.05
@@ -54,7 +53,7 @@ def is_calm(state: ClusterState) -> bool:
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
     is_staying = not (state.leaving or state.awaited or state.restarting)
-    return is_whole and is_staying and len(state.homes) >= max(2, state.declared)
+    return is_whole and is_staying and len(state.homes) >= max(1, state.declared)
 
 
 def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:

@@ -7,7 +7,9 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.topics.internal_topics import internal_factors
+from barnabas_operator.planning.topics.log_dir_moves import LogDirMove, begin_log_dir_moves
 from barnabas_operator.planning.topics.move_turns import bytes_to_copy, is_copy, partitions_in_sum, take_turns
+from barnabas_operator.planning.topics.named_rebalance import NamedProgress, progress
 from barnabas_operator.planning.topics.rebalance import (
     Rebalance,
     is_approved,
@@ -38,6 +40,10 @@ class ReconcilePlan(NamedTuple):
     rebalance: Rebalance | None
     asks_for_disks: bool
     is_rebalanced: bool
+    named: NamedProgress | None = None
+    """What has become of the plan that the Cluster names."""
+    log_dir_moves: tuple[LogDirMove, ...] = ()
+    """Those that begin now: nothing moves between brokers then."""
 
 
 def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
@@ -50,21 +56,42 @@ def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
     moves += plan_evacuation(topics, state, internal_factors(wanted.cluster), of_others)
     going = {Partition(move.topic, number) for move in moves for number in move.assignments}
     without_room = tuple(sorted((of_topics.without_room | of_others.without_room) - going))
-    rebalance = None if moves else _rebalance(wanted, state)
+    named = progress(wanted.named, state, _paused(wanted)) if wanted.named is not None else None
+    rebalance = None if moves else _rebalance(wanted, state, named)
     if rebalance is not None and rebalance.is_approved:
         moves += rebalance.moves
     turns = take_turns(moves, state)
     others: list[TopicStep] = [step for step in steps if not isinstance(step, MoveReplicas)]
     if is_throttled(wanted.cluster):
         others = list(_merged(others, throttles(wanted.topics, turns.begin, state)))
-    is_asked = is_asked_for(wanted.cluster)
+    is_named = named is not None and not named.refusal
+    is_asked = is_asked_for(wanted.cluster) or is_named
     copies = is_asked or rebalance is not None or any(is_copy(move, state) for move in moves)
-    is_rebalanced = is_asked and not moves and not state.is_moving and is_calm(state)
+    is_rebalanced = is_asked and not moves and not state.is_moving and is_calm(state) and state.knows_disks
+    if named is not None:
+        named = named._replace(is_done=is_named and is_rebalanced and not named.within)
+        is_rebalanced = named.is_done
+    log_dir_moves = _between_log_dirs(named, state) if not moves else ()
     asks_for_disks = state.disks is None and copies
     begin = (*others, *turns.begin)
     return ReconcilePlan(
-        topics, deletions, begin, turns.waiting, without_room, rebalance, asks_for_disks, is_rebalanced
+        topics,
+        deletions,
+        begin,
+        turns.waiting,
+        without_room,
+        rebalance,
+        asks_for_disks,
+        is_rebalanced,
+        named,
+        log_dir_moves,
     )
+
+
+def _between_log_dirs(named: NamedProgress | None, state: ClusterState) -> tuple[LogDirMove, ...]:
+    if named is None or state.disks is None or state.is_moving:
+        return ()
+    return begin_log_dir_moves(named.log_dir_moves, state.disks)
 
 
 def _merged(steps: Sequence[TopicStep], added: Iterable[AlterConfigs]) -> Iterator[TopicStep]:
@@ -78,14 +105,23 @@ def _merged(steps: Sequence[TopicStep], added: Iterable[AlterConfigs]) -> Iterat
     yield from (AlterConfigs(topic, changes) for topic, changes in more.items() if topic not in going)
 
 
-def _rebalance(wanted: DesiredState, state: ClusterState) -> Rebalance | None:
-    """An approved rebalance runs to its end; an automatic one as long as something moves."""
+def _paused(wanted: DesiredState) -> set[str]:
+    return {topic.topic_name for topic in wanted.topics if topic.spec.pause}
+
+
+def _rebalance(wanted: DesiredState, state: ClusterState, named: NamedProgress | None) -> Rebalance | None:
+    """An approved rebalance runs to its end; an automatic one as long as something moves. A named plan goes first."""
     cluster = wanted.cluster
+    if named is not None and not named.refusal:
+        return _described(named.moves, state, is_approved=True)
     goes_on = is_asked_for(cluster) or (is_approved(cluster) and state.is_moving)
     if not goes_on and not is_uneven(state):
         return None
-    moves = plan_rebalance(state, {topic.topic_name for topic in wanted.topics if topic.spec.pause})
+    return _described(plan_rebalance(state, _paused(wanted)), state, is_approved=is_approved(cluster))
+
+
+def _described(moves: tuple[MoveReplicas, ...], state: ClusterState, *, is_approved: bool) -> Rebalance | None:
     if not moves:
         return None
     size_bytes = bytes_to_copy(moves, state)
-    return Rebalance(moves, partitions_in_sum(moves), size_bytes, takers(moves, state), is_approved(cluster))
+    return Rebalance(moves, partitions_in_sum(moves), size_bytes, takers(moves, state), is_approved)

@@ -107,7 +107,7 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
 
 
 def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
-    """What others have changed is undone as far as can be, or left; what stays is told. Brokers that go are emptied."""
+    """What others changed is undone as far as can be, or left; what stays is reported. Brokers that go are emptied."""
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
         return TopicPlan(topic, steps, refusal, drift)
@@ -123,19 +123,19 @@ def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
 
 def _was_brought_about(topic: Topic) -> bool:
     """All that is declared was so once: whatever differs now has been changed by others."""
-    ready, drifted = (_told(topic, kind) for kind in (READY, DRIFTED))
+    ready, drifted = (_reported(topic, kind) for kind in (READY, DRIFTED))
     is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))
     return is_there or drifted is not None
 
 
 def _is_moving(topic: Topic) -> bool:
     """All that is declared was so once, but for replicas that are on their way."""
-    ready = _told(topic, READY)
+    ready = _reported(topic, READY)
     return ready is not None and ready.reason == REPLICAS_MOVING
 
 
-def _told(topic: Topic, kind: str) -> Condition | None:
-    """What was said last of what is declared now."""
+def _reported(topic: Topic, kind: str) -> Condition | None:
+    """The condition that the status has of what is declared now."""
     if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
         return None
     return condition_of(topic.status.conditions, kind)

@@ -41,8 +41,8 @@ def topic_status(
     offline = [trouble for trouble in troubles if trouble.offline]
     if problem is None and offline:
         problem = _offline(offline)
-    told = (*conditions_of(topic, problem, now), *([_drifted(topic, drift, now)] if drift else ()))
-    current = merge_conditions(before.conditions, told)
+    conditions = (*conditions_of(topic, problem, now), *([_drifted(topic, drift, now)] if drift else ()))
+    current = merge_conditions(before.conditions, conditions)
     claimed = before.topic_name or (topic.topic_name if is_ours and found is not None else None)
     return TopicStatus(
         conditions=current,

@@ -19,20 +19,20 @@ class DynamicConfigReconciler:
 
     def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._connected: Final = connected
-        self._told: object = None
+        self._set_about: object = None
         self._asked: frozenset[int] | None = None
         self.strays: tuple[StrayLog, ...] | None = None
         """The logs that brokers said they have set aside; None where they were not asked yet."""
 
     def forget(self) -> None:
         """Look at all again: undoes what others have changed."""
-        self._told = self._asked = None
+        self._set_about = self._asked = None
 
-    async def tell_settings(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
+    async def set_configs(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
         """What they take over at once; looked at when something of it has changed, and after `forget`."""
         places = place_settings(cluster, pods)
         about = (cluster.metadata.generation, frozenset(state.racks), places)
-        if about == self._told:
+        if about == self._set_about:
             return
         admin = self._connected(cluster)
         overrides = await blocking(admin.broker_overrides, sorted(state.racks))
@@ -40,7 +40,7 @@ class DynamicConfigReconciler:
         if changes:
             log.info("%s/%s: settings of brokers: %s", cluster.metadata.namespace, cluster.metadata.name, changes)
             await blocking(admin.alter_brokers, changes)
-        self._told = about
+        self._set_about = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
         """Asks for logs that are set aside: when brokers have come or gone, and after `forget`."""
@@ -54,7 +54,7 @@ class DynamicConfigReconciler:
         await blocking(self._connected(cluster).balance_leaders)
 
     async def unregister_removed(self, cluster: Cluster) -> None:
-        """The others would tell of them for ever."""
+        """The others would report them for ever."""
         admin = self._connected(cluster)
         for number in await blocking(admin.forget_brokers, cluster.spec.brokers.replicas):
             meta = cluster.metadata

@@ -1,12 +1,18 @@
 """Applies the schedules of a Cluster's maintenance, and deletes those whose entry is gone. No broker waits for it."""
 
+from typing import Final
+
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.maintenance_schedule import leftover_schedules, schedules, starter_access
+from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.maintenance.run_checks import entry_problems
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, schedule_name
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, schedule_name, starter_name
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.resources.cluster import Cluster
+
+RIGHTS: Final = ("RoleBinding", "ServiceAccount")
+"""Of the pods that start runs."""
 
 
 class ScheduleReconciler:
@@ -45,4 +51,14 @@ class ScheduleReconciler:
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         for each in leftover_schedules(cluster, await self._api.listing("CronJob", namespace, {CLUSTER_LABEL: name})):
             await self._objects.remove("CronJob", each)
+        if not cluster.spec.maintenance:
+            await self._remove_rights(cluster)
         self._tidied = cluster.metadata.generation
+
+    async def _remove_rights(self, cluster: Cluster) -> None:
+        """No pod needs them any more."""
+        namespace, name = cluster.metadata.namespace or "default", starter_name(cluster.metadata.name)
+        for kind in RIGHTS:
+            found = await self._api.get(kind, namespace, name)
+            if found is not None and is_owned(cluster, found):
+                await self._objects.remove(kind, found)

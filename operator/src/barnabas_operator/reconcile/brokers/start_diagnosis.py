@@ -30,19 +30,19 @@ class StartDiagnosis:
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._told: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+        self._listed: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
         """What Kubernetes says of pods that do not run, or end, or are not there, and of disks that they wait for."""
         missing = [view.broker_id for view in pods.views() if not view.is_running]
-        told = pods.troubles()
+        troubles = pods.troubles()
         unmade = await self.of_pods(cluster, missing) if missing else ""
         slow = [each for each in pods.pods.values() if each.is_down and not each.is_ending and not each.trouble]
         unstarted = await self._of_starts(cluster, [each for each in slow if is_slow(each.made_at, now)])
         unended = await self.of_ends(
             (TerminatingPod(each.name, each.node, each.ends_at) for each in pods.pods.values()), now
         )
-        return "; ".join(filter(None, (unmade, told, unstarted, unended, await self.of_claims(cluster, told))))
+        return "; ".join(filter(None, (unmade, troubles, unstarted, unended, await self.of_claims(cluster, troubles))))
 
     async def of_ends(self, pods: Iterable[TerminatingPod], now: str) -> str:
         """Why pods that were deleted are there longer than they may be; empty where all have their time."""
@@ -52,7 +52,7 @@ class StartDiagnosis:
         return why_not_ended(overdue, [name for name, node in zip(nodes, found, strict=True) if is_away(node)])
 
     async def of_growth(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
-        """Why disks do not grow. Kubernetes before 1.33 tells failures of it only as Events."""
+        """Why disks do not grow. Kubernetes before 1.33 reports failures of it only as Events."""
         growing = [claim for claim in pods.claims if claim.resize is not None]
         if not growing:
             return None
@@ -65,8 +65,8 @@ class StartDiagnosis:
     async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
         """Of pods that have taken long, what else their kubelets say: disks that cannot be mounted, say."""
         events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
-        told = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
-        return "; ".join(": ".join(filter(None, each)) for each in told)
+        reports = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
+        return "; ".join(": ".join(filter(None, each)) for each in reports)
 
     async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
         """Why these brokers have no pod; empty where nobody says."""
@@ -86,11 +86,11 @@ class StartDiagnosis:
 
     async def _events(self, cluster: Cluster, about: Mapping[str, str]) -> list[dict[str, Any]]:
         kind, now_s = about["involvedObject.kind"], self._clock.monotonic_s()
-        asked_at, told = self._told.get(kind, (-math.inf, []))
+        asked_at, events = self._listed.get(kind, (-math.inf, []))
         if now_s - asked_at >= ASK_S:
             try:
-                told = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
+                events = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
             except KubeRefused as error:  # Whoever gave it no such right sees less, and has brokers all the same.
                 log.debug("events about %s: %s", about, error)
-            self._told[kind] = now_s, told
-        return told
+            self._listed[kind] = now_s, events
+        return events

@@ -7,7 +7,7 @@ from typing import Any
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.reset_conditions import may_hold_target
-from barnabas_operator.reconcile.groups.held_targets import HeldTargets
+from barnabas_operator.reconcile.groups.reset_targets import ResetTargets
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 
@@ -25,7 +25,7 @@ async def give_back_target(api: KubeApi, clock: Clock, body: Mapping[str, Any]) 
     if group.spec.scaling is None or not (goes or may_hold_target(group)):
         return
     namespace = group.metadata.namespace or "default"
-    targets = HeldTargets(api, namespace, clock)
+    targets = ResetTargets(api, namespace, clock)
     refusal = await targets.give_back(group, None if goes else group.spec.offsets.reset)
     if refusal is not None:
         log.warning("ConsumerGroup %s/%s: %s", namespace, group.metadata.name, refusal.message)

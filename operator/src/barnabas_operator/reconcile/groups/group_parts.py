@@ -29,12 +29,13 @@ class GroupEnvironment(NamedTuple):
 class GroupPart(Protocol):
     """Of the groups of one Cluster, one after the other. It raises what ReconcileParts expects of a part."""
 
-    async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: WorkStatus) -> WorkStatus:
-        """Takes a step, if there is one to take; `told` with what is to be said of it. Never of a paused group."""
+    async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
+        """Takes a step, if there is one to take. Returns `work` with what the status says of it. Never called for a
+        paused group."""
 
-    async def hold(self, group: ConsumerGroup, why: str, told: WorkStatus) -> WorkStatus:
+    async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
         """Nothing is to be done for now, because of `why`: puts back what was changed in Kubernetes for a while. Asks
-        no brokers; `told` with what is to be said of it."""
+        no brokers. Returns `work` with what the status says of it."""
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """The resource goes, whatever becomes of the group: puts back what was changed in Kubernetes for a while. Asks

@@ -32,9 +32,9 @@ class GroupStatuses:
         self._written_s: dict[str, float] = {}
         """By uid."""
 
-    async def tell(self, told: Iterable[tuple[ConsumerGroup, ConsumerGroupStatus | None]], bodies: Bodies) -> None:
-        """Each group with its new status, and the one that it had when it was read."""
-        changes = [change for group, before in told if (change := self._change(group, before, bodies)) is not None]
+    async def write(self, groups: Iterable[tuple[ConsumerGroup, ConsumerGroupStatus | None]], bodies: Bodies) -> None:
+        """`groups` have their new status; beside each is the one that it had when it was read."""
+        changes = [change for group, before in groups if (change := self._change(group, before, bodies)) is not None]
         numbers = sorted((each for each in changes if not each.is_news), key=lambda each: self._at(each.body))
         written = [*(each for each in changes if each.is_news), *numbers[:NUMBERS_AT_ONCE_MAX]]
         there = {body["metadata"]["uid"] for body in bodies.values()}
@@ -45,7 +45,7 @@ class GroupStatuses:
     def _change(self, group: ConsumerGroup, before: ConsumerGroupStatus | None, bodies: Bodies) -> _Change | None:
         """None where there is nothing to write, or not yet."""
         body = bodies[group.metadata.name]
-        assert group.status is not None, "only a group with a new status is told"
+        assert group.status is not None, "only a group with a new status is written"
         if group.status == before:
             return None
         if is_worth_a_write(before, group.status):

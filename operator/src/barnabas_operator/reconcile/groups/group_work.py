@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
-"""In their order: each gets what those before it have told."""
+"""In their order: each gets what those before it have reported."""
 
 
 class Worked(NamedTuple):
@@ -64,26 +64,26 @@ class GroupWork:
         try:
             if problem is None and not group.is_paused:
                 async with self._turns:
-                    told = await self._acted(cluster, group, seen)
+                    work = await self._acted(cluster, group, seen)
             else:
-                told = replace(
+                work = replace(
                     await self.hold(group, problem.message if problem is not None else PAUSE), problem=problem
                 )
         except (ClusterUnreachable, KubeUnreachable) as error:
             log.info("%s: trying again: %s", _name(group), error)
             return None
         objective = self._judged(group, seen)
-        status = group_status(group, seen, told, objective, cluster.metadata.name, time_text(self._clock.now_ms()))
-        return Worked(replaced(group, status=status), told.is_busy)
+        status = group_status(group, seen, work, objective, cluster.metadata.name, time_text(self._clock.now_ms()))
+        return Worked(replaced(group, status=status), work.is_busy)
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
         """Nothing is done about it now, because of `why`; asks no brokers. Raises NotLeading and KubeUnreachable."""
-        told = WorkStatus()
+        work = WorkStatus()
         async with self._turns:
             for part in self._parts:
-                told = await part.hold(group, why, told)
+                work = await part.hold(group, why, work)
                 self.acted_at = self._clock.monotonic_s()
-        return told
+        return work
 
     async def end(self, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
         """What its deletion policy asks for; why the resource stays, None where it may go.
@@ -117,10 +117,10 @@ class GroupWork:
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
     async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
-        told = WorkStatus()
+        work = WorkStatus()
         for part in self._parts:
             try:
-                told = await part.act(cluster, group, seen, told)
+                work = await part.act(cluster, group, seen, work)
             except (NotLeading, ClusterUnreachable, KubeUnreachable):
                 raise
             except Exception as error:  # Whatever it is: the other groups have their turn.
@@ -128,7 +128,7 @@ class GroupWork:
                 known = condition_of(group.conditions, OFFSETS_RESET)  # The target may still be at 0 for it.
                 return WorkStatus(problem=refusal_of(error), conditions=(known,) if known is not None else ())
             self.acted_at = self._clock.monotonic_s()
-        return told
+        return work
 
     def _judged(self, group: ConsumerGroup, seen: GroupSeen) -> Judged | None:
         objective, name = group.spec.lag_objective, group.metadata.name
@@ -139,8 +139,8 @@ class GroupWork:
             self._missed_since_s[name] = since
         if objective is None:
             return None
-        told = condition_of(group.conditions, WITHIN_OBJECTIVE)
-        was_missed = told is not None and told.status == "False"
+        reported = condition_of(group.conditions, WITHIN_OBJECTIVE)
+        was_missed = reported is not None and reported.status == "False"
         return judged(objective, seen, missed, now_s - (now_s if since is None else since), was_missed=was_missed)
 
 

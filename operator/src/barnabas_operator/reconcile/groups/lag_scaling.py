@@ -19,7 +19,7 @@ from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
-from barnabas_operator.resources.object_meta import Condition
+from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition, condition_of
 
 log = logging.getLogger(__name__)
 
@@ -56,30 +56,31 @@ class LagScaling(GroupPart):
         self._scalers = Scalers([], [])
         self._scalers_read_s: float | None = None
 
-    async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: WorkStatus) -> WorkStatus:
+    async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
         """Scales the target where that is to be."""
         uid, scaling = group.metadata.uid or "", group.spec.scaling
         if scaling is None or scaling.lag_threshold is None:
             self._known.pop(uid, None)
-            return told
-        if told.is_resetting:
+            return work
+        if work.is_resetting:
             self._known.pop(uid, None)
-            return _with(told, not_scaled(group, RESETTING, self._stamp()))
+            return _with(work, not_scaled(group, RESETTING, self._stamp()))
         try:
             done = await self._follow(group, uid, scaling, seen)
         except KubeRefused as error:
-            if error.status == CONFLICT:  # Somebody has just changed the target.
-                return replace(told, is_busy=True)
+            if error.status == CONFLICT:  # Somebody has just changed the target: what was said of it stays so.
+                known = condition_of(group.conditions, SCALING_ACTIVE)
+                return replace(work if known is None else _with(work, known), is_busy=True)
             done = Refusal(KUBERNETES_ERROR, f"{named(scaling.target)}: {error.message}")
         if isinstance(done, Refusal):
             self._known.pop(uid, None)
-            return _with(told, not_scaled(group, done, self._stamp()))
-        return replace(_with(told, follows_lag(group, done, self._stamp())), replicas=done.replicas)
+            return _with(work, not_scaled(group, done, self._stamp()))
+        return replace(_with(work, follows_lag(group, done, self._stamp())), replicas=done.replicas)
 
-    async def hold(self, group: ConsumerGroup, _why: str, told: WorkStatus) -> WorkStatus:
+    async def hold(self, group: ConsumerGroup, _why: str, work: WorkStatus) -> WorkStatus:
         """The target keeps what it has."""
         self._known.pop(group.metadata.uid or "", None)
-        return told
+        return work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """The target keeps what it has."""
@@ -140,5 +141,5 @@ class LagScaling(GroupPart):
         return time_text(self._clock.now_ms())
 
 
-def _with(told: WorkStatus, said: Condition) -> WorkStatus:
-    return replace(told, conditions=(*told.conditions, said))
+def _with(work: WorkStatus, said: Condition) -> WorkStatus:
+    return replace(work, conditions=(*work.conditions, said))

@@ -43,7 +43,7 @@ from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
-from barnabas_operator.reconcile.groups.held_targets import CHANGES, STEPS_MAX, HeldTargets
+from barnabas_operator.reconcile.groups.reset_targets import CHANGES, STEPS_MAX, ResetTargets
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset, ResetStatus
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, Condition, condition_of
@@ -56,21 +56,21 @@ class OffsetResets(GroupPart):
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._environment = environment
-        self._targets = HeldTargets(environment.api, environment.namespace, environment.clock)
+        self._targets = ResetTargets(environment.api, environment.namespace, environment.clock)
 
-    async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, told: WorkStatus) -> WorkStatus:
+    async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, work: WorkStatus) -> WorkStatus:
         """As many steps as can be taken now."""
         stays = final_condition(group)
         if stays is not None:
-            return _with(told, stays)
+            return _with(work, stays)
         if group.spec.offsets.reset is None and not is_unfinished(group):
-            return told
+            return work
         known = known_reset(group)
         for _ in range(STEPS_MAX):
             look = await self._look(group, group.spec.offsets.reset, known)
             step = next_step(look)
             if isinstance(step, Plan):
-                return await self._dry_run(group, look, told)
+                return await self._dry_run(group, look, work)
             end: Over | Done | Stop | None
             if isinstance(step, Commit):
                 done, end = await self._commit(group, look)
@@ -80,8 +80,8 @@ class OffsetResets(GroupPart):
             else:
                 end = step
             if end is not None:
-                return self._told(group, look, end, told, known)
-        return reset_refused(group, told, CHANGES, self._stamp(), holds_target=True)
+                return self._status_after(group, look, end, work, known)
+        return reset_refused(group, work, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
         """Deletes the group, or its offsets, as its deletion policy says."""
@@ -100,11 +100,11 @@ class OffsetResets(GroupPart):
             described = await blocking(lambda: self._admin().describe([group.group_id]).groups[group.group_id])
         return await self._targets.look(group, reset, done_at, described)
 
-    async def _dry_run(self, group: ConsumerGroup, look: ResetLook, told: WorkStatus) -> WorkStatus:
+    async def _dry_run(self, group: ConsumerGroup, look: ResetLook, work: WorkStatus) -> WorkStatus:
         plan = await self._plan(look)
         if isinstance(plan, Refusal):
-            return reset_refused(group, told, plan, self._stamp(), holds_target=False)
-        return reset_planned(group, told, plan, self._stamp())
+            return reset_refused(group, work, plan, self._stamp(), holds_target=False)
+        return reset_planned(group, work, plan, self._stamp())
 
     async def _plan(self, look: ResetLook) -> ResetPlan | Refusal:
         reset = look.reset
@@ -162,13 +162,13 @@ class OffsetResets(GroupPart):
         plan = await self._plan(look)
         return plan if isinstance(plan, Refusal) else None
 
-    async def hold(self, group: ConsumerGroup, why: str, told: WorkStatus) -> WorkStatus:
+    async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
         """Scales up what a reset scaled down, once; the reset begins anew when it goes on."""
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
             said = on_hold(group, refusal, why, self._stamp())
-        return _with(told, said) if said is not None else told
+        return _with(work, said) if said is not None else work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """Scales up what a reset scaled down."""
@@ -187,21 +187,21 @@ class OffsetResets(GroupPart):
         self._log(group, f"{type(step).__name__} of {group.group_id}: {refused or 'done'}")
         return None, refused
 
-    def _told(
+    def _status_after(
         self,
         group: ConsumerGroup,
         look: ResetLook,
         end: Over | Done | Stop,
-        told: WorkStatus,
+        work: WorkStatus,
         known: ResetStatus | None,
     ) -> WorkStatus:
         if isinstance(end, Stop):
-            return reset_refused(group, told, end.why, self._stamp(), holds_target=look.holds_target)
+            return reset_refused(group, work, end.why, self._stamp(), holds_target=look.holds_target)
         reset = group.spec.offsets.reset
         if isinstance(end, Over) or reset is None:
-            return told
+            return work
         done = known if known is not None and known.done_at is not None else ResetStatus(id=reset.id, done_at=end.at)
-        return reset_done(group, told, done, self._stamp())
+        return reset_done(group, work, done, self._stamp())
 
     def _admin(self) -> GroupAdmin:
         """In a thread. Raises ClusterUnreachable."""
@@ -214,5 +214,5 @@ class OffsetResets(GroupPart):
         log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, text)
 
 
-def _with(told: WorkStatus, said: Condition) -> WorkStatus:
-    return replace(told, conditions=(*told.conditions, said))
+def _with(work: WorkStatus, said: Condition) -> WorkStatus:
+    return replace(work, conditions=(*work.conditions, said))

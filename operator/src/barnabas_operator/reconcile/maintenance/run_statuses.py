@@ -19,23 +19,23 @@ class RunStatuses:
     def __init__(
         self, statuses: StatusWriter, now_s: Callable[[], float], status_of: Callable[[str], Status | None]
     ) -> None:
-        """`status_of` says which status the object of that name has, as the watch told it."""
+        """`status_of` says which status the object of that name has, as the watch reported it."""
         self._statuses = statuses
         self._status_of = status_of
         self._now_s = now_s
         self._written_s: dict[str, float] = {}
         """By uid."""
 
-    async def tell(self, told: Iterable[MaintenanceJob], bodies: Bodies) -> None:
+    async def write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
         """Each run with its new status."""
-        due = [run for run in told if self._is_due(run, bodies)]
+        due = [run for run in runs if self._is_due(run, bodies)]
         there = {body["metadata"]["uid"] for body in bodies.values()}
         self._written_s = {uid: at for uid, at in self._written_s.items() if uid in there}
         self._written_s |= dict.fromkeys((run.metadata.uid or "" for run in due), self._now_s())
         await self._statuses.write((run, bodies[run.metadata.name]) for run in due)
 
     def _is_due(self, run: MaintenanceJob, bodies: Bodies) -> bool:
-        assert run.status is not None, "only a run with a new status is told"
+        assert run.status is not None, "only a run with a new status is written"
         before = self._before(run, bodies)
         if before == run.status:
             return False

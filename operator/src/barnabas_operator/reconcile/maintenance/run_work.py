@@ -1,12 +1,16 @@
 """Carries out the next step of a run."""
 
+import asyncio
 import logging
+import math
 from typing import Final, assert_never
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service, run_access
-from barnabas_operator.planning.maintenance.run_facts import RunFacts
+from barnabas_operator.manifests.spark_application import spark_application
+from barnabas_operator.planning.maintenance.observed_run import ObservedRun
+from barnabas_operator.planning.maintenance.run_checks import SPARK_OPERATOR_MISSING
 from barnabas_operator.planning.maintenance.run_status import ended, pending, recalled, running
 from barnabas_operator.planning.maintenance.run_step import (
     MARK,
@@ -18,21 +22,28 @@ from barnabas_operator.planning.maintenance.run_step import (
     ResumeJob,
     Wait,
     Watch,
+    mark_of,
+    marked,
     next_step,
+    started_object,
     taken,
 )
-from barnabas_operator.planning.object_names import driver_name
-from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
+from barnabas_operator.planning.maintenance.spark_application import judged
+from barnabas_operator.planning.refusal import KUBERNETES_ERROR, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.planning.time_text import seconds_between, time_text
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
+from barnabas_operator.resources.maintenance_run import RunTemplate
 
 log = logging.getLogger(__name__)
 
 
+RIGHTS_EVERY_S: Final = 5.0
+"""As often as runs are looked at."""
+NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
 GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob was deleted meanwhile")
 
 
@@ -44,32 +55,40 @@ class RunWork:
         self._settings: Final = settings
         self._clock: Final = clock
         self._objects: Final = AppliedObjects(api)
+        self._rights_turn: Final = asyncio.Lock()
+        self._rights_s = -math.inf
 
     async def step(
-        self, run: MaintenanceJob, facts: RunFacts, cluster: Cluster | None, name: str, why_not: Refusal | None
+        self, run: MaintenanceJob, observed: ObservedRun, cluster: Cluster | None, name: str, why_not: Refusal | None
     ) -> MaintenanceJob:
         """The run with its new status. `cluster` is None as long as it is not known; `name` is what it is called."""
-        step, now = next_step(run, facts, why_not), time_text(self._clock.now_ms())
+        if observed.unknown:
+            raise ObjectRefused(Refusal(KUBERNETES_ERROR, observed.unknown))
+        now = time_text(self._clock.now_ms())
+        observed = judged(run, observed, now)
+        step = next_step(run, observed, why_not)
         match step:
             case Wait(why):
                 return pending(run, name, why, now)
             case MakeJob():
                 assert cluster is not None, "why_not says so of a Cluster that is not known"
                 await self._begin(run, cluster)
-                return running(run, name, facts, now)
+                return running(run, name, observed, now)
             case MarkStarted():
                 await self._mark(run, STARTED)
                 await self._resume(run)
-                return running(run, name, facts, now)
+                return running(run, name, observed, now)
             case ResumeJob():
                 await self._resume(run)
-                return running(run, name, facts, now)
+                return running(run, name, observed, now)
             case Watch():
-                return running(run, name, facts, now)
+                if cluster is not None and not observed.live_pods:
+                    await self._give_rights(cluster)  # Without them Kubernetes can make no pod.
+                return running(run, name, observed, now)
             case End():
-                told = ended(run, name, facts, now)
-                await self._mark(run, (told.status and told.status.phase) or STARTED)
-                return told
+                after = ended(run, name, observed, now)
+                await self._mark(run, (after.status and after.status.phase) or STARTED)
+                return after
             case Recall(mark):
                 return recalled(run, name, mark, now)
         assert_never(step)
@@ -77,14 +96,34 @@ class RunWork:
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
         """Three writes, in this order (`planning/maintenance/run_step.py`); each look goes on where one ended."""
         name, image = cluster.metadata.name, self._settings.jobs_image
-        self._objects.forget()
-        for each in run_access(cluster):
-            await self._objects.apply(cluster, each)
-        await self._create(run, driver_service(run, name))
         bootstrap = self._settings.bootstrap or bootstrap_servers(cluster)
-        await self._create(run, driver_job(run, name, bootstrap, image))
+        if run.spec.backend == "Kubeflow":
+            starter = spark_application(run, name, bootstrap, image)
+            await self._check_application(starter)
+        else:
+            starter = driver_job(run, name, bootstrap, image)
+            if run.spec.template != RunTemplate():
+                await self._api.dry_run(starter)  # What is unknown in it would be dropped silently.
+        await self._give_rights(cluster)
+        await self._create(run, driver_service(run, name))
+        await self._create(run, starter)
         await self._mark(run, STARTED)
         await self._resume(run)
+
+    async def _check_application(self, item: Json) -> None:
+        """An older definition that lacks a field, such as `suspend`, would lose it silently. Raises ObjectRefused."""
+        if not await self._api.serves(item["kind"]):
+            raise ObjectRefused(Refusal(NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING))
+        await self._api.dry_run(item)
+
+    async def _give_rights(self, cluster: Cluster) -> None:
+        """Others may have taken them away; however many runs ask, that is looked for once in a while."""
+        async with self._rights_turn:
+            if self._clock.monotonic_s() - self._rights_s >= RIGHTS_EVERY_S:
+                self._objects.forget()
+                self._rights_s = self._clock.monotonic_s()
+            for each in run_access(cluster):
+                await self._objects.apply(cluster, each)
 
     async def _create(self, run: MaintenanceJob, item: Json) -> None:
         """One that is there already is the run's own, or nothing is done. Raises ObjectRefused."""
@@ -100,24 +139,29 @@ class RunWork:
                 raise ObjectRefused(taken(kind, meta["name"])) from error
 
     async def _mark(self, run: MaintenanceJob, mark: str) -> None:
-        if run.metadata.annotations.get(MARK) != mark:
+        if mark_of(run) != mark:
             # Another one may have its name by now: with the uid of this one the API server refuses that.
-            change = {"metadata": {"uid": run.metadata.uid, "annotations": {MARK: mark}}}
+            change = {"metadata": {"uid": run.metadata.uid, "annotations": {MARK: marked(run, mark)}}}
             if await self._api.patch(MAINTENANCE_JOB.name, run.metadata.namespace, run.metadata.name, change) is None:
                 raise ObjectRefused(GONE)
 
     async def _resume(self, run: MaintenanceJob) -> None:
         log.info("%s: %s begins", run.metadata.namespace, run.metadata.name)
-        name = driver_name(run.metadata.name)
-        await self._api.patch("Job", run.metadata.namespace, name, {"spec": {"suspend": False}})
+        kind, name = started_object(run)
+        await self._api.patch(kind, run.metadata.namespace, name, {"spec": {"suspend": False}})
 
-    async def end(self, run: MaintenanceJob, facts: RunFacts) -> bool:
-        """Ends what is under way of a run that is deleted; whether nothing is left of it."""
-        job = facts.job
-        if job is not None and job.owner == run.metadata.uid and not job.is_ending:
+    async def end(self, run: MaintenanceJob, observed: ObservedRun) -> bool:
+        """Ends what is under way of a run that is deleted, or has ended; whether nothing is left of it.
+
+        As long as there is its Job or SparkApplication, Kubernetes may make another pod.
+        """
+        job = observed.job
+        is_own = job is not None and job.owner == run.metadata.uid
+        if job is not None and is_own and not job.is_ending:
             gone = {"preconditions": {"uid": job.uid}, "propagationPolicy": "Background"}
-            await self._api.delete("Job", run.metadata.namespace, driver_name(run.metadata.name), **gone)
-        return not facts.live_pods
+            kind, name = started_object(run)
+            await self._api.delete(kind, run.metadata.namespace, name, **gone)
+        return not (is_own or observed.live_pods or observed.unknown)
 
     async def expire(self, run: MaintenanceJob) -> None:
         """Deletes one that has ended long enough ago, where it says so."""

@@ -1,9 +1,9 @@
-"""Gather, plan, apply, status: brings a cluster's topics to what is declared, once."""
+"""Plan, apply, look again, status: brings a cluster's topics to what is declared, once."""
 
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
+from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import new_replicas, place_in_log_dirs
 from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
 from barnabas_operator.planning.topics.throttled_moves import is_throttled
@@ -29,6 +30,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     TopicStep,
     describe,
 )
+from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
 
@@ -51,22 +53,15 @@ class Outcome(NamedTuple):
     ahead: PendingMoves
 
 
-def reconcile_topics(
-    admin: ClusterAdmin,
-    wanted: DesiredState,
-    now: str,
-    told: Mapping[int, str | None] | None = None,
-    restarting: Collection[int] = (),
-) -> Outcome:
+def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
     """One reconciliation. What a broker refuses becomes that topic's status. Raises ClusterUnreachable.
 
-    `told` are the brokers that know their settings, with their racks where known; None: all do.
-    Nothing is evened out while brokers are `restarting`.
+    It starts from what was `seen` of the brokers, asks them for configs, and for their state only after steps.
+    Nothing is evened out while brokers restart.
     Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
     """
-    names = {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
-    state = _gather(admin, wanted, None if is_throttled(wanted.cluster) else names, told)
-    state = dataclasses.replace(state, restarting=frozenset(restarting))
+    state = admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state))
+    state = dataclasses.replace(_about(state, wanted, seen), restarting=frozenset(seen.restarting))
     plan = plan_reconcile(wanted, state)
     if plan.asks_for_disks:
         state = dataclasses.replace(state, disks=admin.disks(state.racks))
@@ -76,23 +71,30 @@ def reconcile_topics(
     done, refused = _apply(admin, plan.steps)
     problems = [each.refusal or _first_refusal(each, refused) for each in (*plans, *deletions)]
     if done:
-        state = _gather(admin, wanted, (), told)  # A status tells no configs.
+        state = _about(admin.cluster_state(), wanted, seen)  # A status shows no configs.
     cluster = wanted.cluster.metadata.name
     topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
     kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
     own = {step.topic for each in (*plans, *deletions) for step in each.steps}
     failed = [_failure(*refusal) for topic, refusal in refused.items() if topic not in own]
-    ahead = PendingMoves(plan.waiting, plan.rebalance, plan.is_rebalanced, plan.without_room, failed)
+    failed += _move_between_log_dirs(admin, plan.log_dir_moves)
+    ahead = PendingMoves(plan.waiting, plan.rebalance, plan.is_rebalanced, plan.without_room, failed, plan.named)
     return Outcome(DesiredState(wanted.cluster, topics, removed), done, failed, state, ahead)
 
 
-def _gather(
-    admin: ClusterAdmin, wanted: DesiredState, names: Collection[str] | None, told: Mapping[int, str | None] | None
-) -> ClusterState:
+def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
+    """The topics whose configs the plan compares: those of resources, and with throttles all."""
+    if is_throttled(wanted.cluster):
+        return set(state.topics)
+    return {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
+
+
+def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
+    """The same with which brokers are wanted, and which are awaited."""
     count = wanted.cluster.spec.brokers.replicas
-    state = admin.cluster_state(names).with_brokers(count)
-    return state if told is None else state.awaiting(count, told)
+    state = state.with_brokers(count)
+    return state if seen.informed is None else state.awaiting(count, seen.informed)
 
 
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
@@ -105,6 +107,16 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
                 admin.prefer_log_dirs(place_in_log_dirs(replicas, admin.log_dirs(broker_id), cluster))
             except ClusterUnreachable as error:
                 log.warning("broker %d chooses the log dirs of %d replicas: %s", broker_id, len(replicas), error)
+
+
+def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
+    """In words what does not move now; the next reconciliation tries again."""
+    for each in moves:
+        log.info("%s", each)
+    try:
+        return admin.move_between_log_dirs(moves) if moves else []
+    except ClusterUnreachable as error:
+        return [f"could not {moves[0]}: {error}"]
 
 
 def _apply(

@@ -2,25 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
-from barnabas_operator.planning.waiting_resources import may_go, told_to_wait
+from barnabas_operator.planning.waiting_resources import may_go, with_waiting
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.finalizers import with_finalizers
 from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
+from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
 from barnabas_operator.resources.topic import Topic
 
 log = logging.getLogger(__name__)
-
-Racks = Mapping[int, str | None]
 
 
 class TopicReconciler(KindReconciler):
@@ -30,6 +31,7 @@ class TopicReconciler(KindReconciler):
         self._clock = environment.worker_environment.clock
         self._statuses = environment.statuses
         self._connected = environment.connected
+        self._found = environment.found
         self._read = ParsedResources(Topic)
 
     async def release(self, bodies: Bodies) -> None:
@@ -38,10 +40,10 @@ class TopicReconciler(KindReconciler):
 
     async def wait(self, bodies: Bodies, why: str) -> None:
         """Without brokers: releases Topics whose deletion needs none, tells the others why nothing is done."""
-        topics, told_at = await self._readable(bodies), self._now()
+        topics, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
-        await self._tell(
-            (told_to_wait(each, why, told_at) for each in topics if each.metadata.name not in going), bodies
+        await self._write_statuses(
+            (with_waiting(each, why, now) for each in topics if each.metadata.name not in going), bodies
         )
         await self.release({name: bodies[name] for name in going})
 
@@ -51,19 +53,30 @@ class TopicReconciler(KindReconciler):
         declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
         ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
         declared = await with_finalizers(self._statuses, declared, bodies, _needs_finalizer, self._now())
-        outcome = await self._steps(DesiredState(cluster, tuple(declared), tuple(ending)), seen.racks, seen.restarting)
+        wanted = DesiredState(cluster, tuple(declared), tuple(ending), named=self._named(cluster))
+        outcome = await self._steps(wanted, seen)
         after = outcome.wanted
-        await self._take_back(outcome, await self._tell((*after.topics, *after.removed), bodies))
+        await self._take_back(outcome, await self._write_statuses((*after.topics, *after.removed), bodies))
         stays = {topic.metadata.name for topic in after.removed}
         leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
         await self.release({name: bodies[name] for name in leaving})
         return seen._replace(state=outcome.state, ahead=outcome.ahead)
 
+    def _named(self, cluster: Cluster) -> NamedRebalance | None:
+        """The plan that the Cluster's annotation names."""
+        name = named_run(cluster)
+        if name is None:
+            return None
+        body = self._found(MAINTENANCE_JOB.name).get(name)
+        return named_rebalance(name, readable_part(MaintenanceJob, body) if body is not None else None)
+
     async def _readable(self, bodies: Bodies) -> Sequence[Topic]:
-        """The others are told what is wrong."""
+        """The status of the others says what is wrong."""
         topics, invalid = self._read.all(bodies.values())
-        told_at = self._now()
-        await self._tell((with_problem(topic, Refusal(INVALID_SPEC, why), told_at) for topic, why in invalid), bodies)
+        now = self._now()
+        await self._write_statuses(
+            (with_problem(topic, Refusal(INVALID_SPEC, why), now) for topic, why in invalid), bodies
+        )
         return topics
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
@@ -72,14 +85,10 @@ class TopicReconciler(KindReconciler):
         late = tuple(topic for topic in gone if topic.topic_name in made)
         if late:
             stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
-            await self._steps(DesiredState(outcome.wanted.cluster, stay, late))
+            await self._steps(DesiredState(outcome.wanted.cluster, stay, late), Seen(outcome.state))
 
-    async def _steps(
-        self, wanted: DesiredState, racks: Racks | None = None, restarting: Collection[int] = ()
-    ) -> Outcome:
-        outcome = await blocking(
-            lambda: reconcile_topics(self._connected(wanted.cluster), wanted, self._now(), racks, restarting)
-        )
+    async def _steps(self, wanted: DesiredState, seen: Seen) -> Outcome:
+        outcome = await blocking(lambda: reconcile_topics(self._connected(wanted.cluster), wanted, self._now(), seen))
         meta = wanted.cluster.metadata
         for line in (*map(describe, outcome.done), *outcome.failed):
             log.info("%s/%s: %s", meta.namespace, meta.name, line)
@@ -88,12 +97,12 @@ class TopicReconciler(KindReconciler):
     def _now(self) -> str:
         return time_text(self._clock.now_ms())
 
-    async def _tell(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
+    async def _write_statuses(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
         """Returns the Topics whose object is gone. Of thousands most are unchanged: each costs one comparison."""
-        told = ((topic, bodies[topic.metadata.name]) for topic in topics)
+        resources = ((topic, bodies[topic.metadata.name]) for topic in topics)
         return await self._statuses.write(
             (topic, body)
-            for topic, body in told
+            for topic, body in resources
             if self._statuses.is_ahead(body) or topic.status != self._read.status_of(topic.metadata.name)
         )
 

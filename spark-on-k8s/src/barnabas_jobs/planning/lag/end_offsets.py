@@ -47,8 +47,11 @@ Ask = Callable[[Sequence[tuple[TopicPartition, int]]], list[int | None]]
 
 
 def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: Ask) -> list[Lag | None]:
-    """Of each moment; None where the partition is gone, or its records of then are."""
-    known = [number for number, each in enumerate(moments) if each.at in ends]
+    """Of each moment; None where the partition is gone, or its records of then are.
+
+    A log that ends before what was committed is another one than that: the topic was deleted and made again, or cut.
+    """
+    known = [number for number, each in enumerate(moments) if each.at in ends and each.committed <= ends[each.at].end]
     found: list[Lag | None] = [None] * len(moments)
     answers = ask([(moments[number].at, moments[number].time_ms + 1) for number in known])
     waiting = []
@@ -56,7 +59,7 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
         moment, there = moments[number], ends[moments[number].at]
         end = there.end if answer is None else answer
         if end <= there.start and moment.committed < there.start:
-            continue  # All that was there then is deleted: how much it was, nobody knows any more.
+            continue  # All records of that time are deleted, so nobody knows how many they were.
         found[number] = Lag(max(0, end - moment.committed), 0.0 if end <= moment.committed else None)
         if end > moment.committed >= there.start:
             waiting.append(number)

@@ -1,6 +1,9 @@
-"""How groups got on: what each did over the time that was looked at, day by day, and whether its objective was kept."""
+"""What each group did day by day over the time that was looked at, and whether it kept its objective."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, TypeVar
 
 import msgspec
@@ -11,6 +14,8 @@ from barnabas_jobs.planning.page import page, paragraph, table
 HOUR: Final = "hour"
 DAY: Final = "day"
 Number = TypeVar("Number", int, float)
+OfGroup = TypeVar("OfGroup", "RollUp", "Now")
+_start_ms: Final = attrgetter("start_ms")
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,14 +30,14 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_records is not None or self.max_seconds is not None
 
     def is_missed(self, records: int | None, seconds: float | None) -> bool:
-        """By a lag of which either may be unknown: that misses nothing."""
+        """Whether this lag misses it; an unknown value misses nothing."""
         too_many = self.max_records is not None and records is not None and records > self.max_records
         return too_many or (self.max_seconds is not None and seconds is not None and seconds > self.max_seconds)
 
     def __str__(self) -> str:
-        told = [f"at most {self.max_records:,} records behind"] if self.max_records is not None else []
-        told += [f"at most {self.max_seconds:g} seconds behind"] if self.max_seconds is not None else []
-        return " and ".join(told) or "none"
+        bounds = [f"at most {self.max_records:,} records behind"] if self.max_records is not None else []
+        bounds += [f"at most {self.max_seconds:g} seconds behind"] if self.max_seconds is not None else []
+        return " and ".join(bounds) or "none"
 
 
 class RollUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +59,7 @@ class RollUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """A group in a partition now, committed or not since: one that has stopped commits nothing that would tell."""
+    """A group in a partition now, whether it still commits or not: without commits only this shows its lag."""
 
     group: str
     topic: str
@@ -91,16 +96,17 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
 
 def groups(roll_ups: Sequence[RollUp], now: Sequence[Now], objective: Objective) -> list[GroupLag]:
     """All that committed, or have something committed now."""
-    names = sorted({each.group for each in roll_ups} | {each.group for each in now})
-    return [
-        _group(
-            name,
-            [each for each in roll_ups if each.group == name and each.period == DAY],
-            [each for each in now if each.group == name],
-            objective,
-        )
-        for name in names
-    ]
+    days = _by_group(each for each in roll_ups if each.period == DAY)
+    standing = _by_group(now)
+    return [_group(name, days[name], standing[name], objective) for name in sorted(days.keys() | standing.keys())]
+
+
+def _by_group(rows: Iterable[OfGroup]) -> defaultdict[str, list[OfGroup]]:
+    """There may be thousands of groups, and millions of rows."""
+    found: defaultdict[str, list[OfGroup]] = defaultdict(list)
+    for row in rows:
+        found[row.group].append(row)
+    return found
 
 
 def _group(name: str, days: Sequence[RollUp], now: Sequence[Now], objective: Objective) -> GroupLag:
@@ -114,12 +120,8 @@ def _group(name: str, days: Sequence[RollUp], now: Sequence[Now], objective: Obj
         lag_now=sum(lags_now) if lags_now else None,
         missed=missed,
         kept=missed == 0 if objective.is_set else None,
-        days=[_day(start_ms, [each for each in days if each.start_ms == start_ms]) for start_ms in _starts(days)],
+        days=[_day(start_ms, list(parts)) for start_ms, parts in groupby(sorted(days, key=_start_ms), _start_ms)],
     )
-
-
-def _starts(roll_ups: Sequence[RollUp]) -> list[int]:
-    return sorted({each.start_ms for each in roll_ups})
 
 
 def _day(start_ms: int, parts: Sequence[RollUp]) -> Day:
@@ -144,9 +146,9 @@ def lag_page(found: Sequence[GroupLag], roll_ups: Sequence[RollUp], objective: O
     ]
     heads = ("group", "commits", "largest lag", "seconds", "lag now", "missed", "objective")
     parts = [paragraph(summary), paragraph(f"Objective: {objective}."), table(heads, rows)]
+    hours = _by_group(each for each in roll_ups if each.period == HOUR)
     for each in found:
-        hours = [one for one in roll_ups if one.group == each.group and one.period == HOUR]
-        parts.append(lines(f"{each.group}: largest lag by hour", _series(hours), objective.max_records))
+        parts.append(lines(f"{each.group}: largest lag by hour", _series(hours[each.group]), objective.max_records))
         days = [(day.day, day.commits, day.lag_max, day.seconds_max, day.missed) for day in each.days]
         parts.append(table(("day", "commits", "largest lag", "seconds", "missed"), days))
     return page("Lag of consumer groups", *parts)

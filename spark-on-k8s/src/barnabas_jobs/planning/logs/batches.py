@@ -81,10 +81,10 @@ def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) 
     position, next_offset, epoch = 0, extent.base_offset, -1
     while position < extent.size_bytes:
         found = _batch_at(window, position, extent, next_offset)
-        if isinstance(found, Problem) or found is None:
-            if found is not None:
-                yield found
+        if isinstance(found, Problem):
             known = next((each for each in index_positions if position < each < extent.size_bytes), None)
+            if known is not None or found.kind != TORN_BATCH or not _may_be_torn(extent, next_offset):
+                yield found
             if known is None:
                 return
             position, next_offset, epoch = known, -1, -1
@@ -95,8 +95,7 @@ def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) 
         next_offset, epoch = found.last_offset + 1, found.epoch
 
 
-def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset: int) -> Batch | Problem | None:
-    """None is a torn end that may be."""
+def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset: int) -> Batch | Problem:
     left = extent.size_bytes - position
     head = window.at(position, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
@@ -107,8 +106,10 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     if magic != MAGIC or length < LENGTH_MIN or delta < 0 or base_offset < 0:
         if not any(head) and _is_zero(window, position, extent.size_bytes):
             return _torn(position, extent, next_offset, f"{left} bytes up to the end of the file are zero")
-        told = f"magic {magic}, length {length}, offsets {base_offset}+{delta}; {left} bytes up to the end of the file"
-        return Problem(BAD_HEADER, LOG, position, None, told)
+        detail = (
+            f"magic {magic}, length {length}, offsets {base_offset}+{delta}; {left} bytes up to the end of the file"
+        )
+        return Problem(BAD_HEADER, LOG, position, None, detail)
     size_bytes = LENGTH_OFFSET + length
     data = window.at(position, size_bytes) if size_bytes <= left else b""
     if len(data) < size_bytes:
@@ -120,11 +121,15 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     )
 
 
-def _torn(position: int, extent: SegmentExtent, next_offset: int, told: str) -> Problem | None:
-    if extent.is_active and next_offset >= extent.flushed_until:
-        return None
-    why = f", below the recovery point {extent.flushed_until}" if extent.is_active else ""
-    return Problem(TORN_BATCH, LOG, position, max(next_offset, 0), told + why)
+def _torn(position: int, extent: SegmentExtent, next_offset: int, detail: str) -> Problem:
+    is_flushed = extent.is_active and not _may_be_torn(extent, next_offset)
+    why = f", below the recovery point {extent.flushed_until}" if is_flushed else ""
+    return Problem(TORN_BATCH, LOG, position, max(next_offset, 0), detail + why)
+
+
+def _may_be_torn(extent: SegmentExtent, next_offset: int) -> bool:
+    """Whether the end of the file may be something else than a batch, unless an index knows a batch behind it."""
+    return extent.is_active and next_offset >= extent.flushed_until
 
 
 def _is_zero(window: Window, position: int, end: int) -> bool:
@@ -135,8 +140,8 @@ def _is_zero(window: Window, position: int, end: int) -> bool:
 def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -> Iterator[Problem]:
     offset = batch.base_offset
     if batch.computed_crc != batch.crc:
-        told = f"the header has the CRC {batch.crc:08x}, the bytes have {batch.computed_crc:08x}"
-        yield Problem(BAD_CRC, LOG, batch.position, offset, told)
+        detail = f"the header has the CRC {batch.crc:08x}, the bytes have {batch.computed_crc:08x}"
+        yield Problem(BAD_CRC, LOG, batch.position, offset, detail)
     if offset < next_offset:
         yield Problem(OFFSETS_GO_BACK, LOG, batch.position, offset, f"{next_offset} or more should follow")
     if offset > next_offset and not has_gaps:

@@ -12,10 +12,10 @@ from barnabas_jobs.planning.logs.names import INDEX, TIME_INDEX
 from barnabas_jobs.planning.logs.problems import INDEX_DAMAGED, TIME_INDEX_DAMAGED, Problem
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
-"""An offset relative to the segment's base, and the position of a batch from which on it is found."""
+"""An offset relative to the segment's base, and the position of a batch; the offset is in that batch or behind it."""
 TIME_ENTRY: Final = struct.Struct(">qi")
 """The largest timestamp up to a batch, ms, and an offset of that batch, relative to the segment's base."""
-TOLD_MAX: Final = 10
+NAMED_MAX: Final = 10
 """How many wrong entries of one file are named."""
 
 
@@ -66,15 +66,15 @@ def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Itera
     for several batches at once, so the offset may be that of a later batch.
     """
     found = _wrong_offsets(_entries(data, OFFSET_ENTRY), base_offset, batches)
-    for place, offset, told in islice(_with_size(data, OFFSET_ENTRY, found), TOLD_MAX):
-        yield Problem(INDEX_DAMAGED, INDEX, place, offset, told)
+    for place, offset, detail in islice(_with_size(data, OFFSET_ENTRY, found), NAMED_MAX):
+        yield Problem(INDEX_DAMAGED, INDEX, place, offset, detail)
 
 
 def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
     """The first wrong entries of a time index: each names the largest timestamp up to the batch that has its offset."""
     found = _wrong_times(_entries(data, TIME_ENTRY), base_offset, batches)
-    for place, offset, told in islice(_with_size(data, TIME_ENTRY, found), TOLD_MAX):
-        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, place, offset, told)
+    for place, offset, detail in islice(_with_size(data, TIME_ENTRY, found), NAMED_MAX):
+        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, place, offset, detail)
 
 
 Wrong = tuple[int, int | None, str]
@@ -122,8 +122,8 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
         offset = base_offset + relative
         number = bisect_right(batches.base_offsets, offset) - 1
         if before is not None and (timestamp_ms <= before.first or relative < before.second):
-            told = f"time {timestamp_ms} at offset {offset} follows {before.first} at {base_offset + before.second}"
-            yield place, offset, told
+            detail = f"time {timestamp_ms} at offset {offset} follows {before.first} at {base_offset + before.second}"
+            yield place, offset, detail
         elif relative < 0 or offset > batches.last_offset:
             yield place, offset, f"offset {offset} is beyond the segment, which ends with {batches.last_offset}"
         elif number >= 0 and batches.timestamps_ms[number] != timestamp_ms:

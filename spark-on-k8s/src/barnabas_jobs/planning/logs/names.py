@@ -1,6 +1,7 @@
 """Names of the files and folders of a log dir."""
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 LOG: Final = ".log"
@@ -24,6 +25,8 @@ _OTHER_FILE: Final = re.compile(
     r"\d{20}\.snapshot|\d{20}\.[a-z]+\.(deleted|cleaned|swap)|leader-epoch-checkpoint|partition\.metadata|.+\.tmp"
     r"|\d{20}-\d{10}\.checkpoint(\.deleted|\.part)?|quorum-state"
 )
+_CLEANING_FILE: Final = re.compile(r"\d{20}\.[a-z]+\.(cleaned|swap)")
+_DELETED_LOG: Final = re.compile(r"(\d{20})\.log\.deleted")
 _LOG_DIR_FILE: Final = re.compile(
     r"meta\.properties|metadata-copy\.json|[a-z-]+-checkpoint|\.lock|\.kafka_cleanshutdown|\.sync-failed|bootstrap\.checkpoint|.+\.tmp"
 )
@@ -73,6 +76,20 @@ def marked(name: str) -> str | None:
 def belongs_to_partition(name: str) -> bool:
     """Whether a file of this name may lie beside a partition's segments."""
     return _OTHER_FILE.fullmatch(name) is not None
+
+
+def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until: int) -> bool:
+    """Whether a partition with these files is being compacted: above `clean_until` it may be so already.
+
+    New segments are in the making, or stand in the place of others, which are deleted after a while. Retention deletes
+    segments before the first only, and a truncation those behind the last.
+    """
+    since, until = max(clean_until, min(segments, default=0)), max(segments, default=0)
+    return any(
+        _CLEANING_FILE.fullmatch(name)
+        or ((deleted := _DELETED_LOG.fullmatch(name)) and since <= int(deleted[1]) <= until)
+        for name in names
+    )
 
 
 def belongs_to_log_dir(name: str, *, is_folder: bool) -> bool:

@@ -1,4 +1,4 @@
-"""What an audit can find: the kinds, and one finding as the files of one replica tell it."""
+"""What an audit can find: the kinds, and one finding in the files of one replica."""
 
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ KINDS: Final = {
     ENDS_EARLY: "the log ends below its recovery point or its high watermark",
     REPLICAS_DIFFER: "replicas hold other batches at an offset that is committed in each of them",
     NO_PARTITION: "a file or folder that belongs to no partition",
-    UNREADABLE: "a file that cannot be read",
+    UNREADABLE: "a file or folder that cannot be read",
 }
 """Each kind of finding in words."""
 

@@ -12,6 +12,7 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 DELETE_HORIZON_BIT: Final = 0x40
 XERIAL: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
+TIMESTAMP_MIN_MS: Final = -(2**63)
 _LENGTH: Final = struct.Struct(">i")
 _BASE_TIMESTAMP: Final = struct.Struct(">q")
 _BASE_TIMESTAMP_PLACE: Final = 27
@@ -52,7 +53,7 @@ def _xerial_blocks(data: bytes) -> list[bytes]:
 
 def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
     """Record by record: its length, timestamp and offset; keys and values are passed over."""
-    position, delta_before, newest_ms, count = 0, -1, -1, 0
+    position, delta_before, newest_ms, count = 0, -1, TIMESTAMP_MIN_MS, 0
     while position < len(records):
         length, position = _varint(records, position)
         end = position + length

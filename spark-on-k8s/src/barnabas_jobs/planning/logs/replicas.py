@@ -84,6 +84,11 @@ class LogRead(NamedTuple):
     has_gaps: bool
 
     @property
+    def lost_its_end(self) -> bool:
+        """Whether the last segment is among those that vanished."""
+        return max(self.lost_sight, default=-1) >= max((each.segment for each in self.segments), default=0)
+
+    @property
     def start(self) -> int:
         """From here on all was read."""
         whole = [each.first_offset for each in self.segments if each.segment > max(self.lost_sight, default=-1)]
@@ -96,35 +101,35 @@ class LogRead(NamedTuple):
 
     @property
     def committed_until(self) -> int:
-        """Below this every replica has to hold the same."""
+        """Below this offset every replica must hold the same."""
         return min(self.end, self.high_watermark)
 
 
 def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
-    """Where a segment does not go on as the one before it ended."""
+    """Findings where a segment does not continue the one before it."""
     for one, two in pairwise(log.segments):
         if any(one.segment <= gone <= two.segment for gone in log.lost_sight):
             continue
         file, end = segment_file(two.segment, LOG), one.end_offset
         if two.segment <= two.first_offset < end:
-            told = f"the segment before it ends with offset {end - 1}"
-            yield log.place.finding(OFFSETS_GO_BACK, file, told, position=0, offset=two.first_offset)
+            detail = f"the segment before it ends with offset {end - 1}"
+            yield log.place.finding(OFFSETS_GO_BACK, file, detail, position=0, offset=two.first_offset)
         elif two.first_offset > end and not log.has_gaps and one.segment not in log.stopped:
-            told = f"{two.first_offset - end} offsets from {end} on lack, between this segment and the one before it"
-            yield log.place.finding(OFFSET_GAP, file, told, position=0, offset=two.first_offset)
+            detail = f"{two.first_offset - end} offsets from {end} on lack, between this segment and the one before it"
+            yield log.place.finding(OFFSET_GAP, file, detail, position=0, offset=two.first_offset)
         if two.first_epoch < one.last_epoch:
-            told = f"epoch {two.first_epoch} follows epoch {one.last_epoch} of the segment before it"
-            yield log.place.finding(EPOCH_GOES_BACK, file, told, position=0, offset=two.first_offset)
+            detail = f"epoch {two.first_epoch} follows epoch {one.last_epoch} of the segment before it"
+            yield log.place.finding(EPOCH_GOES_BACK, file, detail, position=0, offset=two.first_offset)
 
 
 def ends_early(log: LogRead) -> Iterator[Finding]:
-    """A log that lacks what was on the disk once, or what every replica in sync had."""
+    """A finding if the log ends before something that was synced once, or that every replica in sync had."""
     points = {"recovery point": log.recovery_point, "high watermark": log.high_watermark}
     lower = {name: offset for name, offset in points.items() if log.end < offset}
-    if lower and not log.lost_sight and log.last_segment not in log.stopped:
-        told = " and ".join(f"its {name} is {offset}" for name, offset in lower.items())
+    if lower and not log.lost_its_end and log.last_segment not in log.stopped:
+        detail = " and ".join(f"its {name} is {offset}" for name, offset in lower.items())
         file = segment_file(log.last_segment, LOG)
-        yield log.place.finding(ENDS_EARLY, file, f"the log ends with offset {log.end - 1}; {told}", offset=log.end)
+        yield log.place.finding(ENDS_EARLY, file, f"the log ends with offset {log.end - 1}; {detail}", offset=log.end)
 
 
 def wrong_checkpoint(
@@ -134,10 +139,10 @@ def wrong_checkpoint(
     if isinstance(checkpoint, str):
         yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)
     elif checkpoint is not None:
-        for told, batch in contradictions(checkpoint, batches, log.recovery_point):
+        for detail, batch in contradictions(checkpoint, batches, log.recovery_point):
             at = f"; {segment_file(batch.segment, LOG)} has a batch of epoch {batch.epoch} there" if batch else ""
             offset = batch.offset if batch else None
-            yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, told + at, offset=offset)
+            yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, detail + at, offset=offset)
 
 
 def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
@@ -147,9 +152,9 @@ def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
         return list(logs), []
     usual = max(ids, key=ids.count)
     others = [each for each in logs if each.topic_id not in (None, usual)]
-    told = "the topic id is {}; other replicas of this name have {}: a topic was deleted and made again"
+    detail = "the topic id is {}; other replicas of this name have {}: a topic was deleted and made again"
     found = [
-        each.place.finding(REPLICAS_DIFFER, PARTITION_METADATA, told.format(each.topic_id, usual)) for each in others
+        each.place.finding(REPLICAS_DIFFER, PARTITION_METADATA, detail.format(each.topic_id, usual)) for each in others
     ]
     return [each for each in logs if each not in others], found
 
@@ -191,14 +196,14 @@ def difference(offset: int, held: Mapping[Place, HeldBatch | None]) -> Finding:
             contents.count(None if batch is None else batch[2:]),
         ),
     )
-    told = "; ".join(f"broker {place.broker} has {_told(offset, batch)}" for place, batch in held.items())
+    detail = "; ".join(f"broker {place.broker} has {_shown(offset, batch)}" for place, batch in held.items())
     at = held[odd] or next(batch for batch in held.values() if batch is not None)
     position = None if held[odd] is None else at.position
-    return odd.finding(REPLICAS_DIFFER, segment_file(at.segment, LOG), told, position=position, offset=offset)
+    return odd.finding(REPLICAS_DIFFER, segment_file(at.segment, LOG), detail, position=position, offset=offset)
 
 
-def _told(offset: int, batch: HeldBatch | None) -> str:
+def _shown(offset: int, batch: HeldBatch | None) -> str:
     if batch is None:
         return "no batch there"
-    told = f"offsets {offset}-{batch.last_offset} of epoch {batch.epoch}, CRC {batch.crc:08x}"
-    return told if batch.is_sound else f"{told}, which is {batch.computed_crc:08x} by its bytes"
+    detail = f"offsets {offset}-{batch.last_offset} of epoch {batch.epoch}, CRC {batch.crc:08x}"
+    return detail if batch.is_sound else f"{detail}, which is {batch.computed_crc:08x} by its bytes"

@@ -1,6 +1,7 @@
 """One segment: its batches, and its indexes against them."""
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -24,8 +25,8 @@ from barnabas_jobs.planning.logs.problems import (
 )
 from barnabas_jobs.planning.logs.records import Decompress, wrong_in_records
 
-PROBLEMS_TOLD: Final = 100
-"""How many of one `.log` file are named; a last one says that there are more."""
+PROBLEMS_NAMED_MAX: Final = 100
+"""How many of each kind of one `.log` file are named; a last one says that there are more."""
 
 
 class SegmentFiles(NamedTuple):
@@ -44,8 +45,8 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
     """
     window, places = Window(files.read), BatchPlaces()
     index = _used(files, files.offset_index, OFFSET_ENTRY)
-    last: Problem | None = None
-    told, is_sound = 0, True
+    last: dict[str, Problem] = {}
+    counts, is_sound = Counter[str](), True
     for found in walk(window, files.extent, index_positions(index or b"")):
         if isinstance(found, Batch):
             places.add(found)
@@ -55,12 +56,13 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
                 if wrong:
                     yield Problem(BAD_RECORDS, LOG, found.position, found.base_offset, wrong)
             continue
-        last, told = found, told + 1
+        last[found.kind] = found
+        counts[found.kind] += 1
         is_sound = is_sound and found.kind == OFFSET_GAP
-        if told <= PROBLEMS_TOLD:
+        if counts[found.kind] <= PROBLEMS_NAMED_MAX:
             yield found
-    if last is not None and told > PROBLEMS_TOLD:
-        yield last._replace(detail=f"{told - PROBLEMS_TOLD} more are wrong in this file, the last of them here")
+    for kind, more in (counts - Counter(dict.fromkeys(counts, PROBLEMS_NAMED_MAX))).items():
+        yield last[kind]._replace(detail=f"{more} more are wrong in this file, the last of them here")
     if is_sound and places.positions:
         yield from _wrong_indexes(files, index, places)
 

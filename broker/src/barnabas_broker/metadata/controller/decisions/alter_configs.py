@@ -100,7 +100,7 @@ def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigCha
 def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
     """Raises ApiError where a topic's settings are wrong by themselves, or beside those of any broker.
 
-    What is wrong with those that are `stored` already was told when it came, and is in nobody's way.
+    What is wrong with those that are `stored` already was logged when it came, and is in nobody's way.
     """
     problems: list[ConfigProblem] = []
     for config in (view.config, *_differing_brokers(view, view.overrides.get(ALL_BROKERS, {}))):
@@ -113,7 +113,7 @@ def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], store
 def _differing_brokers(view: ClusterView, cluster_overrides: Mapping[str, str]) -> Iterator[BrokerConfig]:
     """The settings of brokers that have their own of those that a topic can contradict.
 
-    Their files are not known here: where those differ, what contradicts them is ignored there, and told.
+    Their files are not known here: where those differ, what contradicts them is ignored there, and logged.
     """
     for broker, overrides in view.overrides.items():
         if broker != ALL_BROKERS and not CONTRADICTED.isdisjoint(overrides):

@@ -1,4 +1,4 @@
-"""What becomes of a partition when its brokers die, begin a new life or shut down."""
+"""What becomes of a partition when its brokers die, begin a new incarnation or shut down."""
 
 from dataclasses import replace
 
@@ -38,10 +38,10 @@ def begin_incarnation(
 ) -> PartitionState:
     """The partition before a broker that started anew is let back in: it begins as a follower.
 
-    The partition epoch rises, so that nothing comes true any more that was decided on the life before, such as to take
-    it into the ISR; unless the broker is out of the ISR and the life before `is_past`: whoever knows the partition as
-    it is now knows that it has ended. Only where it is the one replica, so that nobody can have decided anything, it
-    goes on where it stopped, if it lacks nothing.
+    The partition epoch rises, so that nothing comes true any more that was decided on the incarnation before, such as
+    to take it into the ISR; unless the broker is out of the ISR and the incarnation before `is_past`: whoever knows the
+    partition as it is now knows that it has ended. Only where it is the one replica, so that nobody can have decided
+    anything, it goes on where it stopped, if it lacks nothing.
     """
     if lacks_records:
         return lose(state, broker, rules)

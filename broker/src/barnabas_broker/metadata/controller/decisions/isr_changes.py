@@ -18,7 +18,7 @@ UNKNOWN_BROKER_EPOCH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """`isr` gives for each member the broker epoch of the life that was seen to be in sync (KIP-903).
+    """`isr` gives for each member the broker epoch of the incarnation that was seen to be in sync (KIP-903).
 
     A member that the leader has not heard of yet since it leads may have UNKNOWN_BROKER_EPOCH. The other epochs are
     those of the partition's state that the proposal was made on.
@@ -73,8 +73,8 @@ def _check_epochs(state: PartitionState, change: IsrChange) -> None:
 def _complaint(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
     """Why a broker cannot be in an ISR.
 
-    A member of it that is shutting down may stay: it can be the leader itself. One of an unknown life, too: if another
-    one had begun, the partition epoch would have risen.
+    A member of it that is shutting down may stay: it can be the leader itself. One of an unknown incarnation, too: if
+    another one had begun, the partition epoch would have risen.
     """
     if registration is None or registration.fenced:
         return "is not alive"

@@ -22,8 +22,8 @@ class LogAhead(NamedTuple):
 def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
     """The partition led by the longest of the logs, in an epoch above all of them; `state` where that is done already.
 
-    `rules.log_ends` must be of the lives that are registered. Replicas whose logs end as the leader's does are in sync
-    with it, all others have to fetch first. Who lacks records does not count.
+    `rules.log_ends` must be of the incarnations that are registered. Replicas whose logs end as the leader's does are
+    in sync with it, all others have to fetch first. Who lacks records does not count.
     """
     if ahead.epoch <= state.leader_epoch or state.unconfirmed:
         return state

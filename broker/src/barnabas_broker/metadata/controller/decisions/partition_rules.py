@@ -17,7 +17,8 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 class Rules:
     """`brokers` are all that are registered; `min_isr` and `unclean` are in force for the partition's topic.
 
-    `log_ends` is what the replicas' logs end at, as far as they have told: asked only where an election may be unclean.
+    `log_ends` is what the replicas' logs end at, as far as they have reported: asked only where an election may
+    be unclean.
     """
 
     brokers: Mapping[int, BrokerRegistration]

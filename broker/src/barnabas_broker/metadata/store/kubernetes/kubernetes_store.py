@@ -177,7 +177,7 @@ class KubernetesStore:
         return 0
 
     async def latest_revision(self) -> int:
-        """By a write to an object that is there for this: no read tells of a revision that watches are told of, too."""
+        """By a write to an object that is there for this: no read shows a revision that watches see, too."""
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
@@ -224,7 +224,7 @@ class KubernetesStore:
         is_left_over = before is not None and lease_objects.is_left_over(before, self._pod_uid)
         if lease is not None and lease.expires_at_ms > now_ms and not is_left_over:
             return None
-        token = self._observations.revision  # Not that of the list: the watch may have told of a later holder.
+        token = self._observations.revision  # Not that of the list: the watch may have reported a later holder.
         return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
 
     async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:

@@ -1,0 +1,26 @@
+"""Logs of one partition in several log dirs: one can be used.
+
+A power cut may bring the directory of a deleted topic back, beside the log of a later one of its name: nothing is
+promised between two directories.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from barnabas_broker.storage.logs.log import Log
+from barnabas_core.topic_partition import TopicPartition
+
+
+def superfluous_logs(logs: Iterable[Log], assigned: Callable[[UUID, int], TopicPartition | None]) -> list[Log]:
+    """All but one of each partition: that of the topic that the metadata know, else the one with the most records."""
+
+    def worth(log: Log) -> tuple[bool, int]:
+        partition = log.topic_partition
+        is_known = log.topic_id is not None and assigned(log.topic_id, partition.partition) == partition
+        return is_known, log.log_end_offset
+
+    by_partition: dict[TopicPartition, list[Log]] = defaultdict(list)
+    for log in logs:
+        by_partition[log.topic_partition].append(log)
+    return [log for several in by_partition.values() for log in sorted(several, key=worth)[:-1]]

@@ -1,0 +1,398 @@
+"""One log directory: whose it is, its checkpoints, and whether its disk works."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from threading import Lock
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.checkpoints import (
+    LastIncarnation,
+    MetaProperties,
+    decode_clean_mark,
+    decode_meta_properties,
+    decode_offsets,
+    encode_clean_mark,
+    encode_meta_properties,
+    encode_offsets,
+)
+from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
+from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
+from barnabas_broker.storage.logs.log import Log
+from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_core.topic_partition import TopicPartition
+
+FULL_BELOW_BYTES: Final = 1 << 20
+"""With less than this free a directory counts as full: no batch of the largest usual size fits."""
+MEASURED_MS: Final = 1_000
+
+
+HighWatermarkOf = Callable[[Log], int | None]
+"""None where nobody knows it. Called in a thread."""
+
+
+class LogDirState(Enum):
+    """FULL: no appends, reads go on. OFFLINE: neither."""
+
+    ONLINE = "online"
+    FULL = "full"
+    OFFLINE = "offline"
+
+
+class BrokerIdentity(NamedTuple):
+    """Who may use the directory."""
+
+    cluster_id: str
+    node_id: int
+
+
+class _Measured(NamedTuple):
+    """The sizes of the logs at a time."""
+
+    at_ms: int
+    partitions: int
+    empty_partitions: int
+    log_bytes: int
+
+
+class LogDir:
+    """`failure` says why it is offline, if it is. `logs` are the ones that are loaded from it."""
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.failure: StorageError | None = None
+        self.directory_id: UUID | None = None
+        self.was_clean = False
+        """Whether the broker before shut down cleanly; known once the logs are loaded."""
+        self.may_have_lost = False
+        """Whether what was written before this start may not have reached the disk; known then, too."""
+        self.cut: set[TopicPartition] = set()
+        """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
+        self.damaged: set[TopicPartition] = set()
+        """Logs that are in it and could not be loaded: what the checkpoints say of them stays for the next start."""
+        self._files = files
+        self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
+        self._lock: LogFile | None = None
+        self._writing = Lock()
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        """The checkpoints as they are on the disk, by file name."""
+        self._begun: set[TopicPartition] = set()
+        """New logs, while a checkpoint may have something of an earlier one of their name."""
+        self._gone: set[TopicPartition] = set()
+        """Logs that went while a checkpoint was being written, which may have them."""
+
+    log_dir = property(lambda self: self.path)
+    directory = property(lambda self: self.path)
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it can be read."""
+        return self.failure is None
+
+    @property
+    def state(self) -> LogDirState:
+        """Looks at the free space each time, so that a full disk needs no one to say that it no longer is."""
+        if self.failure is not None:
+            return LogDirState.OFFLINE
+        return LogDirState.FULL if self.usage().usable_bytes < FULL_BELOW_BYTES else LogDirState.ONLINE
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all logs in it."""
+        return sum(log.size_bytes for log in self.logs.values())
+
+    def load(self, now_ms: int) -> LogDirLoad:
+        """What placement goes by. Sizes are those of the last second: thousands of partitions may be made in one."""
+        if not 0 <= now_ms - self._measured.at_ms < MEASURED_MS:
+            sizes = [log.size_bytes for log in self.logs.values()]
+            self._measured = _Measured(now_ms, len(sizes), sizes.count(0), sum(sizes))
+        measured, count = self._measured, len(self.logs)
+        empty = measured.empty_partitions + max(0, count - measured.partitions)
+        return LogDirLoad(self.path, count, empty, measured.log_bytes, self.usage().usable_bytes)
+
+    @disk_access
+    def usage(self) -> DiskUsage:
+        """The total and the usable bytes of the disk."""
+        return self._files.usage(self.path)
+
+    @disk_access
+    def open(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> None:
+        """Make it, lock it, and see that it is this broker's. LogDirRefused, LogDirFailed."""
+        self._files.make_dir(self.path)
+        try:
+            self._lock = self._files.lock(f"{self.path}/{file_names.LOCK}")
+        except BlockingIOError as error:
+            raise LogDirRefused(self.path, "another process has locked it: is a broker running on it?") from error
+        self.directory_id = self._check_owner(identity, new_uuid)
+
+    def _check_owner(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> UUID:
+        path = f"{self.path}/{file_names.META_PROPERTIES}"
+        if not self._files.exists(path):
+            meta = MetaProperties(identity.cluster_id, identity.node_id, new_uuid())
+            self._files.write_atomically(path, encode_meta_properties(meta), sync=True)
+            return meta.directory_id
+        try:
+            meta = decode_meta_properties(self._files.read(path))
+        except ValueError as error:
+            raise LogDirRefused(self.path, f"{file_names.META_PROPERTIES} cannot be read: {error}") from error
+        if (meta.cluster_id, meta.node_id) != identity:
+            raise LogDirRefused(
+                self.path,
+                f"it belongs to node.id={meta.node_id} of cluster.id={meta.cluster_id}; "
+                f"this is node.id={identity.node_id} of cluster.id={identity.cluster_id}",
+            )
+        return meta.directory_id
+
+    def fail(self, failure: StorageError) -> None:
+        """Take it offline. What is being sent from its files goes on.
+
+        A note stays for the next process: the page cache holds what a sync that failed has not written, as if it had.
+        """
+        self.failure = failure
+        with suppress(OSError):
+            self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
+        self._lock = None
+        for log in self.logs.values():
+            log.abandon()
+        self.logs = {}
+
+    @disk_access
+    def has_failed(self) -> bool:
+        """Whether its disk failed while this process or one before ran, and not all was written again since."""
+        return self.failure is not None or self._files.exists(f"{self.path}/{file_names.SYNC_FAILED}")
+
+    @disk_access
+    def is_rewritten(self) -> None:
+        """All that may not have reached the disk was written again: from now on a sync that passes can be trusted."""
+        self._files.remove(f"{self.path}/{file_names.SYNC_FAILED}")
+
+    @disk_access
+    def check(self) -> None:
+        """LogDirFailed unless the directory is there and takes a write."""
+        if not self._files.exists(f"{self.path}/{file_names.META_PROPERTIES}"):
+            raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
+
+    def problems(self) -> list[StorageError]:
+        """What `check` says, if anything."""
+        try:
+            self.check()
+        except StorageError as error:
+            return [error]
+        return []
+
+    @disk_access
+    def offsets(self, file_name: str) -> dict[TopicPartition, int]:
+        """One of the offset checkpoints; empty when it is missing or damaged, for then more is recovered."""
+        try:
+            offsets = decode_offsets(self._files.read(f"{self.path}/{file_name}"))
+        except (FileNotFoundError, ValueError):
+            offsets = {}
+        self._written[file_name] = offsets
+        return offsets
+
+    @disk_access
+    def rename_damaged(self, topic_partition: TopicPartition, directory: str) -> int:
+        """Away with a log that could not be loaded; how many bytes its files have. StorageError."""
+        found = f"{self.path}/{topic_partition}"
+        size_bytes = sum(entry.size_bytes for entry in self._files.scan(found))
+        self._files.rename(found, directory)
+        self.damaged.discard(topic_partition)
+        return size_bytes
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """The log is not here any more."""
+        del self.logs[topic_partition]
+        if self._writing.locked():
+            self._gone.add(topic_partition)
+
+    def begin_log(self, topic_partition: TopicPartition) -> bool:
+        """A new log of this name: whether the checkpoints may have something of an earlier one, which is not about it.
+
+        Then it takes no records before `checkpoint_anew` has run, once for all that have begun meanwhile.
+        """
+        is_gone = topic_partition in self._gone  # Asked first: what is written next clears it.
+        is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
+        if is_known:
+            self._begun.add(topic_partition)
+        return is_known
+
+    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
+        """As it is on the disk; 0 where it is not."""
+        return self._written.get(file_names.HIGH_WATERMARKS, {}).get(topic_partition, 0)
+
+    def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
+        """Writes of the checkpoints, for a thread. They raise StorageError, and write nothing while it is offline."""
+        calls = (
+            self.checkpoint_recovery_points,
+            self.checkpoint_clean_offsets,
+            self._checkpoint_log_starts,
+            partial(self.checkpoint_high_watermarks, high_watermark_of),
+        )
+        return [partial(self._call_online, call) for call in calls]
+
+    def _call_online(self, call: Callable[[], None]) -> None:
+        """One that is back and is being loaded does not have all its logs yet."""
+        if self.failure is not None:
+            raise self.failure
+        call()
+
+    def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
+        """As they are when it is written, of the logs that are here now: earlier ones had others. StorageError."""
+        with self._writing:
+            self._write_offset_of_each(file_names.HIGH_WATERMARKS, high_watermark_of)
+
+    def checkpoint_recovery_points(self) -> None:
+        """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
+
+        What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
+        """
+        with self._writing:
+            self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
+
+    def checkpoint_anew(self) -> None:
+        """Nothing may count as committed, synced, compacted or deleted that was cut or is gone. StorageError."""
+        self._lower_high_watermarks()
+        self.checkpoint_recovery_points()
+        self.checkpoint_clean_offsets()
+        self._checkpoint_log_starts()
+
+    def _lower_high_watermarks(self) -> None:
+        """To the ends of logs that were cut. Those of earlier logs, of names of which there are new ones, go."""
+        with self._writing:
+            begun, logs = self._begun.copy(), self.logs.copy()
+            offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
+            lowered = {
+                key: min(offset, logs[key].log_end_offset) if key in logs else offset
+                for key, offset in offsets.items()
+                if key not in begun
+            }
+            if lowered != offsets:
+                self._write_offsets(file_names.HIGH_WATERMARKS, lowered)
+            self._begun -= begun
+
+    def _checkpoint_log_starts(self) -> None:
+        """Where logs begin after records were deleted, if that has changed. Raises StorageError.
+
+        A log that ends before this begins anew there, so one that was cut below it must not keep it.
+        """
+        with self._writing:
+            offsets = self._offsets_to_write(file_names.LOG_START_OFFSETS, _raised_start)
+            if offsets != self._written.get(file_names.LOG_START_OFFSETS):
+                self._write_offsets(file_names.LOG_START_OFFSETS, offsets)
+
+    def checkpoint_clean_offsets(self) -> None:
+        """Up to where each log is compacted, if that has changed. Raises StorageError.
+
+        What lies below is never compared with itself again, so a log that was cut must not keep its higher offset.
+        """
+        with self._writing:
+            offsets = self._offsets_to_write(file_names.CLEAN_OFFSETS, lambda log: log.clean_until)
+            if offsets != self._written.get(file_names.CLEAN_OFFSETS, {}):
+                self._write_offsets(file_names.CLEAN_OFFSETS, offsets)
+
+    def take_clean_offsets(self) -> list[Log]:
+        """Tell the logs that have been loaded up to where they are compacted. StorageError.
+
+        What the checkpoint has beyond a log's end counts for nothing from now on: such a log, which this gives back,
+        takes no appends before it is written anew.
+        """
+        offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
+        found = [(self.logs[key], offset) for key, offset in offsets if key in self.logs]
+        for log, offset in found:
+            log.clean_until = min(offset, log.log_end_offset)
+        cut = [log for log, offset in found if offset > log.log_end_offset]
+        for log in cut:
+            if log.takes_appends:  # A start may have cut it itself, and holds them back.
+                _ = log.producers
+            log.known_producers.hold_back(until_checkpointed=True)
+        return cut
+
+    def _write_offset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
+        self._write_offsets(file_name, self._offsets_to_write(file_name, offset_of))
+
+    def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
+        self._gone.clear()  # The logs of now are without them.
+        written = self._written.get(file_name, {})
+        damaged = {key: written[key] for key in self.damaged.copy() if key in written}
+        return damaged | _offset_of_each(self.logs, offset_of)
+
+    @disk_access
+    def _write_offsets(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.failure is not None and self._lock is None:  # Since then it has no logs: the checkpoint would be empty.
+            raise self.failure
+        self._files.write_atomically(f"{self.path}/{file_name}", encode_offsets(offsets), sync=True)
+        self._written[file_name] = offsets
+
+    def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
+        """Write the checkpoints now. StorageError."""
+        for call in self.checkpoint_calls(high_watermark_of):
+            call()
+
+    @disk_access
+    def mark_clean(self, broker_epoch: int) -> None:
+        """The last thing of a shutdown: the next start recovers nothing. The epoch is that of this incarnation."""
+        mark = encode_clean_mark(broker_epoch)
+        self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", mark, sync=True)
+        self._lock = None
+
+    @disk_access
+    def take_clean_mark(self, last: LastIncarnation) -> int | None:
+        """When the incarnation before shut down cleanly, ns; None when it did not. From now on a crash shows.
+
+        A mark of another incarnation counts for nothing: it may have come back with an older copy of the disk.
+        """
+        found_ns = self._take_clean_mark(last)
+        self.was_clean = found_ns is not None
+        ran_on = last.machine_ran_on and self.directory_id not in last.cut_dirs
+        self.may_have_lost = not (self.was_clean or ran_on)
+        return found_ns
+
+    def _take_clean_mark(self, last: LastIncarnation) -> int | None:
+        path = f"{self.path}/{file_names.CLEAN_SHUTDOWN}"
+        found = next((each for each in self._files.scan(self.path) if each.name == file_names.CLEAN_SHUTDOWN), None)
+        if found is None:
+            return None
+        counts = self._epoch_in(path) in last.mark_epochs
+        self._files.remove(path)
+        self._files.sync_dir(self.path)
+        return found.modified_ns if counts else None
+
+    def _epoch_in(self, mark_path: str) -> int | None:
+        try:
+            return decode_clean_mark(self._files.read(mark_path))
+        except ValueError:
+            return None
+
+
+def _offset_of_each(
+    logs: dict[TopicPartition, Log], offset_of: Callable[[Log], int | None]
+) -> dict[TopicPartition, int]:
+    """An offset of each log that has one. In a thread, while the loop adds logs and takes some away.
+
+    A copy is made in one go; a list of pairs is not, for each is an object that the collector may come upon.
+    """
+    return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
+
+
+def _raised_start(log: Log) -> int | None:
+    """What its first segment does not tell."""
+    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+
+def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:
+    """The log, if one of the directories has it and is online."""
+    for log_dir in log_dirs:
+        log = log_dir.logs.get(topic_partition)
+        if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
+            return log
+    return None
+
+
+def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:
+    """The high watermarks in the checkpoint, of the logs that are there: others are of earlier logs. StorageError."""
+    offsets = log_dir.offsets(file_names.HIGH_WATERMARKS)
+    return {key: offset for key, offset in offsets.items() if key in log_dir.logs or key in log_dir.damaged}

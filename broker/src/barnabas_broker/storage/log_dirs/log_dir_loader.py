@@ -1,0 +1,185 @@
+"""Loads the logs in a log dir: at the start, and in a thread when a directory is back."""
+
+import logging
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError, storage_error
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
+from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
+from barnabas_broker.storage.logs.truncated_logs import TruncatedLogs
+from barnabas_core.clock import Clock
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class LoadProgress(NamedTuple):
+    """How far a start has come."""
+
+    log_dir: str
+    partitions_done: int
+    partitions_total: int
+    bytes_recovered: int
+
+
+class LogDirLoader:
+    """`log_dirs` are all of the broker; `failed` gets the logs that are there and cannot be loaded."""
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        clock: Clock,
+        log_dirs: Sequence[LogDir],
+        config_of: Callable[[str], LogConfig],
+        strays: StrayLogs,
+        topic_ids: TopicIds,
+        truncated: TruncatedLogs,
+    ) -> None:
+        self.last_incarnation = NO_INCARNATION
+        self.failed: dict[TopicPartition, StorageError] = {}
+        self._environment = environment
+        self._clock = clock
+        self._log_dirs = log_dirs
+        self._config_of = config_of
+        self._strays = strays
+        self._topic_ids = topic_ids
+        self._truncated = truncated
+
+    def load(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
+        """All logs in a directory that was opened. StorageError where its disk fails; a damaged log stays out."""
+        clean_shutdown_ns = log_dir.take_clean_mark(self.last_incarnation)
+        log_dir.cut.clear()
+        log_dir.damaged.clear()
+        recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
+        starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
+        high_watermarks = log_dir.offsets(file_names.HIGH_WATERMARKS)
+        found = self._partition_dirs(log_dir, recovery_points)
+        done, recovered_bytes, has_failed = 0, 0, log_dir.has_failed()
+
+        def count(recovered: int) -> None:
+            nonlocal recovered_bytes
+            recovered_bytes += recovered
+            on_progress(LoadProgress(log_dir.path, done, len(found), recovered_bytes))
+
+        for done, topic_partition in enumerate(found):  # noqa: B007 - `count` reads it
+            place = LogPlace(
+                log_dir=log_dir.path,
+                directory=f"{log_dir.path}/{topic_partition}",
+                topic_partition=topic_partition,
+                config=self._config_of(topic_partition.topic),
+                log_start_offset=starts.get(topic_partition, 0),
+                recovery_point=recovery_points.get(topic_partition),
+                clean_shutdown_ns=clean_shutdown_ns,
+                high_watermark=high_watermarks.get(topic_partition),
+                has_failed=has_failed,
+            )
+            found_bytes = self._log_bytes(place) if has_failed else 0
+            self._load_log(log_dir, place, count)
+            if topic_partition in log_dir.logs and log_dir.logs[topic_partition].size_bytes < found_bytes:
+                log_dir.cut.add(topic_partition)
+        for log in log_dir.take_clean_offsets():
+            self._truncated.add(log)
+        # A damaged log is not written again before somebody has mended it.
+        self._write_what_is_found(log_dir, is_rewritten=self.failed.keys().isdisjoint(found))
+        on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
+        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
+        _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
+
+    def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
+        """Logs that were cut wait while the disk is full; a start does not, for retention and deletions make room."""
+        try:
+            log_dir.checkpoint_clean_offsets()
+            self._truncated.complete(log_dir)
+            if is_rewritten:
+                log_dir.is_rewritten()
+        except DiskFull as error:
+            _logger.warning("checkpoints are written once there is room: %s", error)
+
+    def _log_bytes(self, place: LogPlace) -> int:
+        try:
+            entries = self._environment.files.scan(place.directory)
+        except OSError as error:
+            raise storage_error(place.log_dir, place.directory, error) from error
+        return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
+
+    def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
+        """A damaged log stays out, a failed disk ends the loading of its directory."""
+        try:
+            log = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
+            if self._is_of_a_topic(log):
+                log.load_epochs()
+                log_dir.logs[place.topic_partition] = log
+        except LogDirFailed:
+            raise
+        except StorageError as error:
+            _logger.error("%s", error)
+            self.failed[place.topic_partition] = error
+            log_dir.damaged.add(place.topic_partition)
+        else:
+            self.failed.pop(place.topic_partition, None)
+
+    def _is_of_a_topic(self, log: Log) -> bool:
+        """An empty directory is a log whose making has failed: it may have been made in another log dir since.
+
+        One without records needs no id: whoever takes it may have it. One with records goes out of the way unless it
+        is known which topic it is of.
+        """
+        if log.topic_id is None and self._is_removed(log):
+            return False
+        if log.topic_id is None and log.log_end_offset and not self._topic_ids.find(log):
+            self._strays.set_aside(log, "it has no topic id, and its name does not tell which topic it is of")
+            return False
+        return True
+
+    def _is_removed(self, log: Log) -> bool:
+        """Whether its directory was empty."""
+        files = self._environment.files
+        try:
+            if files.scan(log.directory):
+                return False
+            files.remove(log.directory)
+            return True
+        except OSError as error:
+            raise storage_error(log.log_dir, log.directory, error) from error
+
+    def _partition_dirs(self, log_dir: LogDir, checkpointed: Container[TopicPartition]) -> list[TopicPartition]:
+        """The partitions in a directory; what is marked for deletion goes to the trash."""
+        found = []
+        for name in self.names(log_dir):
+            parsed = file_names.parse_partition_dir(name)
+            if parsed is None:
+                continue
+            if parsed.state == "":
+                found.append(parsed.topic_partition)
+            elif parsed.state == file_names.DELETED_DIR:
+                self._environment.trash.add(f"{log_dir.path}/{name}", 0)
+            elif parsed.state == file_names.STRAY_DIR:
+                is_free = partial(self._is_free, log_dir, checkpointed)
+                found += self._strays.load(log_dir.path, name, parsed.topic_partition, is_free)
+        return found
+
+    def _is_free(self, loading: LogDir, checkpointed: Container[TopicPartition], wanted: TopicPartition) -> bool:
+        """Whether a stray log may take this place at once. OSError.
+
+        Not where there may be another log, also in a log dir that is offline, nor where what is checkpointed of that
+        name may be of another.
+        """
+        are_online = all(each.is_online for each in self._log_dirs if each is not loading)
+        is_there = any(self._environment.files.exists(f"{each.path}/{wanted}") for each in self._log_dirs)
+        return are_online and not is_there and wanted not in checkpointed
+
+    def names(self, log_dir: LogDir) -> list[str]:
+        """Of the directories in it. StorageError."""
+        try:
+            return [entry.name for entry in self._environment.files.scan(log_dir.path) if entry.is_dir]
+        except OSError as error:
+            raise storage_error(log_dir.path, log_dir.path, error) from error

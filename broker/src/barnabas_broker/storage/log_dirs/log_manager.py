@@ -1,0 +1,397 @@
+"""All logs of a broker in all its log dirs. One bad directory never stops the others.
+
+Work that blocks on the disk is handed out as calls that a thread may make; the rest runs on the loop. Periodic work is
+plain methods that the app's timers call.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+from uuid import UUID
+from weakref import WeakMethod
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.disk.trash import remove_all
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
+from barnabas_broker.storage.log_dirs.interrupted_moves import finish_interrupted_moves
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, HighWatermarkOf, LogDir, committed_in, online_log
+from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
+from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDirLoader
+from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
+from barnabas_broker.storage.log_dirs.stray_logs import StrayLog, StrayLogs, marked_directory
+from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
+from barnabas_broker.storage.logs.truncated_logs import TruncatedLog, TruncatedLogs
+from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog, sync_now
+from barnabas_core import kafka_uuid
+from barnabas_core.clock import Clock
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class LogManagerSettings(NamedTuple):
+    """`log.dirs` and what else of the broker's settings is the log manager's."""
+
+    log_dirs: Sequence[str]
+    placement: str = "fewest-partitions"
+    headroom_bytes: int = 0
+
+
+class TopicLookup(NamedTuple):
+    """What the metadata say of topics, as far as it tells which log is whose.
+
+    `assigned` says which partition of this broker a topic id and a number are, None where they are none; `only_topic`
+    the id of the topic of a name, None where an earlier one may have had that name.
+    """
+
+    assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None
+    only_topic: Callable[[str], UUID | None] = lambda _: None
+
+
+NO_TOPICS: Final = TopicLookup()
+
+
+class LogManager:
+    """`config_of` gives a topic's settings by its name; `identity` is who may use the directories."""
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        clock: Clock,
+        settings: LogManagerSettings,
+        identity: BrokerIdentity,
+        config_of: Callable[[str], LogConfig],
+        topics: TopicLookup = NO_TOPICS,
+    ) -> None:
+        self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
+        self.truncated = TruncatedLogs()
+        truncated = WeakMethod(self._truncated)  # The locks of the log dirs end with this object's last user.
+        self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
+        """Told of a log that has to be synced by `flush.messages`."""
+        due = WeakMethod(self._sync_due)
+        self._environment = replace(
+            environment,
+            truncated=lambda log: (tell := truncated()) and tell(log),
+            sync_due=lambda log: (tell := due()) and tell(log),
+        )
+        self._clock = clock
+        self._settings = settings
+        self._identity = identity
+        self._assigned = topics.assigned
+        self.strays = StrayLogs(self._environment, clock, config_of, topics.assigned)
+        self.topic_ids = TopicIds(topics.only_topic)
+        self._loader = LogDirLoader(
+            self._environment, clock, self.log_dirs, config_of, self.strays, self.topic_ids, self.truncated
+        )
+        self.failed = self._loader.failed
+        """Logs that are there and could not be loaded."""
+        self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
+        self.moves = ReplicaMoves(self._environment, clock, self._choice, self.log_dirs)
+
+    @property
+    def files(self) -> FileSystem:
+        """The file system that all log dirs are on."""
+        return self._environment.files
+
+    @property
+    def logs(self) -> dict[TopicPartition, Log]:
+        """All logs whose log dirs are online, by partition."""
+        return {key: log for log_dir in self.log_dirs if log_dir.is_online for key, log in log_dir.logs.items()}
+
+    def online_logs(self) -> list[Log]:
+        """All that are online now, for work that goes through them in turns of the loop."""
+        return [log for log_dir in self.log_dirs if log_dir.is_online for log in log_dir.logs.values()]
+
+    def unflushed_logs(self) -> list[Log]:
+        """Those that may have something to sync by their settings: `due_flush` says what."""
+        unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
+        logs = {each: self.get(each) for each in list(unflushed)}
+        for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
+            unflushed.pop(topic_partition, None)  # Not one that is being loaded: nobody would sync it then.
+        return [log for log in logs.values() if log is not None]
+
+    @property
+    def producer_count(self) -> int:
+        """How many idempotent producers the logs know."""
+        return self._environment.producer_count.total
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether all log dirs were shut down cleanly before this start, so that nothing written is lost."""
+        return all(log_dir.was_clean for log_dir in self.log_dirs)
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log, if it is here and online."""
+        return online_log(self.log_dirs, topic_partition)
+
+    def has_lost(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        """Whether no disk has this log, though all of them work."""
+        is_stray = self.strays.find(topic_id, topic_partition.partition) is not None
+        is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
+        return is_missing and topic_partition not in self.failed and not is_stray
+
+    def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        """The log of this topic that a start found, or one that was set aside. Another topic's makes room.
+
+        One that an earlier incarnation set aside has to be read through first (`strays.wanted_logs`): None until then.
+        """
+        self._make_room(topic_partition, topic_id)
+        log = self.get(topic_partition) or self._take_back(topic_partition, topic_id)
+        if log is not None:
+            self.topic_ids.give_again(log, topic_id)
+            self._choice.forget(topic_partition)
+        return log
+
+    def _make_room(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Also for one that the disk would not delete. StorageError where it still does not let go of it."""
+        log = self.get(topic_partition)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self.set_aside(topic_partition, "it is of another topic of that name")
+        for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
+            if self.strays.set_aside_damaged(log_dir, topic_partition, topic_id):
+                self.failed.pop(topic_partition, None)
+
+    def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
+        """Rename a log to `-stray`: it is kept until its topic is back, or somebody says that it is deleted."""
+        self.moves.stop(topic_partition)
+        log = self.get(topic_partition)
+        if log is not None:
+            self.strays.set_aside(log, why)
+            self._forget(log)
+
+    def _take_back(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        """Not while a later log of the partition may lie in a directory that is offline, or is damaged."""
+        is_free = topic_partition not in self.failed and all(each.is_online for each in self.log_dirs)
+        taken = self.strays.take_back(topic_partition, topic_id) if is_free else None
+        if taken is not None:
+            self.strays.use_again(self._choice.at(taken.log_dir), taken)
+        return taken
+
+    def stray_read(self, stray: StrayLog, topic_partition: TopicPartition, outcome: Log | StorageError) -> None:
+        """What came of reading a stray log that is wanted (`strays.wanted_logs`).
+
+        A full disk leaves it wanted. Whoever hears of a failed one takes the directory offline, which is loaded anew.
+        """
+        log_dir = next(each for each in self.log_dirs if each.path == stray.log_dir)
+        if isinstance(outcome, DiskFull) or not log_dir.is_online:
+            return
+        self.strays.remove(stray)
+        if isinstance(outcome, Log):
+            self.strays.use_again(log_dir, outcome)
+        elif not isinstance(outcome, LogDirFailed):
+            self.failed[topic_partition] = outcome
+            log_dir.damaged.add(topic_partition)
+
+    def _forget(self, log: Log) -> None:
+        """Once its directory is renamed. A log dir that is loading may have one of an earlier topic of its name."""
+        for log_dir in self.log_dirs:
+            if log_dir.logs.get(log.topic_partition) is log:
+                log_dir.forget(log.topic_partition)
+
+    def load(
+        self,
+        on_progress: Callable[[LoadProgress], None] = lambda _: None,
+        *,
+        last_incarnation: LastIncarnation = NO_INCARNATION,
+    ) -> dict[TopicPartition, Log]:
+        """Open all log dirs and load what is in them. A dir that fails is offline; LogDirRefused when none is left.
+
+        LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
+        Only the clean-shutdown marker of `last_incarnation` counts: the registered one before this.
+        """
+        self._loader.last_incarnation = last_incarnation
+        self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
+        names: list[tuple[str, str]] = []
+        self._on_each_online_dir(lambda log_dir: names.extend((log_dir.path, n) for n in self._loader.names(log_dir)))
+        if all(log_dir.is_online for log_dir in self.log_dirs):
+            self.moves.interrupted = finish_interrupted_moves(self._environment, names)
+        self._on_each_online_dir(lambda log_dir: self._loader.load(log_dir, on_progress))
+        superfluous = superfluous_logs(self.online_logs(), self._assigned)
+        self._on_each_online_dir(lambda log_dir: self._set_aside_from(log_dir, superfluous))
+        if not any(log_dir.is_online for log_dir in self.log_dirs):
+            reasons = "; ".join(str(log_dir.failure) for log_dir in self.log_dirs)
+            raise LogDirRefused(",".join(self._settings.log_dirs), f"no log dir can be used: {reasons}")
+        return self.logs
+
+    def _set_aside_from(self, log_dir: LogDir, superfluous: Sequence[Log]) -> None:
+        for log in superfluous:
+            if log.log_dir == log_dir.path:
+                del log_dir.logs[log.topic_partition]
+                self.strays.set_aside(log, "its partition is in another log dir, too")
+
+    def _on_each_online_dir(self, work: Callable[[LogDir], None]) -> None:
+        for log_dir in self.log_dirs:
+            if log_dir.is_online:
+                try:
+                    work(log_dir)
+                except LogDirRefused:
+                    raise
+                except StorageError as error:
+                    _logger.error("%s", error)
+                    self._fail_unused(log_dir, error)
+
+    def _fail_unused(self, log_dir: LogDir, error: StorageError) -> None:
+        """One that could not be loaded: nobody uses its logs yet."""
+        log_dir.fail(error)
+        self.strays.forget_dir(log_dir.path)
+
+    def _new_uuid(self) -> UUID:
+        return kafka_uuid.random_uuid(self._environment.random.getrandbits)
+
+    def _truncated(self, log: TruncatedLog) -> None:
+        """One that is being loaded waits for the end of that."""
+        self.truncated.add(log)
+        for log_dir in self.log_dirs:
+            if log_dir.logs.get(log.topic_partition) is log:
+                self.truncated.on_added(log_dir)
+
+    def _sync_due(self, log: UnsyncedLog) -> None:
+        self.on_sync_due(log)
+
+    def create(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None
+    ) -> Log:
+        """A new, empty log, in `log_dir` (a path), where it is preferred or where `log.dirs.placement` puts it.
+
+        StorageError where it is there and could not be loaded; ApiError where no dir can take it, or not yet.
+        """
+        if topic_partition in self.failed:
+            raise self.failed[topic_partition]
+        self.strays.check_not_wanted(topic_partition)
+        self._make_room(topic_partition, topic_id)
+        chosen = self._choice.at(log_dir) if log_dir else self._choice.choose(topic_partition)
+        self._choice.forget(topic_partition)
+        place = LogPlace(
+            log_dir=chosen.path,
+            directory=f"{chosen.path}/{topic_partition}",
+            topic_partition=topic_partition,
+            config=config,
+            recovery_point=0,
+        )
+        log = chosen.logs[topic_partition] = self._create(place, topic_id)
+        if chosen.begin_log(topic_partition):
+            log.await_checkpoint()
+        return log
+
+    def _create(self, place: LogPlace, topic_id: UUID) -> Log:
+        try:
+            self._environment.files.make_dir(place.directory)
+        except OSError as error:
+            raise storage_error(place.log_dir, place.directory, error) from error
+        log = open_log(self._environment, place, self._clock.now_ms())
+        self.topic_ids.give(log, topic_id)
+        return log
+
+    def prefer(self, topic_partition: TopicPartition, log_dir: str) -> None:
+        """Make this log, when it is made, in the directory at this path (KIP-113). ApiError where that cannot be."""
+        self._choice.prefer(topic_partition, log_dir)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
+        self._delete_damaged(topic_partition)
+        self.moves.stop(topic_partition)
+        log = self.get(topic_partition)
+        if log is not None:
+            log.move_to(marked_directory(self._environment, log.log_dir, topic_partition, file_names.DELETED_DIR))
+            self._forget(log)
+            self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
+
+    def _delete_damaged(self, topic_partition: TopicPartition) -> None:
+        """A later log of its name must not find its files."""
+        for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
+            deleted = marked_directory(self._environment, log_dir.path, topic_partition, file_names.DELETED_DIR)
+            log_dir.rename_damaged(topic_partition, deleted)
+            self._environment.trash.add(deleted, self._clock.now_ms())
+        self.failed.pop(topic_partition, None)
+
+    def fail_dir(self, error: StorageError) -> set[TopicPartition]:
+        """Take the directory of `error` offline; the partitions that go with it."""
+        for log_dir in self.log_dirs:
+            if log_dir.path == error.log_dir and log_dir.is_online:
+                affected = set(log_dir.logs)
+                self.moves.dir_failed(error.log_dir)
+                log_dir.fail(error)
+                self.strays.forget_dir(error.log_dir)
+                return affected
+        return set()
+
+    def check_dirs(self) -> list[StorageError]:
+        """What is wrong with directories that are thought to be online: open files outlive the disk's disappearance."""
+        return [error for log_dir in self.log_dirs if log_dir.is_online for error in log_dir.problems()]
+
+    def probe(self, log_dirs: Sequence[LogDir]) -> bool:
+        """Try those that are offline again, and load those that work; whether one does. For a thread.
+
+        Nobody may use the logs any more that were loaded from them before.
+        """
+        is_back = False
+        for log_dir in log_dirs:
+            if not log_dir.is_online:
+                try:
+                    log_dir.check()
+                    log_dir.open(self._identity, self._new_uuid)
+                    self._loader.load(log_dir)
+                    self._set_aside_replaced(log_dir)
+                except StorageError as error:
+                    self._fail_unused(log_dir, error)
+                else:
+                    log_dir.failure, is_back = None, True
+        return is_back
+
+    def _set_aside_replaced(self, log_dir: LogDir) -> None:
+        """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""
+        for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
+            self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir by now")
+
+    def due_deletions(self, now_ms: int) -> list[str]:
+        """Paths to give to `remove_files`."""
+        return self._environment.trash.take(now_ms)
+
+    def remove_files(self, paths: list[str]) -> None:
+        """Remove deleted files and directories; what cannot be removed goes at the next start. May run in a thread."""
+        refusals = remove_all(self._environment.files, paths)
+        if refusals:
+            _logger.warning("%d deleted files are left behind: %s", len(refusals), refusals[0])
+
+    def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
+        """As the last checkpoints of the log dirs have them that have the logs. A directory that fails is offline."""
+        found: dict[TopicPartition, int] = {}
+        self._on_each_online_dir(lambda log_dir: found.update(committed_in(log_dir)))
+        return found
+
+    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
+        """As the checkpoint of its directory has it on the disk; 0 where it does not, or there is no such log."""
+        log_dirs = [each for each in self.log_dirs if each.is_online and topic_partition in each.logs]
+        return log_dirs[0].checkpointed_high_watermark(topic_partition) if log_dirs else 0
+
+    def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
+        """Writes of the checkpoints, for a thread."""
+        online = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
+        return [call for log_dir in online for call in log_dir.checkpoint_calls(high_watermark_of)]
+
+    def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
+        """Write all checkpoints now; blocks."""
+        for call in self.checkpoint_calls(high_watermark_of):
+            call()
+
+    def shutdown(self, high_watermark_of: HighWatermarkOf, broker_epoch: int = NO_EPOCH) -> None:
+        """Everything to the disk, then the clean-shutdown markers. A directory that fails gets none; blocks."""
+        for log_dir in self.log_dirs:
+            if log_dir.is_online:
+                try:
+                    close_logs([*log_dir.logs.values(), *self.strays.logs_in(log_dir.path)])
+                    log_dir.checkpoint(high_watermark_of)
+                    log_dir.mark_clean(broker_epoch)
+                except StorageError as error:
+                    if isinstance(error, LogDirFailed):
+                        log_dir.fail(error)
+                    _logger.error("%s", error)

@@ -1,0 +1,212 @@
+"""Moves a log to another log dir while it is used (AlterReplicaLogDirs, KIP-113), in steps that are small for the loop.
+
+`begin`, `copy` until little is left, `sync` in a thread, `copy` again, `swap`: the copy grows in a `-future` directory
+that takes the log's name at the end. A crash before that leaves the old log, a crash within it the finished copy.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from uuid import UUID
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.checkpoints import encode_partition_metadata
+from barnabas_broker.storage.disk.files import LogFile
+from barnabas_broker.storage.errors import StorageError, disk_access, storage_error
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_loader import TOUCHED_BY_NO_ONE, LogPlace, open_log
+from barnabas_broker.storage.segments.segment import Segment
+
+
+class ReplicaMove:
+    """Raises StorageError of the directory whose disk failed: the one that it goes to (`log_dir`), or the log's."""
+
+    def __init__(self, environment: LogEnvironment, log: Log, log_dir: str, unique: UUID) -> None:
+        self.log = log
+        self.log_dir = log_dir
+        self.directory = f"{log_dir}/{file_names.marked_dir(log.topic_partition, unique, file_names.FUTURE_DIR)}"
+        self._unique = unique
+        self._environment = environment
+        self._files: dict[Segment, LogFile] = {}
+        self._sealed: set[Segment] = set()
+        self._unindexed: dict[Segment, None] = {}
+        """Whole copies whose indexes are still to be copied, by `sync`."""
+        self._synced_bytes: dict[Segment, int] = {}
+        """Of each copy, how much is on the disk."""
+        self._truncations = log.truncations
+        self._is_called_off = False
+
+    @property
+    def lag_bytes(self) -> int:
+        """What is not copied yet."""
+        if self._truncations != self.log.truncations:
+            return self.log.size_bytes
+        copies = [self._files[segment] for segment in self.log.segments if segment in self._files]
+        return self.log.size_bytes - sum(file.size_bytes() for file in copies)
+
+    @disk_access
+    def begin(self) -> None:
+        """From here on a start of the broker sees that the log was on its way."""
+        self._environment.files.make_dir(self.directory)
+
+    @disk_access
+    def copy(self, bytes_max: int) -> None:
+        """Copy so many bytes, at most, of what is missing."""
+        self._forget_replaced()
+        for segment in self.log.segments:
+            if segment not in self._sealed and bytes_max >= 0:
+                bytes_max -= self._copy_from(segment, bytes_max)
+
+    def _forget_replaced(self) -> None:
+        """Drop copies of segments that retention or compaction has taken meanwhile; after a truncation, all."""
+        current = set(self.log.segments) if self._truncations == self.log.truncations else set()
+        self._truncations = self.log.truncations
+        for segment in [segment for segment in self._files if segment not in current]:
+            del self._files[segment]
+            self._synced_bytes.pop(segment, None)
+            self._unindexed.pop(segment, None)
+            self._sealed.discard(segment)
+            for suffix in file_names.SEGMENT_SUFFIXES:
+                self._environment.files.remove(self._path(segment, suffix))
+
+    def _copy_from(self, segment: Segment, bytes_max: int) -> int:
+        file = self._files.get(segment)
+        if file is None:
+            file = self._files[segment] = self._environment.files.open_file(self._path(segment, file_names.LOG))
+            file.truncate(0)
+        position = file.size_bytes()
+        with self._blaming_the_source():
+            data = segment.file.read_at(position, min(bytes_max, segment.size_bytes - position))
+        file.append(data, position)
+        if segment is not self.log.segments.active and position + len(data) == segment.size_bytes:
+            with self._blaming_the_source():
+                segment.seal()
+            self._sealed.add(segment)
+            self._unindexed[segment] = None
+        return len(data)
+
+    def _copy_indexes(self, segment: Segment) -> None:
+        for suffix in (file_names.INDEX, file_names.TIME_INDEX):
+            self._copy_file(file_names.segment_file(segment.base_offset, suffix))
+
+    def _copy_file(self, name: str) -> None:
+        data = self._read(name)
+        if data is not None:
+            self._environment.files.write_atomically(f"{self.directory}/{name}", data, sync=True)
+
+    def _write_topic_id(self) -> None:
+        """As it is known: a full disk may not have taken it yet where the log is."""
+        if self.log.topic_id is not None:
+            data = encode_partition_metadata(self.log.topic_id)
+            self._environment.files.write_atomically(
+                f"{self.directory}/{file_names.PARTITION_METADATA}", data, sync=True
+            )
+
+    def _read(self, name: str) -> bytes | None:
+        """A small file of the log; None where it is not there, any more perhaps."""
+        with self._blaming_the_source(), suppress(FileNotFoundError):
+            return self._environment.files.read(f"{self.log.directory}/{name}")
+        return None
+
+    @contextmanager
+    def _blaming_the_source(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(self.log.log_dir, self.log.directory, error) from error
+
+    def _path(self, segment: Segment, suffix: str) -> str:
+        return f"{self.directory}/{file_names.segment_file(segment.base_offset, suffix)}"
+
+    @disk_access
+    def sync(self) -> None:
+        """Blocks until what has been copied is on the disk, with its indexes. For a thread, between calls of `copy`.
+
+        What retention or compaction takes meanwhile may be gone: its copy goes with the next `copy`. All of it may be
+        gone, if the move is called off.
+        """
+        try:
+            self._sync_copies()
+        except FileNotFoundError:
+            if not self._is_called_off:
+                raise
+
+    def _sync_copies(self) -> None:
+        for segment in list(self._unindexed):
+            self._copy_indexes(segment)
+            self._unindexed.pop(segment, None)
+        for segment, file in list(self._files.items()):
+            size_bytes = file.size_bytes()
+            if self._synced_bytes.get(segment) != size_bytes:
+                file.sync()
+                self._synced_bytes[segment] = size_bytes
+
+    @disk_access
+    def swap(self, now_ms: int) -> Log:
+        """Copy the rest, put the copy in the log's place and give it back. Blocks for as long as the rest takes.
+
+        All of the copy is synced, for its recovery point is its end: files of segments too that were rolled since
+        `sync`. Its directory has a name on the disk before the log loses its own, and the log has lost it before the
+        copy takes it: a power cut leaves one of the two. The old log's files go after `file.delete.delay.ms`.
+        Where a disk fails, the log goes on in its place.
+        """
+        log, files = self.log, self._environment.files
+        self.copy(log.size_bytes)
+        producers = log.producers  # With their last five batches: their snapshot on disk has one of each.
+        log.write_pending()
+        self._copy_indexes(log.segments.active)
+        self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])
+        self._write_topic_id()
+        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")
+        self.sync()
+        for directory in (self.directory, self.log_dir):
+            files.sync_dir(directory)
+        home = log.directory
+        log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._unique, file_names.DELETED_DIR)}")
+        try:
+            moved = self._take_its_place(now_ms)
+        except (OSError, StorageError):
+            with self._blaming_the_source():
+                log.move_to(home)
+            raise
+        self._environment.trash.add(log.directory, now_ms + log.config.file_delete_delay_ms)
+        moved.producers, moved.clean_until = producers, log.clean_until
+        moved.superseded_until = log.superseded_until
+        return moved
+
+    def _take_its_place(self, now_ms: int) -> Log:
+        """The copy under the log's name. Where a disk fails in that the copy has its own name again, if it can."""
+        files, new = self._environment.files, f"{self.log_dir}/{self.log.topic_partition}"
+        try:
+            with self._blaming_the_source():
+                files.sync_dir(self.log.log_dir)
+            files.rename(self.directory, new)
+            files.sync_dir(self.log_dir)
+            return open_log(self._environment, self._place(new), now_ms)
+        except (OSError, StorageError):
+            with suppress(OSError):
+                files.rename(new, self.directory)
+            raise
+
+    def _place(self, directory: str) -> LogPlace:
+        return LogPlace(
+            log_dir=self.log_dir,
+            directory=directory,
+            topic_partition=self.log.topic_partition,
+            config=self.log.config,
+            log_start_offset=self.log.log_start_offset,
+            recovery_point=self.log.log_end_offset,
+            clean_shutdown_ns=TOUCHED_BY_NO_ONE,
+        )
+
+    def abandon(self) -> None:
+        """The move is called off; what was copied goes, and cannot be taken for a finished copy any more."""
+        self._is_called_off = True
+        self._files.clear()
+        name = file_names.marked_dir(self.log.topic_partition, self._unique, file_names.DELETED_DIR)
+        deleted = f"{self.log_dir}/{name}"
+        try:
+            self._environment.files.rename(self.directory, deleted)
+        except OSError:
+            deleted = self.directory
+        self._environment.trash.add(deleted, 0)

@@ -1,0 +1,96 @@
+"""The logs of a broker that are on their way to another of its log dirs (KIP-113)."""
+
+from collections.abc import Sequence
+
+from barnabas_broker.storage.errors import storage_error
+from barnabas_broker.storage.log_dirs.log_dir import LogDir, online_log
+from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
+from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_core import kafka_uuid
+from barnabas_core.clock import Clock
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+
+class ReplicaMoves:
+    """Whoever starts a move carries it out: `copy` of it until little is left, `sync` in a thread, `finish`."""
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        clock: Clock,
+        choice: LogDirChoice,
+        log_dirs: Sequence[LogDir],
+    ) -> None:
+        self._environment = environment
+        self._clock = clock
+        self._choice = choice
+        self._log_dirs = log_dirs
+        self.under_way: dict[TopicPartition, ReplicaMove] = {}
+        self.interrupted: dict[TopicPartition, str] = {}
+        """Where logs were on their way to when the broker ended: to be started again."""
+
+    def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
+        """Begin to move a log to the directory at this path; None when it is there. A second move that is
+        not refused replaces the first.
+
+        ApiError where the log or the directory is unknown, or the directory is offline or has a folder of its name;
+        StorageError.
+        """
+        target, log = self._choice.at(log_dir), online_log(self._log_dirs, topic_partition)
+        if log is None:
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
+        if log.log_dir != target.path:
+            self._check_free(target.path, f"{target.path}/{topic_partition}")
+        self.stop(topic_partition)
+        if log.log_dir == target.path:
+            return None
+        unique = kafka_uuid.random_uuid(self._environment.random.getrandbits)
+        move = ReplicaMove(self._environment, log, target.path, unique)
+        move.begin()
+        self.under_way[topic_partition] = move
+        return move
+
+    def _check_free(self, log_dir: str, directory: str) -> None:
+        """The copy takes this name at the end, when the log has lost its own."""
+        files = self._environment.files
+        try:
+            is_free = not (files.exists(directory) and files.scan(directory))
+        except OSError as error:
+            raise storage_error(log_dir, directory, error) from error
+        if not is_free:
+            message = f"{directory} has files, and no log could be loaded from it at the start: move it away first"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def stop(self, topic_partition: TopicPartition) -> None:
+        """Call a move off, if there is one."""
+        move = self.under_way.pop(topic_partition, None)
+        if move is not None:
+            move.abandon()
+
+    def sync(self, move: ReplicaMove) -> None:
+        """Blocks until what was copied is on the disk, and its directory has nothing of an earlier log of its name.
+
+        For a thread, before `finish`: the log may have been there before, and was cut since. StorageError.
+        """
+        move.sync()
+        target = self._choice.at(move.log_dir)
+        if target.begin_log(move.log.topic_partition):
+            target.checkpoint_anew()
+
+    def finish(self, move: ReplicaMove) -> Log:
+        """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
+        topic_partition = move.log.topic_partition
+        source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
+        log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
+        source.forget(topic_partition)
+        del self.under_way[topic_partition]
+        return log
+
+    def dir_failed(self, log_dir: str) -> None:
+        """Stop the moves from and to the directory at this path."""
+        for move in list(self.under_way.values()):
+            if log_dir in (move.log_dir, move.log.log_dir):
+                self.stop(move.log.topic_partition)

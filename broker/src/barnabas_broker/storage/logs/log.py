@@ -1,0 +1,348 @@
+"""The log of one partition: an ordered run of segments in one directory.
+
+Owns the offsets and everything that changes the log. `log_files` has its files and syncs them. `follower_append`,
+`truncation` and `timestamp_lookup` are the larger operations on a log; `log_loader` makes one from what is on disk. All
+methods raise StorageError (`disk_access`); ApiError where the caller's request is at fault.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+
+from barnabas_broker.storage.disk.renames import rename_all
+from barnabas_broker.storage.errors import InvalidBatch, disk_access, half_done, storage_error
+from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_files import LogFiles
+from barnabas_broker.storage.logs.log_offsets import LogAppend, LogOffsets
+from barnabas_broker.storage.logs.log_reader import LogReader
+from barnabas_broker.storage.logs.retention import RetentionBounds, expired_segments
+from barnabas_broker.storage.producer_state.log_producers import ProducerLookup
+from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
+from barnabas_broker.storage.segments.segment_listing import listed_segments
+from barnabas_broker.storage.segments.swap import finish_swap, promoted_names
+from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
+from barnabas_core.config.log_config import LogConfig, TimestampType
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+
+class Log(LogFiles):
+    """Offsets are exclusive ends where their name says `end`."""
+
+    __slots__ = ("_latest_epoch", "_reader", "_stamps", "clean_until", "superseded_until")
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        log_dir: str,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        segments: list[Segment],
+        snapshots: ProducerSnapshots,
+        offsets: LogOffsets,
+    ) -> None:
+        super().__init__(environment, log_dir, directory, topic_partition, segments, snapshots, offsets)
+        self.config = config
+        self._latest_epoch = -1
+        self._reader = LogReader(self.segments)
+        self.clean_until: int | None = None
+        """Up to here the log is compacted; None where it never was. A truncation lowers it."""
+        self.superseded_until = 0
+        """Compaction, here or where this was fetched from, may have removed records for newer ones below this."""
+
+    def _configured(self) -> None:
+        super()._configured()
+        self._stamps = self._config.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
+        """Write a client's batch, which is all of `batch` and gets its offset and epoch in place.
+
+        Its header and CRC have been checked. ApiError for a producer's epoch or sequence; on any error nothing changed.
+        """
+        producers = self.known_producers.states or self._load_producers()
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            earlier = producers.check(header)
+            if earlier:
+                return LogAppend(earlier.base_offset, earlier.timestamp_ms, True)
+        offset = self.log_end_offset
+        timestamp_ms, append_time_ms = header.max_timestamp_ms, -1
+        if self._stamps:
+            assign_log_append_time(batch, 0, header, now_ms)
+            timestamp_ms = append_time_ms = now_ms
+        self._write(batch, header, leader_epoch, timestamp_ms, now_ms)
+        if producer_id >= 0:
+            producers.record(header, offset, timestamp_ms)
+        if self.log_end_offset - self.recovery_point >= self._config.flush_messages:
+            self.await_sync(offset)
+        return LogAppend(offset, append_time_ms, False)
+
+    def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, timestamp_ms: int, now_ms: int) -> None:
+        offset = self.log_end_offset
+        last_offset = offset + header.last_offset_delta
+        size_bytes = header.length + LENGTH_OFFSET
+        try:
+            segment = self.segments.active
+            if segment.must_roll(self._config, size_bytes, last_offset, timestamp_ms, now_ms):
+                segment = self.roll(now_ms)
+            if leader_epoch != self._latest_epoch:
+                self.epochs.check_may_begin(leader_epoch)
+            assign_offset(batch, 0, offset, leader_epoch)
+            segment.append(batch, size_bytes, last_offset, timestamp_ms)
+            if leader_epoch != self._latest_epoch:
+                self.epochs.assign(leader_epoch, offset)
+                self._latest_epoch = leader_epoch
+        except (OSError, InvalidBatch) as error:
+            raise storage_error(self.log_dir, self.directory, error) from error
+        self.log_end_offset = last_offset + 1
+
+    def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+        """Bytes from the batch that holds `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
+
+        The last batch may be cut, as Kafka does; the first is whole, or there is None: when nothing is there yet, and
+        when the first batch is longer than `length_max` and not `at_least_one_batch`. ApiError OFFSET_OUT_OF_RANGE.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition}: it has {self.log_start_offset} to {self.log_end_offset}",
+            )
+        if offset >= offset_max or offset == self.log_end_offset:
+            return None
+        try:
+            return self._reader.read(
+                offset, length_max, offset_max, self.log_end_offset, at_least_one_batch=at_least_one_batch
+            )
+        except (OSError, InvalidBatch) as error:
+            raise storage_error(self.log_dir, self.directory, error) from error
+
+    @disk_access
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the log's end, unless the active one is empty. The old one is ready to be synced."""
+        active = self.segments.active
+        if active.base_offset == self.log_end_offset:
+            return active
+        active.seal()
+        self._load_producers()
+        self.known_producers.write_snapshot(self.log_end_offset)
+        new = self._new_segment(self.log_end_offset, now_ms)
+        new.make()
+        self.segments.add(new)
+        self._mark_unflushed()
+        self._reader.forget_tails()
+        return new
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """Its files are still to be made."""
+        sizes = SegmentSizes(0, None, None, now_ms)
+        return Segment(self._environment, self.directory, base_offset, self._config, sizes)
+
+    @disk_access
+    def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what retention by time, size and log start offset lets go of; how many segments that were."""
+        if not self.takes_appends:  # An active segment cannot be rolled.
+            return 0
+        bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
+        expired = expired_segments(self.segments, self._config, bounds, now_ms)
+        if expired:
+            self.delete_segments(expired, now_ms)
+        return len(expired)
+
+    @disk_access
+    def delete_segments(self, segments: list[Segment], now_ms: int) -> None:
+        """Drop the oldest segments; their files go after `file.delete.delay.ms`.
+
+        If the active one is among them it goes last, for the roll before that needs space, which a full disk lacks.
+        """
+        active, due_ms = self.segments.active, now_ms + self._config.file_delete_delay_ms
+        self._discard_oldest([segment for segment in segments if segment is not active], due_ms)
+        if active in segments:
+            self.roll(now_ms)
+            self._discard_oldest([active], due_ms)
+
+    def _discard_oldest(self, segments: list[Segment], due_ms: int) -> None:
+        """The log begins with what is left, also where that fails midway."""
+        try:
+            self._discard(segments, due_ms)
+        finally:
+            self.increment_log_start_offset(self.segments.first.base_offset)
+
+    def _discard(self, segments: list[Segment], due_ms: int) -> None:
+        for segment in segments:
+            self._retire(segment, due_ms)
+            self.segments.replace([segment], [])
+        self.known_producers.snapshots.keep_only(segment.base_offset for segment in self.segments)
+
+    def _retire(self, segment: Segment, due_ms: int) -> None:
+        """Its files are renamed, or on OSError none of them, and removed when that is due."""
+        names = segment.deleted_names()
+        rename_all(self.files, names)
+        for _, path in names:
+            self._environment.trash.add(path, due_ms)
+
+    @disk_access
+    def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
+        """Put compacted segments, whose synced `.cleaned` files lie in the directory, in the place of `old` ones.
+
+        None of them is the active one. A crash at any moment leaves either the old or the new ones. So does an error,
+        unless it is LogDirFailed.
+        """
+        promoted = promoted_names(self.files, self.directory, cleaned_offsets)
+        deleted = [names for segment in old for names in segment.deleted_names()]
+        self._rename_for_swap(promoted, deleted)
+        with half_done():
+            finish_swap(self.files, self.directory, cleaned_offsets)
+            entries = self.files.scan(self.directory)
+        for _, path in deleted:
+            self._environment.trash.add(path, now_ms + self._config.file_delete_delay_ms)
+        listed, _ = listed_segments(self._environment, self.directory, self._config, entries)
+        self.segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
+        self.known_producers.snapshots.keep_only(segment.base_offset for segment in self.segments)
+
+    def _rename_for_swap(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
+        """All or none. A start finishes a swap that has begun: none must be left behind in a log that goes on."""
+        try:
+            rename_all(self.files, [*promoted, *deleted])
+        except OSError:
+            with suppress(OSError):
+                for path, _ in promoted:
+                    self.files.remove(path)
+            raise
+
+    @disk_access
+    def increment_log_start_offset(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; retention removes the segments that lie wholly below it."""
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def discard_above(self, offset: int) -> None:
+        """Drop the segments that begin past `offset`.
+
+        The highest first, and for good before anything is written: a power cut never leaves a hole in the log.
+        """
+        above = [segment for segment in self.segments if segment.base_offset > offset]
+        self._discard(above[::-1], due_ms=0)
+        if above:
+            self.files.sync_dir(self.directory)
+
+    def cut_above(self, offset: int) -> None:
+        """`discard_above`, for a log that goes on where that fails. OSError."""
+        with self._dropping_the_end():
+            self.discard_above(offset)
+
+    @contextmanager
+    def _dropping_the_end(self) -> Iterator[None]:
+        """Segments are dropped, the highest first: where that fails midway the log ends with what is left."""
+        before = [segment.base_offset for segment in self.segments]
+        try:
+            yield
+        except OSError:
+            gone = [base_offset for base_offset in before if base_offset > self.segments.active.base_offset]
+            if gone:
+                self.cut_at(min(gone))
+            raise
+
+    def cut_at(self, offset: int) -> None:
+        """The files end here by now: bring the rest there."""
+        if self.takes_appends:
+            self._load_producers()
+        self.known_producers.truncate(offset)
+        self.ends_at(offset)
+
+    @disk_access
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        """Drop everything, the end first and for good, as in `discard_above`; the log begins and ends at `offset`.
+
+        A new segment above all records is made before the last one goes: a power cut in between cuts it off again.
+        One that begins below their end would hide those above it, or lie among them; of two of one name there is one.
+        """
+        self.truncations += 1
+        first, new = self.segments.first, self._new_segment(offset, now_ms)
+        is_above = first.base_offset < offset >= self.segments.end_offset(first, self.log_end_offset)
+        self.known_producers.snapshots.clear()
+        with self._dropping_the_end():
+            self.discard_above(first.base_offset)
+            if is_above:
+                new.make(then=lambda: self._retire(first, now_ms))
+            else:
+                self._retire(first, now_ms)
+        self.segments.replace([first], [new])
+        try:
+            self.known_producers.clear()
+            self.epochs.clear()
+            if not is_above:
+                new.make()
+        finally:
+            self.ends_at(offset)
+            self.log_start_offset = offset
+
+    def load_epochs(self) -> None:
+        """In the thread that loads it: a start tells of the latest epoch of all logs, on the loop."""
+        self._latest_epoch = self.epochs.latest_epoch
+
+    def recovered(self, recovery_point: int, epochs: list[FoundEpoch]) -> None:
+        """Recovery has found the log's end, and the epochs from the recovery point on: bring the rest there."""
+        self._load_epochs(recovery_point).recovered(epochs)
+        self._load_producers()
+        self.on_disk_until = self.log_end_offset
+        self.ends_at(self.log_end_offset)
+        self._mark_unflushed()
+
+    def ends_at(self, offset: int) -> None:
+        """What was behind it is gone: that holds for all that is known of it, too."""
+        lowered = offset < max(self.recovery_point, self.log_start_offset, self._may_be_on_disk_until())
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.epochs.truncate_from_end(offset)
+        self._latest_epoch = self.epochs.latest_epoch
+        self._reader.forget_tails()
+        self.recovery_point = min(offset, self.recovery_point)
+        self.on_disk_until = min(offset, self.on_disk_until)
+        self._synced()
+        self.superseded_until = min(offset, self.superseded_until)
+        if self.clean_until is not None and offset < self.clean_until:
+            self.clean_until, lowered = offset, True
+        if self.known_producers.hold_back(until_checkpointed=lowered):
+            self._environment.truncated(self)
+
+    def await_checkpoint(self) -> None:
+        """What the checkpoints have of its name is not true of it: it takes no appends before they are written anew.
+
+        They may have an earlier log, or a high watermark above its end.
+        """
+        if self.takes_appends and self.log_end_offset:
+            self._load_producers()
+        elif self.takes_appends and self.known_producers.states is None:
+            self.known_producers.clear()  # It is new.
+        self.known_producers.hold_back(until_checkpointed=True)
+        self._environment.truncated(self)
+
+    @disk_access
+    def producer_lookup(self) -> ProducerLookup | None:
+        """What a thread has to find in a truncated log, if anything (`truncated_logs`)."""
+        return self.known_producers.lookup(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch of the batch that holds `offset`; -1 when it is unknown."""
+        return self.epochs.epoch_for_offset(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch up to `epoch` and where it ends, for followers; (-1, -1) when that is unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    @disk_access
+    def first_left_from(self, offset: int) -> int:
+        """The first offset from `offset` on that compaction has left; `offset` where it has removed nothing there."""
+        if not self.log_start_offset <= offset < max(self.superseded_until, self.clean_until or 0):
+            return offset
+        located = self.segments.locate(offset)
+        return offset if located is None else max(offset, located[1].header.base_offset)
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        if self.known_producers.states is not None:
+            self.known_producers.states.expire(now_ms, self._environment.producer_id_expiration_ms)

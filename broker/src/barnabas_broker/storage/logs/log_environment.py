@@ -1,0 +1,36 @@
+"""What all logs of a broker share; tests and simulations pass their own."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
+from barnabas_broker.storage.logs.truncated_logs import TruncatedLog, complete_truncation
+from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog, sync_now
+from barnabas_broker.storage.producer_state.producers import ProducerCount
+from barnabas_broker.storage.segments.index_pages import IndexPages
+from barnabas_core.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """Files, chance and bounds come in here; a `Segment` sees the `SegmentEnvironment` in it."""
+
+    files: FileSystem
+    open_files: OpenFiles
+    trash: Trash
+    random: Random
+    producer_id_expiration_ms: int = 86_400_000
+    segment_bytes_max: int = sys.maxsize
+    """A segment rolls before it has more, whatever `segment.bytes` says; a batch that is larger has one to itself."""
+    index_pages: IndexPages = field(default_factory=IndexPages)
+    unflushed: dict[TopicPartition, None] = field(default_factory=dict)
+    """Whose logs have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""
+    producer_count: ProducerCount = field(default_factory=ProducerCount)
+    truncated: Callable[[TruncatedLog], object] = complete_truncation
+    """Told of a log that takes no appends until its truncation is complete (`truncated_logs`)."""
+    sync_due: Callable[[UnsyncedLog], object] = sync_now
+    """Told of a log that has `flush.messages` which are not synced, with each append until they are."""

@@ -1,0 +1,265 @@
+"""The files of one partition's log, and how what was written reaches the disk: flush, clean shutdown, rename.
+
+Below the recovery point everything is on the disk. `Log` adds what changes the log and what reads it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.disk.flush_job import FlushJob
+from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_offsets import LogOffsets
+from barnabas_broker.storage.producer_state.log_producers import LogProducers
+from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.producer_state.producers import ProducerStates
+from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.storage.segments.segments import Segments
+from barnabas_core.config.log_config import LONG_MAX, LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+
+class LogFiles:
+    """Segments, epochs and producers of one log. Whoever makes one sets `config` next."""
+
+    __slots__ = (
+        "__weakref__",
+        "_config",
+        "_environment",
+        "_epochs",
+        "_flushed_ms",
+        "_renames",
+        "_synced_segment",
+        "directory",
+        "files",
+        "known_producers",
+        "log_dir",
+        "log_end_offset",
+        "log_start_offset",
+        "on_disk_until",
+        "recovery_point",
+        "segments",
+        "topic_id",
+        "topic_partition",
+        "truncations",
+        "unsynced_from",
+    )
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        log_dir: str,
+        directory: str,
+        topic_partition: TopicPartition,
+        segments: list[Segment],
+        snapshots: ProducerSnapshots,
+        offsets: LogOffsets,
+    ) -> None:
+        self.topic_id: UUID | None = None
+        """From `partition.metadata`; None where that file is missing."""
+        self.topic_partition = topic_partition
+        self.log_dir = log_dir
+        self.directory = directory
+        self.log_start_offset, self.log_end_offset, self.recovery_point = offsets
+        self.on_disk_until = self.recovery_point
+        """What is cut below this may come back with a power cut: a start has found it, or a sync of it has begun."""
+        self._synced_segment: Segment | None = None
+        """The last one of which a sync has begun."""
+        self.segments = Segments(segments)
+        self._environment = environment
+        self.files: FileSystem = environment.files
+        self._config: LogConfig
+        self._epochs: LeaderEpochs | None = None
+        self.known_producers = LogProducers(self.segments, snapshots, environment.producer_count)
+        self.truncations = 0
+        """How often the log was truncated; what was read before one may have changed."""
+        self._flushed_ms = 0
+        self._renames = 0
+        self.unsynced_from: int | None = None
+        """Where `flush.messages` has to be synced, what begins here is acknowledged only once it is."""
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; assign new ones at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._configured()
+
+    def _configured(self) -> None:
+        if self._config.flush_ms != LONG_MAX:
+            self._mark_unflushed()
+
+    def _mark_unflushed(self) -> None:
+        self._environment.unflushed[self.topic_partition] = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all `.log` files."""
+        return self.segments.size_bytes
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The offsets at which leader epochs began."""
+        return self._epochs or self._load_epochs(self.log_end_offset)
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The idempotent producers that the log knows."""
+        return self.known_producers.states or self._load_producers()
+
+    @producers.setter
+    def producers(self, producers: ProducerStates) -> None:
+        self.known_producers.states = producers
+
+    @property
+    def ack_end_offset(self) -> int:
+        """All below may be acknowledged, as far as this disk is asked."""
+        return self.log_end_offset if self.unsynced_from is None else self.unsynced_from
+
+    def await_sync(self, offset: int) -> None:
+        """What was appended from `offset` on has made `flush.messages` that are not synced."""
+        if self.unsynced_from is None:
+            self.unsynced_from = offset
+        self._environment.sync_due(self)
+
+    def _synced(self) -> None:
+        """The recovery point or the end has moved."""
+        if self.unsynced_from is None:
+            return
+        if self.log_end_offset - self.recovery_point < self._config.flush_messages:
+            self.unsynced_from = None
+        else:
+            self.unsynced_from = min(max(self.unsynced_from, self.recovery_point), self.log_end_offset)
+
+    @property
+    def takes_appends(self) -> bool:
+        """False after a truncation until that is complete."""
+        return not self.known_producers.are_held_back
+
+    @disk_access
+    def _load_epochs(self, end_offset: int) -> LeaderEpochs:
+        path, start = f"{self.directory}/{file_names.LEADER_EPOCHS}", self.log_start_offset
+        batches = self.segments.batches_from(start) if self.size_bytes else iter(())
+        epochs = self._epochs = LeaderEpochs.load(self.files, path, start, batches)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(start)
+        return epochs
+
+    @disk_access
+    def _load_producers(self) -> ProducerStates:
+        return self.known_producers.load(self.log_start_offset, self.log_end_offset)
+
+    @disk_access
+    def flush_job(self, offset: int | None = None) -> FlushJob | None:
+        """What a thread has to do until all below `offset`, a batch's end (default: the log's), is on the disk."""
+        end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
+        if end <= self.recovery_point:
+            return None
+        self.on_disk_until = max(self.on_disk_until, end)
+        if end > self.segments.active.base_offset:
+            self._synced_segment = self.segments.active
+        return FlushJob(self.log_dir, self.directory, self._sync_calls(end), end, self.truncations, self._renames)
+
+    def _may_be_on_disk_until(self) -> int:
+        """What is appended to a file while a thread syncs it may go along."""
+        return self.log_end_offset if self.segments.active is self._synced_segment else self.on_disk_until
+
+    def _sync_calls(self, end_offset: int) -> tuple[Callable[[], None], ...]:
+        """What has to be synced until all below `end_offset` is on the disk: files first, then their names."""
+        files = self.files
+        segments = [each for each in self.segments.starting_at(self.recovery_point) if each.base_offset < end_offset]
+        calls = [call for segment in segments for call in segment.sync_calls()]
+        small = (self.known_producers.snapshots.latest_path, f"{self.directory}/{file_names.PARTITION_METADATA}")
+        calls += [files.open_file(path).sync for path in small if files.exists(path)]
+        save_epochs = self.epochs.save_call()
+        return (*calls, *([save_epochs] if save_epochs else []), partial(files.sync_dir, self.directory))
+
+    def due_flush(self, now_ms: int) -> FlushJob | None:
+        """Rolled segments, or all when `flush.ms` has passed since the last: to run in a thread, then `flushed`."""
+        if self.recovery_point == self.log_end_offset:
+            self._flushed_ms = now_ms
+        elif now_ms - self._flushed_ms >= self._config.flush_ms:
+            self._flushed_ms = now_ms
+            return self.flush_job()
+        job = self.flush_job(self.segments.active.base_offset)
+        if job is None and self._config.flush_ms == LONG_MAX:
+            self._environment.unflushed.pop(self.topic_partition, None)
+        return job
+
+    def flushed(self, job: FlushJob) -> None:
+        """Called when the flush job has run: moves the recovery point, unless the log was truncated meanwhile.
+
+        Nor where its directory had another name meanwhile: the names in it may not have been synced.
+        """
+        if (job.truncations, job.renames) == (self.truncations, self._renames):
+            self.recovery_point = max(self.recovery_point, job.recovery_point)
+            self._synced()
+
+    def flush(self, offset: int | None = None) -> None:
+        """Blocks until all below `offset` is on the disk."""
+        job = self.flush_job(offset)
+        if job:
+            job.run()
+            self.flushed(job)
+
+    @disk_access
+    def closing_job(self) -> FlushJob | None:
+        """Before a clean shutdown: what brings everything to the disk, a snapshot of the producers too."""
+        self.write_pending()
+        return self.flush_job() or self._cut_job()
+
+    def _cut_job(self) -> FlushJob | None:
+        """Where all was synced before a truncation: nobody looks for what was cut after a clean shutdown."""
+        if not self.truncations:
+            return None
+        calls = (self.segments.active.file.sync, partial(self.files.sync_dir, self.directory))
+        return FlushJob(self.log_dir, self.directory, calls, self.log_end_offset, self.truncations, self._renames)
+
+    @disk_access
+    def write_pending(self) -> None:
+        """Write what waits in memory: index entries, and a snapshot of the producers at the log's end."""
+        self.known_producers.write_snapshot(self.log_end_offset)
+        self.segments.active.seal()
+
+    def closed(self) -> None:
+        """The closing job has run."""
+        self.recovery_point = self.on_disk_until = self.log_end_offset
+        self._synced()
+        self.release_files()
+
+    def close(self) -> None:
+        """Blocks until everything is on the disk; the log may be used again."""
+        job = self.closing_job()
+        if job:
+            job.run()
+        self.closed()
+
+    def abandon(self) -> None:
+        """Its directory has failed: once that is back the files are another object's, and nobody else writes them."""
+        if self._epochs is not None:
+            self._epochs.abandon()
+        self.release_files()
+
+    def release_files(self) -> None:
+        """Close all files without writing anything; each opens again when it is used."""
+        for segment in self.segments:
+            segment.close_file()
+
+    @disk_access
+    def move_to(self, directory: str) -> None:
+        """Rename the directory, to delete it or to put it in another's place."""
+        self.release_files()
+        self.files.rename(self.directory, directory)
+        self.directory = self.known_producers.snapshots.directory = directory
+        self._renames += 1
+        if self._epochs is not None:
+            self._epochs.path = f"{directory}/{file_names.LEADER_EPOCHS}"
+        for segment in self.segments:
+            segment.moved_to(directory)

@@ -1,0 +1,210 @@
+"""Makes a Log from what is on disk: finishes what a crash interrupted, and recovers what was not synced.
+
+After a clean shutdown nothing is read but the directory: the log's end is the recovery point. Otherwise the batches
+past the recovery point are checked, and the log ends before the first that fails: torn writes are cut off.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata
+from barnabas_broker.storage.disk.files import FileEntry
+from barnabas_broker.storage.errors import DiskFull, InvalidBatch, storage_error
+from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.log_offsets import LogOffsets
+from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
+from barnabas_broker.storage.segments.segment_listing import listed_segments
+from barnabas_broker.storage.segments.swap import finish_interrupted_swap
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+_logger: Final = logging.getLogger(__name__)
+
+TOUCHED_BY_NO_ONE: Final = 2**63 - 1
+"""As `clean_shutdown_ns`: the files are known to be as a clean shutdown leaves them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Which log, and what the log dir's checkpoints say about it."""
+
+    log_dir: str
+    directory: str
+    topic_partition: TopicPartition
+    config: LogConfig
+    log_start_offset: int = 0
+    recovery_point: int | None = None
+    """None when the checkpoint does not know this log."""
+    clean_shutdown_ns: int | None = None
+    """When the clean-shutdown marker was written; None after a crash."""
+    high_watermark: int | None = None
+    """None when the checkpoint does not know this log."""
+    has_failed: bool = False
+    """The disk has failed since this process started: a sync may have failed, whose pages no later one writes."""
+
+
+def open_log(
+    environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None] = lambda _: None
+) -> Log:
+    """Load or create the log in `place.directory`. `on_recovered` hears of each so many bytes that were checked.
+
+    Raises StorageError.
+    """
+    try:
+        return _load(environment, place, now_ms, on_recovered)
+    except (OSError, InvalidBatch) as error:
+        raise storage_error(place.log_dir, place.directory, error) from error
+
+
+def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None]) -> Log:
+    entries = finish_interrupted_swap(environment.files, place.directory)
+    segments, snapshot_offsets = listed_segments(environment, place.directory, place.config, entries)
+    snapshots = ProducerSnapshots(environment.files, place.directory, snapshot_offsets)
+    is_new, has_earlier = not segments, bool(place.recovery_point or place.log_start_offset or place.high_watermark)
+    if is_new:
+        segments = [_first_segment(environment, place, now_ms)]
+        place = replace(place, log_start_offset=0, recovery_point=0, clean_shutdown_ns=TOUCHED_BY_NO_ONE)
+    log = _as_after_clean_shutdown(environment, place, segments, snapshots)
+    log.topic_id = _topic_id(environment, place, entries)
+    if is_new and has_earlier:
+        log.await_checkpoint()
+    if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):
+        _recover(log, place.recovery_point or 0, on_recovered)
+        if place.has_failed:
+            _rewrite(log)
+        _sync_as_asked(log)
+    for segment in log.segments:
+        segment.make_missing_indexes()
+    if log.log_end_offset < place.log_start_offset:
+        _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
+        log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
+    if place.config.compacted:
+        log.superseded_until = _superseded_until(log, place)
+    return log
+
+
+def _superseded_until(log: Log, place: LogPlace) -> int:
+    """How far a round of compaction may have come that did not end: a clean shutdown ends one, too.
+
+    Nothing is removed for a record that is not below the high watermark in the checkpoint. No replica in sync is cut
+    below that, so none of them begins anew, whatever segments were rolled for records that are not committed.
+    """
+    active_base = log.segments.active.base_offset
+    return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)
+
+
+def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:
+    """A log that begins at 0 makes its files at the first append: thousands of empty partitions cost little.
+
+    What a checkpoint has of a log without files is of an earlier one of its name, or a power cut has taken the files.
+    To begin where that says would count the replica as one that has all records before.
+    """
+    return Segment(environment, place.directory, 0, place.config, SegmentSizes(0, None, None, now_ms))
+
+
+def _as_after_clean_shutdown(
+    environment: LogEnvironment, place: LogPlace, segments: list[Segment], snapshots: ProducerSnapshots
+) -> Log:
+    """Everything is synced, so the recovery point is the end."""
+    end = max(place.recovery_point or 0, segments[-1].base_offset)
+    offsets = LogOffsets(max(place.log_start_offset, segments[0].base_offset), end, end)
+    return Log(
+        environment,
+        place.log_dir,
+        place.directory,
+        place.topic_partition,
+        place.config,
+        segments,
+        snapshots,
+        offsets,
+    )
+
+
+def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
+    """Whether the log is as the clean shutdown left it; a file that was changed later by hand is checked."""
+    return clean_shutdown_ns is not None and all(
+        entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
+    )
+
+
+def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[FileEntry]) -> UUID | None:
+    if not any(entry.name == file_names.PARTITION_METADATA for entry in entries):
+        return None
+    path = f"{place.directory}/{file_names.PARTITION_METADATA}"
+    try:
+        return decode_partition_metadata(environment.files.read(path))
+    except ValueError as error:
+        _logger.warning("%s is ignored: %s", path, error)
+        return None
+
+
+def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
+    """Check what lies past the recovery point; cut the log before the first batch that fails, or is missing.
+
+    A segment begins where the one before it ended. If that ends earlier now, its last pages were lost, and those of
+    the next one were not.
+    """
+    log.recovery_point = min(recovery_point, log.log_end_offset)
+    unsynced = log.segments.starting_at(recovery_point)
+    epochs: list[FoundEpoch] = []
+    for number, segment in enumerate(unsynced):
+        if number and not _follows(segment, log.log_end_offset):
+            _warn_of_loss(f"there is nothing from {log.log_end_offset} on", unsynced[number:])
+            log.discard_above(unsynced[number - 1].base_offset)
+            break
+        found_bytes, checked_bytes = segment.size_bytes, 0
+        end_offset = segment.base_offset
+        for header in segment.recover(recovery_point):
+            checked_bytes += header.size_bytes
+            if header.base_offset >= recovery_point and (not epochs or epochs[-1].epoch != header.leader_epoch):
+                start_min = max(end_offset, recovery_point)
+                epochs.append(FoundEpoch(header.leader_epoch, start_min, header.base_offset))
+            end_offset = header.last_offset + 1
+        on_recovered(checked_bytes)
+        log.log_end_offset = end_offset
+        if segment.size_bytes < found_bytes:
+            _warn_of_cut(segment, found_bytes - segment.size_bytes, unsynced[number + 1 :])
+            log.discard_above(segment.base_offset)
+            break
+    log.recovered(recovery_point, epochs)
+
+
+def _follows(segment: Segment, end_offset: int) -> bool:
+    return segment.base_offset == end_offset
+
+
+def _rewrite(log: Log) -> None:
+    """All that was not synced: after a sync that failed it is in the page cache, and counts as written to the disk."""
+    for segment in log.segments.starting_at(log.recovery_point):
+        found = segment.find(log.recovery_point)
+        if found:
+            segment.file.rewrite(found.position)
+
+
+def _sync_as_asked(log: Log) -> None:
+    """`flush.messages` that a crash left unsynced: a fetch, or a producer that tries again, would acknowledge them.
+
+    What a full disk does not take is synced with what is appended next.
+    """
+    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+        with suppress(DiskFull):
+            log.flush()
+
+
+def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:
+    path = segment.path(file_names.LOG)
+    _logger.warning("%s: the last %d bytes are no whole batches and were cut off", path, cut_bytes)
+    _warn_of_loss("it follows what was cut off", dropped)
+
+
+def _warn_of_loss(why: str, dropped: Sequence[Segment]) -> None:
+    for lost in dropped:
+        _logger.warning("%s was dropped: %s", lost.path(file_names.LOG), why)

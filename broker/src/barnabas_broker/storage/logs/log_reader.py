@@ -1,0 +1,50 @@
+"""Finds the bytes that answer a fetch: where they begin, and where they have to end."""
+
+from typing import Final
+
+from barnabas_broker.storage.segments.segments import Segments
+from barnabas_broker.wire.parts import FileSlice
+
+_TAILS_KEPT: Final = 8
+"""Ends of the log that readers have reached lately, so that reading on from there needs no lookup."""
+
+
+class LogReader:
+    """Of one log. Raises OSError and InvalidBatch."""
+
+    __slots__ = ("_segments", "_tails")
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._tails: dict[int, int] = {}
+
+    def forget_tails(self) -> None:
+        """The log was rolled or truncated: they lie elsewhere now."""
+        self._tails.clear()
+
+    def read(
+        self, offset: int, length_max: int, offset_max: int, log_end_offset: int, *, at_least_one_batch: bool
+    ) -> FileSlice | None:
+        """Whole bytes from the batch that holds `offset` on, as `Log.read` says; `offset` is in the log."""
+        tail = self._tails.get(offset)
+        if tail is not None:
+            segment, position, first_batch_bytes = self._segments.active, tail, 0
+        else:
+            located = self._segments.locate(offset)
+            if located is None:
+                return None
+            segment, position, first_batch_bytes = located[0], located[1].position, located[1].header.size_bytes
+        end = self._segments.end_position(segment, offset_max, log_end_offset)
+        length = end - position
+        if length > length_max:
+            first_batch_bytes = first_batch_bytes or segment.batch_at(position).size_bytes
+            at_least = first_batch_bytes if at_least_one_batch else 0
+            length = length_max if length_max >= first_batch_bytes else at_least
+        elif segment is self._segments.active and offset_max >= log_end_offset:
+            self._remember_tail(log_end_offset, end)
+        return FileSlice(segment.file, position, length) if length > 0 else None
+
+    def _remember_tail(self, offset: int, position: int) -> None:
+        if len(self._tails) >= _TAILS_KEPT:
+            self._tails.clear()
+        self._tails[offset] = position

@@ -1,0 +1,121 @@
+"""Finds records by time: the segment by its largest timestamp, the batch by the time index, the record by a walk.
+
+Logs are looked through a segment a step, in turns of the loop, for the first look into each opens its files. A large or
+compressed batch is unpacked in a thread.
+"""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage.disk.files import LogFile
+from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.segments.batch_scan import FoundBatch
+from barnabas_broker.storage.segments.segment_indexes import NO_TIMESTAMP
+from barnabas_broker.wire.records import BrokenRecords, first_record_since
+from barnabas_core.fair_turns import FairTurn
+
+UNPACKED_BYTES_MAX: Final = 64 << 20
+"""Of one batch, uncompressed; what unpacks to more is not looked into."""
+ON_LOOP_BYTES_MAX: Final = 64 * 1024
+"""A batch of so many bytes, uncompressed, is looked through in less time than a thread is worth: about 5 ms at most."""
+HEADERS_IN_A_STEP: Final = 1_000
+
+
+class TimestampOffset(NamedTuple):
+    """A record's timestamp, offset and leader epoch."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class BatchSearch:
+    """One batch that may hold the record. `run` it anywhere."""
+
+    def __init__(self, log: Log, file: LogFile, batch: FoundBatch, timestamp_ms: int) -> None:
+        self.log_dir = log.log_dir
+        self.directory = log.directory
+        self.header = batch.header
+        self._file = file
+        self._position = batch.position
+        self._timestamp_ms = timestamp_ms
+        self._offset_min = log.log_start_offset
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes a thread."""
+        return bool(self.header.compression) or self.header.size_bytes > ON_LOOP_BYTES_MAX
+
+    @disk_access
+    def run(self) -> TimestampOffset | None:
+        """A batch that cannot be looked into stands as a whole: a reader that begins there misses nothing."""
+        header = self.header
+        data = self._file.read_at(self._position, header.size_bytes)
+        delta_min = self._offset_min - header.base_offset
+        try:
+            found = first_record_since(data, header, self._timestamp_ms, delta_min, UNPACKED_BYTES_MAX)
+        except BrokenRecords:
+            return TimestampOffset(header.max_timestamp_ms, header.base_offset, header.leader_epoch)
+        return TimestampOffset(found[0], header.base_offset + found[1], header.leader_epoch) if found else None
+
+
+async def offset_for_timestamp(log: Log, timestamp_ms: int, offset_max: int, turn: FairTurn) -> TimestampOffset | None:
+    """The first record below `offset_max` of this time or later; None when there is none yet. StorageError."""
+    found = await _first_since(log, timestamp_ms, log.log_start_offset, turn)
+    return found if found and found.offset < offset_max else None
+
+
+async def max_timestamp(log: Log, turn: FairTurn) -> TimestampOffset | None:
+    """The first record with the largest timestamp; None when no record has one. StorageError."""
+    largest_ms, offset, place = NO_TIMESTAMP, log.log_start_offset, log.log_start_offset
+    while place < log.log_end_offset:
+        await turn.give_way()
+        timestamp_ms, brought_by, following = _largest_timestamp_at(log, place)
+        if timestamp_ms > largest_ms:
+            largest_ms, offset = timestamp_ms, brought_by
+        place = max(following, place + 1)
+    return await _first_since(log, largest_ms, offset, turn) if largest_ms > NO_TIMESTAMP else None
+
+
+async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
+    """From the batch on that holds `offset`; what is truncated meanwhile is looked at anew."""
+    while offset < log.log_end_offset:
+        await turn.give_way()
+        truncations, offset = log.truncations, max(offset, log.log_start_offset)
+        search, following = _timestamp_step(log, timestamp_ms, offset)
+        found = None
+        if search is not None:
+            found = await asyncio.to_thread(search.run) if search.is_large else search.run()
+        if truncations != log.truncations:
+            continue
+        if found is not None:
+            return found
+        offset = max(following, offset + 1)
+    return None
+
+
+@disk_access
+def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
+    """Of the segment that holds `offset`: in ms, the end of the batch that brought it, and the segment's end."""
+    segment = log.segments.starting_at(offset)[0]
+    return *segment.largest_timestamp(), log.segments.end_offset(segment, log.log_end_offset)
+
+
+@disk_access
+def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
+    """The next batch from `offset` on that may have a record of this time or later, and what follows it.
+
+    None where this step has met none. StorageError.
+    """
+    segment = log.segments.starting_at(offset)[0]
+    end = log.segments.end_offset(segment, log.log_end_offset)
+    if segment.largest_timestamp()[0] < timestamp_ms:
+        return None, end
+    for number, batch in enumerate(segment.batches_from(segment.earliest_offset(timestamp_ms, offset)), 1):
+        following = batch.header.last_offset + 1
+        if batch.header.max_timestamp_ms >= timestamp_ms:
+            return BatchSearch(log, segment.file, batch, timestamp_ms), following
+        if number == HEADERS_IN_A_STEP:
+            return None, following
+    return None, end

@@ -1,0 +1,1 @@
+"""What a log knows of its idempotent producers, in memory and in `.snapshot` files."""

@@ -1,0 +1,71 @@
+"""The `.snapshot` files of one partition: producer state at each segment's base offset and at the last shutdown."""
+
+from collections.abc import Iterable
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
+
+
+class ProducerSnapshots:
+    """Which snapshots there are. Raises OSError."""
+
+    __slots__ = ("_files", "directory", "offsets")
+
+    def __init__(self, files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
+        self._files = files
+        self.directory = directory
+        self.offsets = sorted(offsets)
+
+    @property
+    def latest_offset(self) -> int:
+        """-1 when there is none."""
+        return self.offsets[-1] if self.offsets else -1
+
+    @property
+    def latest_path(self) -> str:
+        """Of the newest one; there may be none."""
+        return self.path(self.latest_offset)
+
+    def path(self, offset: int) -> str:
+        """Of the snapshot at this offset."""
+        return f"{self.directory}/{file_names.segment_file(offset, file_names.SNAPSHOT)}"
+
+    def load(self, offset_max: int) -> tuple[int, list[SnapshotEntry]] | None:
+        """The newest snapshot at or below `offset_max` and its offset. Newer and damaged ones are removed."""
+        while self.offsets:
+            offset = self.offsets[-1]
+            if offset <= offset_max:
+                try:
+                    return offset, decode_snapshot(self._files.read(self.path(offset)))
+                except (ValueError, FileNotFoundError):
+                    pass
+            self._remove(offset)
+        return None
+
+    def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
+        """Take a snapshot if there is none at this offset. It is synced before the recovery point moves."""
+        if offset > self.latest_offset:
+            self._files.write_atomically(self.path(offset), encode_snapshot(entries), sync=False)
+            self.offsets.append(offset)
+
+    def keep_only(self, offsets: Iterable[int]) -> None:
+        """Remove the snapshots that belong to no segment any more; the newest stays, whatever it belongs to."""
+        kept = set(offsets)
+        for offset in self.offsets[:-1]:
+            if offset not in kept:
+                self._remove(offset)
+
+    def remove_after(self, offset: int) -> None:
+        """Remove those of offsets that the log does not reach any more."""
+        for newer in [each for each in self.offsets if each > offset]:
+            self._remove(newer)
+
+    def clear(self) -> None:
+        """Removes all snapshots."""
+        for offset in list(self.offsets):
+            self._remove(offset)
+
+    def _remove(self, offset: int) -> None:
+        self._files.remove(self.path(offset))
+        self.offsets.remove(offset)

@@ -1,0 +1,271 @@
+"""What a partition knows of its idempotent producers: the last five batches of each, to tell duplicates from gaps.
+
+Pure state: `check` decides, `record` applies, on the live path, in recovery and on a reload alike. `producer_snapshots`
+keeps it on disk.
+"""
+
+import struct
+from collections.abc import Iterable
+from threading import Lock
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEntry
+from barnabas_broker.wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from barnabas_core.errors import ApiError, ErrorCode
+
+BATCHES_KEPT: Final = 5
+"""A producer has at most five requests in flight, so no retry is older."""
+SEQUENCE_MAX: Final = 2**31 - 1
+NO_SEQUENCE: Final = -1
+UNKNOWN_OFFSET: Final = -1
+
+PARTITION_MAX: Final = 4_000
+"""Producers that a partition knows at most: a snapshot of them, with all their batches, is written in one turn."""
+PARTITION_MIN: Final = 5
+"""So many it may know whatever the others do."""
+BROKER_MAX: Final = 500_000
+"""Of all partitions; about 200 MB."""
+
+_BATCH: Final = struct.Struct("<iqiq")
+_KEPT: Final = BATCHES_KEPT * _BATCH.size
+
+
+class ProducedBatch(NamedTuple):
+    """A batch that was appended. `base_sequence` and `base_offset` follow from the last ones and the delta."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def base_sequence(self) -> int:
+        """Sequence of its first record; sequences wrap from 2^31 - 1 to 0."""
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+
+class Producer:
+    """One producer id in one partition. Its batches lie packed behind one another: most brokers know many producers."""
+
+    __slots__ = (
+        "coordinator_epoch",
+        "epoch",
+        "first_offset",
+        "last_timestamp_ms",
+        "packed",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int, epoch: int, first_offset: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.first_offset = first_offset
+        """Where its first batch lies; UNKNOWN_OFFSET when it was known before what was read of the log."""
+        self.packed = b""
+        """Its last batches, oldest first."""
+        self.last_timestamp_ms = -1
+        self.coordinator_epoch = -1
+        self.transaction_first_offset = -1
+
+    @property
+    def batches(self) -> list[ProducedBatch]:
+        """The last ones, oldest first."""
+        return [ProducedBatch(*fields) for fields in _BATCH.iter_unpack(self.packed)]
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest batch; -1 when it is unknown."""
+        return _BATCH.unpack_from(self.packed, len(self.packed) - _BATCH.size)[0] if self.packed else NO_SEQUENCE
+
+    def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp_ms: int) -> None:
+        """Takes in a batch that was appended."""
+        self.packed = (self.packed + _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp_ms))[-_KEPT:]
+        self.last_timestamp_ms = timestamp_ms
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Takes a new epoch: the sequences begin at 0 again."""
+        self.epoch = epoch
+        self.packed = b""
+
+    def truncate(self, end_offset: int) -> bool:
+        """Forget the batches that do not end before `end_offset`; whether what is left is all that one has to know.
+
+        A producer waits for five answers at most, so of the five newest that it ever sent the rest is enough.
+        """
+        kept = [batch for batch in self.batches if batch.last_offset < end_offset]
+        if len(kept) * _BATCH.size < len(self.packed):
+            self.packed = b"".join(_BATCH.pack(*batch) for batch in kept)
+            self.last_timestamp_ms = kept[-1].timestamp_ms if kept else -1
+        return bool(self.packed)
+
+    def duplicate_of(self, epoch: int, base_sequence: int, last_sequence: int) -> ProducedBatch | None:
+        """The kept batch that has exactly these sequences."""
+        if epoch != self.epoch:
+            return None
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.base_sequence == base_sequence:
+                return batch
+        return None
+
+
+class ProducerCount:
+    """How many producers all partitions of a broker know. Locked, for logs are loaded in threads, too."""
+
+    def __init__(self, total_max: int = BROKER_MAX) -> None:
+        self.total = 0
+        self._total_max = total_max
+        self._lock = Lock()
+
+    def add(self, count: int) -> None:
+        """So many more; fewer where it is negative."""
+        with self._lock:
+            self.total += count
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether a partition that learns of a new producer has to forget an old one."""
+        return self.total > self._total_max
+
+
+class ProducerStates:
+    """The producers of one partition, by producer id, the one that wrote last at the end."""
+
+    __slots__ = ("_count", "producers")
+
+    def __init__(self, count: ProducerCount, entries: Iterable[SnapshotEntry] = ()) -> None:
+        self.producers: dict[int, Producer] = {}
+        for entry in entries:
+            self._restore(entry)
+        oldest_first = sorted(self.producers.items(), key=lambda known: known[1].last_timestamp_ms)
+        self.producers = dict(oldest_first[-PARTITION_MAX:])
+        self._count = count
+        count.add(len(self.producers))
+
+    def __del__(self) -> None:
+        self._count.add(-len(self.producers))
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """Whether a client's batch may be appended: None, or the earlier batch that this one repeats.
+
+        Raises ApiError: INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
+        INVALID_TXN_STATE for a plain batch within a transaction.
+        """
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            return None
+        epoch, first = header.producer_epoch, header.base_sequence
+        if epoch != producer.epoch or first != (producer.last_sequence + 1) & SEQUENCE_MAX:
+            duplicate = producer.duplicate_of(epoch, first, (first + header.last_offset_delta) & SEQUENCE_MAX)
+            if duplicate is not None:
+                return duplicate
+            _check_epoch_and_sequence(producer, epoch, first)
+        if producer.transaction_first_offset >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer.producer_id} has an open transaction; this batch is not part of it",
+            )
+        return None
+
+    def record(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
+        """A batch was appended at `base_offset`."""
+        if header.producer_id < 0 or header.attributes & CONTROL_BIT:
+            return
+        delta = header.last_offset_delta
+        producer = self.producers.pop(header.producer_id, None)
+        if producer is None:
+            producer = self._new(header, base_offset)
+        elif producer.epoch != header.producer_epoch:
+            producer.begin_epoch(header.producer_epoch)
+        self.producers[header.producer_id] = producer
+        last_sequence = (header.base_sequence + delta) & SEQUENCE_MAX if header.base_sequence >= 0 else NO_SEQUENCE
+        producer.add(last_sequence, base_offset + delta, delta, timestamp_ms)
+
+    def _new(self, header: BatchHeader, base_offset: int) -> Producer:
+        """One more; the one that has been silent for longest goes where there are too many."""
+        self._count.add(1)
+        known = len(self.producers)
+        if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
+            silent = (each for each, producer in self.producers.items() if producer.transaction_first_offset < 0)
+            self._forget(next(silent, None))
+        return Producer(header.producer_id, header.producer_epoch, base_offset)
+
+    def _forget(self, producer_id: int | None) -> None:
+        if producer_id is not None:
+            del self.producers[producer_id]
+            self._count.add(-1)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget the producers that have been silent for so long and have no transaction open."""
+        for producer in list(self.producers.values()):
+            if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms:
+                self._forget(producer.producer_id)
+
+    def truncate(self, end_offset: int) -> set[int]:
+        """Go back to where the log is cut; the producers of which one has to look into the log for what they wrote."""
+        lacking = set()
+        for producer in list(self.producers.values()):
+            if producer.first_offset >= end_offset:
+                self._forget(producer.producer_id)
+            elif not producer.truncate(end_offset):
+                lacking.add(producer.producer_id)
+        return lacking
+
+    def replace(self, producer_ids: Iterable[int], found: "ProducerStates") -> None:
+        """Take what was found of these producers; nothing means that they have not written."""
+        for producer_id in producer_ids:
+            self._forget(producer_id if producer_id in self.producers else None)
+            producer = found.producers.get(producer_id)
+            if producer is not None:
+                self._count.add(1)
+                self.producers[producer_id] = producer
+
+    def last_offsets(self) -> dict[int, int]:
+        """By producer id, the last offset of its last batch."""
+        batches = ((each.producer_id, each.batches) for each in self.producers.values())
+        return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
+
+    def snapshot(self) -> list[SnapshotEntry]:
+        """For the `.snapshot` file: an entry for each batch that is known, of each producer the newest last.
+
+        Kafka writes the newest alone, and of several entries of a producer it takes the last one.
+        """
+        return [entry for producer in self.producers.values() for entry in _snapshot_entries(producer)]
+
+    def _restore(self, entry: SnapshotEntry) -> None:
+        producer = self.producers.get(entry.producer_id)
+        if producer is None or producer.epoch != entry.producer_epoch:
+            producer = Producer(entry.producer_id, entry.producer_epoch, UNKNOWN_OFFSET)
+            self.producers[entry.producer_id] = producer
+        producer.coordinator_epoch = entry.coordinator_epoch
+        producer.transaction_first_offset = entry.transaction_first_offset
+        if entry.last_offset >= 0:
+            producer.add(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
+        producer.last_timestamp_ms = entry.timestamp_ms
+
+
+def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int) -> None:
+    if epoch < producer.epoch:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer.producer_id} sent epoch {epoch}; epoch {producer.epoch} has taken its place",
+        )
+    expected = 0 if epoch > producer.epoch else (producer.last_sequence + 1) & SEQUENCE_MAX
+    if base_sequence != expected:
+        raise ApiError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer.producer_id} sent sequence {base_sequence}; {expected} comes next",
+        )
+
+
+def _snapshot_entries(producer: Producer) -> Iterable[SnapshotEntry]:
+    """In the order of the fields, for thousands are written at a roll."""
+    packed = producer.packed or _BATCH.pack(NO_SEQUENCE, -1, 0, producer.last_timestamp_ms)
+    who = (producer.producer_id, producer.epoch)
+    transaction = (producer.coordinator_epoch, producer.transaction_first_offset)
+    return [SnapshotEntry._make((*who, *batch, *transaction)) for batch in _BATCH.iter_unpack(packed)]

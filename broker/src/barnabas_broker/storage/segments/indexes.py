@@ -1,0 +1,164 @@
+"""A segment's sparse indexes, `.index` and `.timeindex`: sorted entries of fixed size, written behind.
+
+New entries wait in memory for `flush` (on roll, close, sync, or when a page of them is full); what a crash loses of
+them lies past the recovery point, where recovery makes them anew. A lookup leaves no file open: it keeps the page that
+it found, until `IndexPages` takes that for others.
+"""
+
+import struct
+from bisect import bisect_right
+from typing import Final
+
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.errors import lacks_space
+from barnabas_broker.storage.segments.index_pages import IndexPages
+
+PAGE_ENTRIES: Final = 512
+"""Entries read and written together: 4 KiB of offset index, which stand for at least 2 MiB of log."""
+
+OFFSET_ENTRY: Final = struct.Struct(">ii")
+"""Last offset of a batch, relative to the segment's base; position of that batch."""
+TIME_ENTRY: Final = struct.Struct(">qi")
+"""The largest timestamp so far, ms; last offset, relative, of the batch that brought it."""
+NO_PAGE: Final = (0, b"")
+"""The number of a page's first entry, and the page."""
+
+
+class SparseIndex:
+    """Entries of two numbers, neither of which ever falls from one entry to the next."""
+
+    __slots__ = ("_entry", "_files", "_page", "_pages", "_tail", "_written", "count", "path")
+
+    def __init__(self, files: FileSystem, path: str, entry: struct.Struct, size_bytes: int, pages: IndexPages) -> None:
+        self.path = path
+        self._files = files
+        self._pages = pages
+        self._entry = entry
+        self._written = size_bytes // entry.size
+        self.count = self._written
+        """Of entries, written or not. Plain, for each append asks whether the index is full."""
+        self._tail = bytearray()
+        self._page = NO_PAGE
+
+    def append(self, first: int, second: int) -> None:
+        """Add an entry in memory."""
+        self._tail += self._entry.pack(first, second)
+        self.count += 1
+
+    @property
+    def has_page_to_flush(self) -> bool:
+        """Whether so much waits in memory that it should be written now."""
+        return len(self._tail) >= PAGE_ENTRIES * self._entry.size
+
+    def flush(self) -> None:
+        """Write what waits in memory."""
+        if self._tail:
+            self._files.open_file(self.path).append(self._tail, self._written * self._entry.size)
+            self._written = self.count
+            self._tail = bytearray()
+            self._page = NO_PAGE
+
+    @property
+    def keeps_page(self) -> bool:
+        """Whether a page of the file is in memory."""
+        return self._page is not NO_PAGE
+
+    def drop_page(self) -> None:
+        """Called by `IndexPages`, perhaps in another thread."""
+        self._page = NO_PAGE
+
+    def last(self) -> tuple[int, int] | None:
+        """The newest entry; None where there is none."""
+        return self._read(self.count - 1) if self.count else None
+
+    def floor(self, target: int, field: int = 0) -> tuple[int, int] | None:
+        """The last entry whose `field` (0 or 1) is at most `target`."""
+        count = self.count_up_to(target, field)
+        return self._read(count - 1) if count else None
+
+    def count_up_to(self, target: int, field: int = 0) -> int:
+        """How many entries have a `field` of at most `target`."""
+        entry = self._entry
+        if self._tail and entry.unpack_from(self._tail)[field] <= target:
+            return self._written + self._bisect(self._tail, target, field)
+        if not self._written:
+            return 0
+        start, page = self._page
+        if not self._covers(start, page, target, field):
+            start, page = self._load_page(target, field)
+        return start + self._bisect(page, target, field)
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries. Writes none: a full disk may be cut."""
+        if count < self._written:
+            self._files.open_file(self.path).truncate(count * self._entry.size)
+            self._written, self._page = count, NO_PAGE
+        del self._tail[(count - self._written) * self._entry.size :]
+        self.count = min(self.count, count)
+
+    def create_file(self) -> None:
+        """An empty file, whatever was there. One that a full disk does not take is made with its first entries."""
+        self._written = self.count = 0
+        self._tail, self._page = bytearray(), NO_PAGE
+        try:
+            file = self._files.open_file(self.path)
+        except OSError as error:
+            if not lacks_space(error):
+                raise
+        else:
+            file.truncate(0)
+
+    def is_sane(self, last_second_max: int) -> bool:
+        """Whether the file can be this index: whole entries, the last no less than the first and within the bounds."""
+        file = self._files.open_file(self.path)
+        if file.size_bytes() != self._written * self._entry.size:
+            return False
+        if not self._written:
+            return True
+        first, last = self._read(0), self._read(self._written - 1)
+        rises = self._written == 1 or (last[0] > first[0] and last[1] > first[1])
+        return rises and min(*first, *last) >= 0 and last[1] <= last_second_max
+
+    def _read(self, number: int) -> tuple[int, int]:
+        size, (start, page) = self._entry.size, self._page
+        if number >= self._written:
+            found = self._entry.unpack_from(self._tail, (number - self._written) * size)
+        elif start <= number < start + len(page) // size:
+            found = self._entry.unpack_from(page, (number - start) * size)
+        else:
+            found = self._entry.unpack(self._files.open_file(self.path).read_at(number * size, size))
+        return found[0], found[1]
+
+    def _bisect(self, entries: bytes | bytearray, target: int, field: int) -> int:
+        unpack, size = self._entry.unpack_from, self._entry.size
+
+        def value(number: int) -> int:
+            found: int = unpack(entries, number * size)[field]
+            return found
+
+        return bisect_right(range(len(entries) // size), target, key=value)
+
+    def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
+        """Whether the page that begins with entry `start` holds the last entry up to `target`."""
+        size = self._entry.size
+        if not page:
+            return False
+        starts = start == 0 or self._entry.unpack_from(page)[field] <= target
+        is_last = start + len(page) // size == self._written
+        return bool(starts and (is_last or self._entry.unpack_from(page, len(page) - size)[field] > target))
+
+    def _load_page(self, target: int, field: int) -> tuple[int, bytes]:
+        """Keep the page that holds the last entry up to `target`: bisect over the pages' first entries."""
+        file, size = self._files.open_file(self.path), self._entry.size
+
+        def first_value(page: int) -> int:
+            found: int = self._entry.unpack(file.read_at(page * PAGE_ENTRIES * size, size))[field]
+            return found
+
+        pages = range((self._written + PAGE_ENTRIES - 1) // PAGE_ENTRIES)
+        page = max(bisect_right(pages, target, key=first_value) - 1, 0)
+        start = page * PAGE_ENTRIES
+        length = min(PAGE_ENTRIES, self._written - start)
+        found = self._page = start, file.read_at(start * size, length * size)
+        self._pages.kept(self)
+        return found

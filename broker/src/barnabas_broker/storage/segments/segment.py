@@ -1,0 +1,368 @@
+"""One segment: `.log`, `.index`, `.timeindex` of one base offset. Its file opens at a use and may be closed again.
+
+All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `Log` makes both a StorageError.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import Final, NamedTuple, Protocol
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileSystem, LogFile
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.errors import InvalidBatch, half_done
+from barnabas_broker.storage.segments.batch_scan import (
+    LOOKUP_CHUNK_BYTES,
+    NO_CRC,
+    SCAN_CHUNK_BYTES,
+    FoundBatch,
+    scan_batches,
+)
+from barnabas_broker.storage.segments.index_pages import IndexPages
+from barnabas_broker.storage.segments.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
+from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
+from barnabas_core.config.log_config import LogConfig
+
+_ALL_OFFSETS: Final = 2**63 - 1
+
+
+class SegmentEnvironment(Protocol):
+    """What segments need of a `LogEnvironment`."""
+
+    @property
+    def files(self) -> FileSystem:
+        """The disk that the segment's files are on."""
+        ...
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """Bounds how many are open at once."""
+        ...
+
+    @property
+    def random(self) -> Random:
+        """Chance, for the time at which a segment rolls."""
+        ...
+
+    @property
+    def segment_bytes_max(self) -> int:
+        """A segment rolls before it has more, whatever its settings say."""
+        ...
+
+    @property
+    def index_pages(self) -> IndexPages:
+        """Index entries that are still to be written."""
+        ...
+
+
+class SegmentSizes(NamedTuple):
+    """What a directory listing tells of a segment's files; None for an index that is missing."""
+
+    log_bytes: int = 0
+    index_bytes: int | None = 0
+    time_index_bytes: int | None = 0
+    modified_ms: int = 0
+
+
+class Segment:
+    """Batches from `base_offset` on, in the order of their offsets."""
+
+    __slots__ = (
+        "_environment",
+        "_file",
+        "_first_timestamp_ms",
+        "_lacks_index",
+        "_looked_into",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "indexes",
+        "roll_jitter_ms",
+        "size_bytes",
+        "used",
+    )
+
+    def __init__(
+        self, environment: SegmentEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
+    ) -> None:
+        """A segment whose files have these sizes; it is looked into at its first use, and made where it is missing."""
+        self.base_offset = base_offset
+        self.directory = directory
+        self.size_bytes = sizes.log_bytes
+        self.created_ms = sizes.modified_ms
+        self.roll_jitter_ms = environment.random.randrange(config.roll_jitter_ms) if config.roll_jitter_ms else 0
+        self.used = True
+        self._first_timestamp_ms = NO_TIMESTAMP
+        self._environment = environment
+        self._file: LogFile | None = None
+        self._looked_into = False
+        self._lacks_index = sizes.index_bytes is None or sizes.time_index_bytes is None
+        self.indexes = SegmentIndexes.of(
+            environment.files,
+            (self.path(file_names.INDEX), self.path(file_names.TIME_INDEX)),
+            (sizes.index_bytes or 0, sizes.time_index_bytes or 0),
+            base_offset,
+            config.index_interval_bytes,
+            environment.index_pages,
+        )
+
+    def make(self, then: Callable[[], None] = lambda: None) -> None:
+        """The files of a new one, at once: their name is what remembers the log's end when all before is gone.
+
+        On OSError, also of what is done `then`, there are none: an empty one within the log would hide what follows.
+        """
+        try:
+            self.file.truncate(0)
+            then()
+        except OSError:
+            self.close_file()
+            with half_done():
+                for suffix in file_names.SEGMENT_SUFFIXES:
+                    self._environment.files.remove(self.path(suffix))
+            raise
+
+    def path(self, suffix: str) -> str:
+        """Of the file with this suffix."""
+        return f"{self.directory}/{file_names.segment_file(self.base_offset, suffix)}"
+
+    @property
+    def file(self) -> LogFile:
+        """The open `.log` file; opens it where it is closed."""
+        self.used = True
+        return self._file or self._open()
+
+    def _open(self) -> LogFile:
+        file = self._file = self._environment.files.open_file(self.path(file_names.LOG))
+        self._environment.open_files.opened(self)
+        if not self._looked_into:
+            self._look_into()
+        return file
+
+    def release_file(self) -> None:
+        """Called by the cap on open files."""
+        self._file = None
+
+    def close_file(self) -> None:
+        """Let the file go now; it opens again when it is used."""
+        if self._file is not None:
+            self._file = None
+            self._environment.open_files.closed(self)
+
+    def _look_into(self) -> None:
+        """At the first use of what was on disk: indexes that cannot be right are made anew, timestamps are found."""
+        self._looked_into = True
+        are_anew = self._clear_wrong_indexes()
+        for _ in self._observe_from(_ALL_OFFSETS, SCAN_CHUNK_BYTES if are_anew else LOOKUP_CHUNK_BYTES):
+            pass
+        self._write_indexes()
+        first = next(self._scan(0, LOOKUP_CHUNK_BYTES), None)
+        self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
+
+    def _clear_wrong_indexes(self) -> bool:
+        """Whether they have to be made anew."""
+        is_wrong = self._lacks_index or not self.indexes.are_sane(self.size_bytes)
+        if is_wrong:
+            self.indexes.create_files()
+            self._lacks_index = False
+        return is_wrong
+
+    def make_missing_indexes(self) -> None:
+        """While the log is loaded, for that reads all of the segment: nobody waits for the loop then."""
+        if self._lacks_index and self.size_bytes and not self._looked_into:
+            self._open()
+            self.close_file()
+
+    def _write_indexes(self) -> None:
+        with suppress(OSError):  # A full disk stops neither start nor reads: what cannot be written stays in memory.
+            self.indexes.seal()
+
+    def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
+        """Bring the indexes up to date: forget what is at `offset` or above, observe what lies there in the file."""
+        for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
+            header = batch.header
+            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:  # The CRC does not cover the base offset.
+                raise InvalidBatch(batch.position, f"the offset {header.last_offset} cannot be in this segment")
+            self.indexes.observe(batch.position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
+            yield batch
+
+    def _trusted_position(self, offset: int) -> int:
+        """Where the last batch that is indexed below `offset` begins, or 0 when the index does not hold its promise."""
+        entry = self.indexes.truncate_to(offset)
+        try:
+            if (
+                entry is None
+                or next(self._scan(entry.position, LOOKUP_CHUNK_BYTES)).header.last_offset == entry.last_offset
+            ):
+                return entry.position if entry else 0
+        except (InvalidBatch, StopIteration):
+            pass
+        self.indexes.clear()
+        return 0
+
+    def _scan(self, start: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
+        return scan_batches(
+            self.file, start, self.size_bytes, self.base_offset, chunk_bytes=chunk_bytes, crc_from=crc_from
+        )
+
+    def append(self, batch: memoryview, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Write one batch whose offsets are assigned. On OSError nothing has changed."""
+        position = self.size_bytes
+        (self._file or self._open()).append(batch, position)
+        self.size_bytes = position + size_bytes
+        self.used = True
+        if not position:
+            self._first_timestamp_ms = max_timestamp_ms
+        self.indexes.observe(position, size_bytes, last_offset, max_timestamp_ms)
+
+    def append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
+        """Write batches that lie one behind the other in `run`, in one write. On OSError nothing has changed."""
+        position = self.size_bytes
+        (self._file or self._open()).append(run, position)
+        self.used = True
+        if not position:
+            self._first_timestamp_ms = headers[0].max_timestamp_ms
+        for header in headers:
+            size_bytes = header.length + LENGTH_OFFSET
+            self.indexes.observe(position, size_bytes, header.last_offset, header.max_timestamp_ms)
+            position += size_bytes
+        self.size_bytes = position
+
+    def must_roll(
+        self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> bool:
+        """Whether a batch like this has to go to a new segment: by size, time, full index or relative offset."""
+        if self.size_bytes and self.size_bytes + size_bytes > self._environment.segment_bytes_max:
+            return True
+        _ = self._looked_into or self.file
+        first_ms = self._first_timestamp_ms
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
+        return (
+            self.size_bytes + size_bytes > config.segment_bytes
+            or (self.size_bytes > 0 and waited_ms > config.roll_ms - self.roll_jitter_ms)
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.indexes.are_full(config.index_bytes_max)
+        )
+
+    def find(self, offset: int) -> FoundBatch | None:
+        """The first batch that ends at `offset` or later. A wrong index is made anew before that fails."""
+        _ = self.file
+        try:
+            return self._find(offset)
+        except InvalidBatch:
+            self.rebuild_indexes()
+            return self._find(offset)
+
+    def _find(self, offset: int) -> FoundBatch | None:
+        entry = self.indexes.floor(offset)
+        start = entry.position if entry else 0
+        for batch in self._scan(start, LOOKUP_CHUNK_BYTES):
+            last_offset = batch.header.last_offset
+            if entry and batch.position == start and last_offset != entry.last_offset:
+                raise InvalidBatch(start, f"the index promised the batch that ends with offset {entry.last_offset}")
+            if last_offset >= offset:
+                return batch
+        return None
+
+    def indexed_position(self, position: int) -> int:
+        """Where a batch begins, at `position` or as near before it as the index knows."""
+        entry = self.indexes.offsets.floor(position, field=1)
+        return entry[1] if entry else 0
+
+    def batches_from(self, offset: int) -> Iterator[FoundBatch]:
+        """The batches from the one that holds `offset` on."""
+        found = self.find(offset)
+        return self._scan(found.position, SCAN_CHUNK_BYTES) if found else iter(())
+
+    def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
+        """Where, from `offset_min` on, the first batch with a record of this time or later may be."""
+        return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
+
+    def batch_at(self, position: int) -> BatchHeader:
+        """The header of the batch that begins at this byte."""
+        return next(self._scan(position, HEADER_BYTES)).header
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The largest timestamp of the first batch; -1 when there is none."""
+        _ = self._looked_into or self.file
+        return self._first_timestamp_ms
+
+    @property
+    def index_bytes(self) -> int:
+        """Of the larger one of its two indexes."""
+        return self.indexes.size_bytes
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """In ms, and the last offset of the batch that brought it; -1 when there is none."""
+        _ = self._looked_into or self.file
+        return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
+
+    def retention_timestamp_ms(self) -> int:
+        """What retention by time counts from: the largest timestamp, or the file's time where records have none."""
+        timestamp_ms, _ = self.largest_timestamp()
+        return timestamp_ms if timestamp_ms >= 0 else self._environment.files.modified_ms(self.path(file_names.LOG))
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the log."""
+        self.indexes.clear()
+        for _ in self._observe_from(self.base_offset, SCAN_CHUNK_BYTES):
+            pass
+        self._write_indexes()
+
+    def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
+        """Check the batches from the recovery point on, CRC and all; the file ends before the first that fails.
+
+        What fails below the recovery point was on the disk once: it is damaged, not torn, and InvalidBatch is raised.
+        """
+        self._looked_into = True
+        self._clear_wrong_indexes()
+        end_offset = self.base_offset
+        try:
+            for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, crc_from=recovery_point):
+                if batch.position == 0:
+                    self._first_timestamp_ms = batch.header.max_timestamp_ms
+                end_offset = batch.header.last_offset + 1
+                yield batch.header
+        except InvalidBatch as invalid:
+            if end_offset < recovery_point and not invalid.torn:
+                raise
+            self._cut(invalid.position)
+        self._write_indexes()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the batches that do not end before `offset`. On OSError nothing has changed, unless it is HalfDone."""
+        found = self.find(offset)
+        if found:
+            with half_done():
+                self._cut(found.position)
+                for _ in self._observe_from(offset, LOOKUP_CHUNK_BYTES):
+                    pass
+
+    def _cut(self, length: int) -> None:
+        self.file.truncate(length)
+        self.size_bytes = length
+
+    def seal(self) -> None:
+        """Before a roll or a close: index entries are written, the largest timestamp among them."""
+        if self._looked_into:
+            self.indexes.seal()
+
+    def sync_calls(self) -> list[Callable[[], None]]:
+        """What a thread has to call until this segment, as it is now, is on the disk."""
+        log = self.file
+        self.indexes.flush()
+        indexes = (self.path(file_names.INDEX), self.path(file_names.TIME_INDEX))
+        return [log.sync, *(self._environment.files.open_file(path).sync for path in indexes)]
+
+    def deleted_names(self) -> list[tuple[str, str]]:
+        """The files, which are closed, each with its name as `.deleted`, out of Kafka's sight."""
+        self.close_file()
+        paths = map(self.path, file_names.SEGMENT_SUFFIXES)
+        return [(path, path + file_names.DELETED) for path in paths if self._environment.files.exists(path)]
+
+    def moved_to(self, directory: str) -> None:
+        """The files lie in this directory now."""
+        self.directory = directory
+        self.indexes.offsets.path = self.path(file_names.INDEX)
+        self.indexes.times.path = self.path(file_names.TIME_INDEX)

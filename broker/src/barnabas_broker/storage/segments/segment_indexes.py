@@ -1,0 +1,140 @@
+"""The two indexes of one segment together, and the largest timestamp, which they are built around."""
+
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.segments.index_pages import IndexPages
+from barnabas_broker.storage.segments.indexes import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+NO_TIMESTAMP: Final = -1
+_OFFSET_BYTES: Final = OFFSET_ENTRY.size
+_TIME_BYTES: Final = TIME_ENTRY.size
+
+
+class IndexedBatch(NamedTuple):
+    """What an offset index entry promises: the batch that ends with `last_offset` begins at `position`."""
+
+    last_offset: int
+    position: int
+
+
+class SegmentIndexes:
+    """An offset index entry after each `interval_bytes` of log, and with it a time index entry where time advanced."""
+
+    __slots__ = (
+        "_base_offset",
+        "_bytes_since_entry",
+        "_indexed_timestamp_ms",
+        "_interval_bytes",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "offsets",
+        "times",
+    )
+
+    def __init__(self, offsets: SparseIndex, times: SparseIndex, base_offset: int, interval_bytes: int) -> None:
+        self.offsets = offsets
+        self.times = times
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
+        self._bytes_since_entry = 0
+        self._indexed_timestamp_ms = NO_TIMESTAMP
+
+    @classmethod
+    def of(
+        cls,
+        files: FileSystem,
+        paths: tuple[str, str],
+        sizes: tuple[int, int],
+        base_offset: int,
+        interval_bytes: int,
+        pages: IndexPages,
+    ) -> "SegmentIndexes":
+        """Over the `.index` and `.timeindex` of these paths and sizes in bytes."""
+        offsets = SparseIndex(files, paths[0], OFFSET_ENTRY, sizes[0], pages)
+        times = SparseIndex(files, paths[1], TIME_ENTRY, sizes[1], pages)
+        return cls(offsets, times, base_offset, interval_bytes)
+
+    def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """The batch that follows the ones observed so far. No IO but that of one page in many."""
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_entry > self._interval_bytes:
+            self._add_entry(last_offset, position)
+        self._bytes_since_entry += size_bytes
+
+    def _add_entry(self, last_offset: int, position: int) -> None:
+        self.offsets.append(last_offset - self._base_offset, position)
+        self._add_time_entry()
+        self._bytes_since_entry = 0
+        if self.offsets.has_page_to_flush:
+            with suppress(OSError):  # The batch is written; its entry stays in memory and goes with the next ones.
+                self.flush()
+
+    def _add_time_entry(self) -> None:
+        if self.max_timestamp_ms > self._indexed_timestamp_ms:
+            self.times.append(self.max_timestamp_ms, self.max_timestamp_offset - self._base_offset)
+            self._indexed_timestamp_ms = self.max_timestamp_ms
+
+    def flush(self) -> None:
+        """Write what waits in memory."""
+        self.offsets.flush()
+        self.times.flush()
+
+    def seal(self) -> None:
+        """Before a roll or a close: the largest timestamp becomes the last time index entry."""
+        self._add_time_entry()
+        self.flush()
+
+    def floor(self, offset: int) -> IndexedBatch | None:
+        """The last indexed batch that ends at or before `offset`."""
+        entry = self.offsets.floor(offset - self._base_offset)
+        return IndexedBatch(self._base_offset + entry[0], entry[1]) if entry else None
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """No batch that ends before this offset has a record later than `timestamp_ms`."""
+        entry = self.times.floor(timestamp_ms)
+        return self._base_offset + (entry[1] if entry else 0)
+
+    def are_sane(self, log_bytes: int) -> bool:
+        """Whether the files can be this segment's indexes."""
+        return self.offsets.is_sane(log_bytes - 1) and self.times.is_sane(RELATIVE_OFFSET_MAX)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the larger of the two indexes."""
+        return max(self.offsets.count * _OFFSET_BYTES, self.times.count * _TIME_BYTES)
+
+    def are_full(self, bytes_max: int) -> bool:
+        """Whether one of them takes no more entries."""
+        return self.offsets.count >= bytes_max // _OFFSET_BYTES or self.times.count >= bytes_max // _TIME_BYTES
+
+    def truncate_to(self, offset: int) -> IndexedBatch | None:
+        """Forget the batches that do not end before `offset`; the result is where to observe again from, if not from 0.
+
+        At that entry the time index knew the largest timestamp up to and with its batch, so nothing is missed.
+        """
+        relative = offset - self._base_offset - 1
+        self.offsets.truncate(self.offsets.count_up_to(relative))
+        self.times.truncate(self.times.count_up_to(relative, field=1))
+        newest_time, newest = self.times.last(), self.offsets.last()
+        self.max_timestamp_ms, relative = newest_time or (NO_TIMESTAMP, 0)
+        self.max_timestamp_offset = self._base_offset + relative
+        self._indexed_timestamp_ms = self.max_timestamp_ms
+        self._bytes_since_entry = 0
+        return IndexedBatch(self._base_offset + newest[0], newest[1]) if newest else None
+
+    def create_files(self) -> None:
+        """Begin again with empty files, whatever was there; Kafka's tools expect both."""
+        self.offsets.create_file()
+        self.times.create_file()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all entries, in memory and in the files."""
+        self.truncate_to(self._base_offset)

@@ -1,0 +1,78 @@
+"""The segments of one log, in the order of their offsets, and the search among them."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from barnabas_broker.storage.segments.batch_scan import FoundBatch
+from barnabas_broker.storage.segments.segment import Segment
+
+
+class Segments:
+    """Never empty: the last one takes the appends. Raises OSError and InvalidBatch, as Segment does."""
+
+    __slots__ = ("_segments", "active")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self.active = segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(list(self._segments))
+
+    @property
+    def first(self) -> Segment:
+        """The oldest segment."""
+        return self._segments[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all `.log` files."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def add(self, segment: Segment) -> None:
+        """Adds a new active segment."""
+        self._segments.append(segment)
+        self.active = segment
+
+    def replace(self, old: list[Segment], new: list[Segment]) -> None:
+        """Take some out, put others in. At least one must be left."""
+        kept = [segment for segment in self._segments if segment not in old]
+        self._segments = sorted([*kept, *new], key=_base_offset)
+        self.active = self._segments[-1]
+
+    def end_offset(self, segment: Segment, log_end_offset: int) -> int:
+        """Where `segment` ends: at the next one's base, or at the log's end."""
+        following = bisect_right(self._segments, segment.base_offset, key=_base_offset)
+        return self._segments[following].base_offset if following < len(self._segments) else log_end_offset
+
+    def starting_at(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset` and all after it."""
+        number = bisect_right(self._segments, offset, key=_base_offset) - 1
+        return self._segments[max(number, 0) :]
+
+    def batches_from(self, offset: int) -> Iterator[FoundBatch]:
+        """All batches from the one that holds `offset` on."""
+        for segment in self.starting_at(offset):
+            yield from segment.batches_from(offset)
+
+    def locate(self, offset: int) -> tuple[Segment, FoundBatch] | None:
+        """The first batch that ends at `offset` or later; compaction may have left it in a later segment."""
+        for segment in [self.active] if offset >= self.active.base_offset else self.starting_at(offset):
+            found = segment.find(offset)
+            if found:
+                return segment, found
+        return None
+
+    def end_position(self, segment: Segment, offset_max: int, log_end_offset: int) -> int:
+        """Where in its file the batches below `offset_max` end."""
+        if offset_max >= log_end_offset or offset_max >= self.end_offset(segment, log_end_offset):
+            return segment.size_bytes
+        found = segment.find(offset_max)
+        return found.position if found else segment.size_bytes
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

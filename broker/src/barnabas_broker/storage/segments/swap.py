@@ -1,0 +1,74 @@
+"""Puts compacted segments in the place of old ones so that a crash at any moment loses nothing and leaves no double.
+
+`.cleaned` files are not finished and vanish at the next start. Once they are whole and synced they become `.swap`: from
+then on the swap is completed, now or at the next start. Only then the old files go.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileEntry, FileSystem
+from barnabas_broker.storage.errors import lacks_space
+from barnabas_broker.storage.segments.batch_scan import SCAN_CHUNK_BYTES, scan_batches
+
+_MARKS: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp")
+
+
+def promoted_names(files: FileSystem, directory: str, offsets: Iterable[int]) -> list[tuple[str, str]]:
+    """The `.cleaned` files of these segments, each with its name as `.swap`: the renames are the point of no return."""
+    return _names(files, directory, offsets, file_names.CLEANED, file_names.SWAP)
+
+
+def finish_swap(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
+    """Rename the `.swap` files to what they replace."""
+    for old, new in _names(files, directory, offsets, file_names.SWAP, ""):
+        files.rename(old, new)
+
+
+def _names(files: FileSystem, directory: str, offsets: Iterable[int], old: str, new: str) -> list[tuple[str, str]]:
+    paths = [
+        f"{directory}/{file_names.segment_file(offset, suffix)}"
+        for offset in offsets
+        for suffix in file_names.SEGMENT_SUFFIXES
+    ]
+    return [(path + old, path + new) for path in paths if files.exists(path + old)]
+
+
+def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
+    """Remove what is unfinished, finish what has begun; the directory's entries after that."""
+    entries = files.scan(directory)
+    marked = [entry.name for entry in entries if entry.name.endswith(_MARKS)]
+    if not marked:
+        return entries
+    swaps = {name for name in marked if name.endswith(file_names.SWAP)}
+    _remove_unfinished(files, [f"{directory}/{name}" for name in set(marked) - swaps])
+    parsed_swaps = [parsed for name in swaps if (parsed := file_names.parse_segment_file(name))]
+    for swap in parsed_swaps:
+        if swap.suffix == file_names.LOG:
+            _remove_replaced(files, directory, entries, swap.offset)
+    finish_swap(files, directory, {swap.offset for swap in parsed_swaps})
+    return files.scan(directory)
+
+
+def _remove_unfinished(files: FileSystem, paths: Iterable[str]) -> None:
+    """They are in nobody's way: what a full disk does not let go stays."""
+    for path in paths:
+        try:
+            files.remove(path)
+        except OSError as error:
+            if not lacks_space(error):
+                raise
+
+
+def _remove_replaced(files: FileSystem, directory: str, entries: Iterable[FileEntry], base_offset: int) -> None:
+    """The old segments whose records the swap file holds: from its base to its last offset."""
+    path = f"{directory}/{file_names.segment_file(base_offset, file_names.LOG)}{file_names.SWAP}"
+    file = files.open_file(path)
+    end_offset = base_offset + 1
+    for batch in scan_batches(file, 0, file.size_bytes(), base_offset, chunk_bytes=SCAN_CHUNK_BYTES):
+        end_offset = batch.header.last_offset + 1
+    for entry in entries:
+        old = file_names.parse_segment_file(entry.name)
+        if old and not old.state and old.suffix != file_names.SNAPSHOT and base_offset <= old.offset < end_offset:
+            files.remove(f"{directory}/{entry.name}")

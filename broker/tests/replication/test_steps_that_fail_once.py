@@ -1,0 +1,129 @@
+"""A disk refuses one step of what a broker does beside its requests, once: it is done later, nothing waits for ever."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
+
+from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.metadata.documents import tombstone_key, topic_key
+from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.errors import DiskFull
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.producer_state.log_producers import ProducerLookup
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
+
+ERRORS = [errno.ENOSPC, errno.EIO]
+
+
+def refuse_a_rename(monkeypatch: pytest.MonkeyPatch, code: int, to: str, *, passing: int = 0) -> list[str]:
+    """The next rename to a path that ends like this, after so many that pass; filled with its path once it failed."""
+    rename, refused, passed = PosixFileSystem.rename, list[str](), list[str]()
+
+    def checked(self: PosixFileSystem, old: str, new: str) -> None:
+        if new.endswith(to) and not refused:
+            (refused if len(passed) == passing else passed).append(new)
+            if refused:
+                raise OSError(code, os.strerror(code))
+        rename(self, old, new)
+
+    monkeypatch.setattr(PosixFileSystem, "rename", checked)
+    return refused
+
+
+def look_at_disks(broker: Broker) -> None:
+    asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
+
+
+@pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
+def test_a_stray_log_whose_directory_is_not_renamed_at_once_comes_back_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    broker.append(3)
+    topic_id = broker.partition.topic_id
+    broker.start_anew()
+    broker.start_anew()
+    broker.show_only((topic_key(FLIGHTS.topic), TopicDocument(FLIGHTS.topic, topic_id, (led(HERE, 6, HERE),))))
+    refused = refuse_a_rename(monkeypatch, code, str(FLIGHTS))
+    for _ in range(3):
+        look_at_disks(broker)
+    assert refused
+    assert broker.partition.log.log_end_offset == 3
+    assert not broker.logs.failed
+
+
+@pytest.mark.parametrize("is_stray", [False, True])
+@pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
+def test_a_deleted_topic_whose_directory_is_not_renamed_at_once_goes_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_stray: bool
+) -> None:
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    broker.append(3)
+    topic_id = broker.partition.topic_id
+    if is_stray:
+        broker.start_anew()
+    refused = refuse_a_rename(monkeypatch, code, "-delete")
+    broker.show_only((tombstone_key(topic_id), TombstoneDocument(FLIGHTS.topic, topic_id, NOW_MS, 1)))
+    names = [[path.name.rpartition("-")[2] for path in broker.folder.glob("flights-*")]]
+    for _ in range(2):
+        look_at_disks(broker)
+        names.append([path.name.rpartition("-")[2] for path in broker.folder.glob("flights-*")])
+    assert refused
+    assert names == [["stray" if is_stray else "0"], ["delete"], ["delete"]]
+
+
+def test_what_a_truncation_cut_short_has_cut_is_not_committed_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    for _ in range(3):
+        broker.append(1)
+        broker.partition.log.roll(0)
+    assert broker.partition.high_watermark == 3
+    broker.show(led(OTHER, 6, OTHER))
+    refused = refuse_a_rename(monkeypatch, errno.ENOSPC, ".log.deleted", passing=2)
+    with pytest.raises(DiskFull):
+        broker.partition.diverged(5, 0)
+    assert refused
+    assert broker.partition.high_watermark == broker.partition.log.log_end_offset == 2
+
+
+def test_a_log_whose_producers_could_not_be_looked_up_on_a_full_disk_takes_appends_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    for sequence in range(7):  # All that is known of the producer will be cut; it has to be looked up what is left.
+        data = encode_batch([Record(0, NOW_MS, None, b"x")], producer_id=8, producer_epoch=0, base_sequence=sequence)
+        broker.partition.append_as_leader(memoryview(data), parse_header(data, 0), NOW_MS)
+    log = broker.partition.log
+    log.flush()
+    fails, lookup, fails_left = [DiskFull(log.log_dir, "no space left")] * 2, Log.producer_lookup, list[int]()
+
+    def looked_up(self: Log) -> ProducerLookup | None:
+        if fails:
+            raise fails.pop()
+        return lookup(self)
+
+    monkeypatch.setattr(Log, "producer_lookup", looked_up)
+    broker.show(led(OTHER, 6, OTHER))
+
+    async def truncate_and_flush_twice() -> None:
+        tasks: list[asyncio.Future[object]] = []
+        chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda w: tasks.append(asyncio.ensure_future(w)))
+        broker.partition.diverged(5, 1)
+        await asyncio.gather(*tasks)
+        fails_left.append(len(fails))
+        for _ in range(2):
+            await chores.flush()
+            await asyncio.gather(*tasks)
+
+    asyncio.run(truncate_and_flush_twice())
+    assert fails_left == [1]  # A full disk is not asked again at once.
+    assert log.takes_appends
+    assert log.producers.last_offsets() == {8: 0}

@@ -1,0 +1,120 @@
+"""A log of a name that an earlier one had: what the checkpoints say of that one is not about it."""
+
+from pathlib import Path
+from threading import Thread
+from uuid import UUID
+
+from log_manager_samples import CONFIG, TOPIC_ID, HeldWrites, flights, manager, started
+from storage_samples import append, batch
+
+from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.log import Log
+
+LATER_ID = UUID(int=99)
+
+
+def earlier(logs: LogManager) -> Log:
+    """Three records, all synced, of which the first two were deleted."""
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    for _ in range(3):
+        append(log, batch(1))
+    log.flush()
+    log.increment_log_start_offset(2)
+    return log
+
+
+def test_a_crash_before_the_checkpoints_are_written_leaves_an_empty_log_that_begins_at_0(tmp_path: Path) -> None:
+    """Beginning where the earlier one did, a follower would count as one that has all records before, and lead."""
+    logs = started(tmp_path)
+    earlier(logs)
+    logs.checkpoint(lambda _: 3)
+    logs.delete(flights(0))
+    logs.truncated.on_added = lambda _: None
+    logs.create(flights(0), LATER_ID, CONFIG)
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    again = started(tmp_path).logs[flights(0)]
+    assert again.topic_id == LATER_ID
+    assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 0, 0)
+
+
+def test_a_second_crash_soon_after_that_start_leaves_what_was_appended(tmp_path: Path) -> None:
+    """With the start and the recovery point of the earlier one its records would be hidden, or count as damaged."""
+    logs = started(tmp_path)
+    earlier(logs)
+    logs.checkpoint(lambda _: 3)
+    logs.delete(flights(0))
+    logs.truncated.on_added = lambda _: None
+    logs.create(flights(0), LATER_ID, CONFIG)
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    logs = started(tmp_path)
+    for _ in range(3):
+        append(logs.logs[flights(0)], batch(1))
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "it dies again"))
+    again = started(tmp_path).logs[flights(0)]
+    assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 3, 0)
+
+
+class OneBeingWritten:
+    """A log, and the first checkpoint of its directory that has it: it is being written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files = HeldWrites()
+        self.logs = manager(path, files=self._files)
+        self.logs.load()
+        earlier(self.logs)
+        self.logs.truncated.on_added = lambda _: None
+        self._files.held_name = "recovery-point-offset-checkpoint"
+        self._writer = Thread(target=self.logs.checkpoint, args=(lambda _: 3,), daemon=True)
+        self._writer.start()
+        assert self._files.entered.acquire(timeout=20)
+
+    def is_written(self) -> None:
+        self._files.let_go.release(1000)
+        self._writer.join()
+
+
+def test_a_checkpoint_that_is_being_written_may_have_the_earlier_one(tmp_path: Path) -> None:
+    """With its recovery point, what a power cut tears of the later log would count as damage, which nobody cuts off."""
+    one = OneBeingWritten(tmp_path)
+    one.logs.delete(flights(0))
+    log = one.logs.create(flights(0), LATER_ID, CONFIG)
+    assert not log.takes_appends
+    one.is_written()
+    one.logs.truncated.complete(one.logs.log_dirs[0])
+    append(log, batch(1))
+    one.logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the power is lost"))
+    path = tmp_path / "flights-0" / f"{0:020d}.log"
+    path.write_bytes(bytes(path.stat().st_size))
+    assert started(tmp_path).logs[flights(0)].log_end_offset == 0
+
+
+def test_a_log_of_a_new_name_waits_for_no_checkpoint_that_is_being_written(tmp_path: Path) -> None:
+    one = OneBeingWritten(tmp_path)
+    assert one.logs.create(flights(1), TOPIC_ID, CONFIG).takes_appends
+    one.is_written()
+
+
+def test_a_name_is_forgotten_once_a_checkpoint_without_it_is_written(tmp_path: Path) -> None:
+    one = OneBeingWritten(tmp_path)
+    one.logs.delete(flights(0))
+    one.is_written()
+    one.logs.checkpoint(lambda _: 3)
+    assert one.logs.create(flights(0), LATER_ID, CONFIG).takes_appends
+
+
+def test_a_high_watermark_is_that_of_the_log_dir_that_has_the_log(tmp_path: Path) -> None:
+    """The log dir of an earlier topic of its name failed; the topic was deleted and made again meanwhile."""
+    here, failed = tmp_path / "a", tmp_path / "b"
+    logs = manager(here, failed)
+    logs.load()
+    log = logs.create(flights(0), TOPIC_ID, CONFIG, str(failed))
+    append(log, batch(9))
+    logs.checkpoint(lambda _: 9)
+    logs.fail_dir(LogDirFailed(str(failed), "the disk failed"))
+    append(logs.create(flights(0), LATER_ID, CONFIG), batch(10))
+    logs.checkpoint(lambda _: 1)
+    logs.log_dirs[0].fail(LogDirFailed(str(here), "the process dies"))
+    logs = started(here, failed)
+    assert logs.checkpointed_high_watermarks() == {flights(0): 1}

@@ -1,0 +1,67 @@
+"""How long brokers keep the offsets of groups without members: `offsets.retention.minutes`, as they tell it."""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Final
+
+from kafka.errors import for_code
+from kafka.protocol.admin import DescribeConfigsRequest
+
+from barnabas_core.errors import ErrorCode
+from barnabas_kafka.asking import Asking
+
+SETTING: Final = "offsets.retention.minutes"
+BROKER_RESOURCE: Final = 4
+ASKED_EVERY_S: Final = 600.0
+"""Brokers read the setting when they start, so it seldom changes."""
+MINUTE_S: Final = 60.0
+
+
+class OffsetsRetention:
+    """Of one cluster. `steady_s` is a clock that never goes back."""
+
+    def __init__(self, steady_s: Callable[[], float]) -> None:
+        self._steady_s: Final = steady_s
+        self._asked_s = -inf
+        self._seconds: float | None = None
+        self.refusal = ""
+        """Why it is not known, and what helps; empty where it is, or where no broker has answered yet."""
+
+    def seconds(self, asking: Asking, broker_ids: Sequence[int]) -> float | None:
+        """The shortest of all brokers; None where no broker tells it. Asks once in ten minutes, whatever came of it.
+
+        Raises ClusterUnreachable.
+        """
+        if self._steady_s() - self._asked_s >= ASKED_EVERY_S:
+            self._ask(asking, broker_ids)
+            self._asked_s = self._steady_s()
+        return self._seconds
+
+    def _ask(self, asking: Asking, broker_ids: Sequence[int]) -> None:
+        """Where no broker answers, what was known before stays."""
+        requests = {each: [_request(each)] for each in broker_ids}
+        answers = [(broker_id, result) for broker_id, _, answer in asking.ask(requests) for result in answer.results]
+        if answers:
+            known = [seconds for _, result in answers if (seconds := _seconds(result)) is not None]
+            self._seconds = min(known, default=None)
+            self.refusal = "" if known else _refusal(*answers[0])
+
+
+def _request(broker_id: int) -> Any:
+    """Each broker tells only its own settings."""
+    of_broker = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=[SETTING]
+    )
+    return DescribeConfigsRequest(resources=[of_broker])
+
+
+def _seconds(result: Any) -> float | None:
+    minutes = next((each.value for each in result.configs if each.name == SETTING), None)
+    return int(minutes) * MINUTE_S if result.error_code == ErrorCode.NONE and minutes is not None else None
+
+
+def _refusal(broker_id: int, result: Any) -> str:
+    if result.error_code == ErrorCode.NONE:
+        return f"broker {broker_id} has no such setting"
+    answered = f"broker {broker_id} answers DescribeConfigs with {for_code(result.error_code).__name__}"
+    return f"{answered}; allow the exporter's user DescribeConfigs on the cluster"

@@ -1,0 +1,56 @@
+"""What Spark makes the executors of a run from, beyond its own settings: a pod, which the driver reads as a file.
+
+It is an annotation of the driver's pod, which Kubernetes shows the driver as that file: no other object is needed.
+"""
+
+from typing import Final
+
+import msgspec
+
+from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
+from barnabas_operator.planning.maintenance.run_checks import EXECUTOR_POD, TMP, TMP_PATH
+from barnabas_operator.planning.maintenance.spark_conf import EXECUTOR_TEMPLATE, EXECUTOR_TEMPLATE_PATH
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+
+ANNOTATION: Final = "barnabas.dev/executor-pod"
+END_S_MAX: Final = 5
+"""An executor that lost its driver has nothing to put in order: what it wrote does not count yet."""
+VOLUME: Final[KubeObject] = {
+    "name": EXECUTOR_POD,
+    "downwardAPI": {
+        "items": [{"path": EXECUTOR_TEMPLATE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION}']"}}]
+    },
+}
+MOUNT: Final[KubeObject] = {"name": EXECUTOR_POD, "mountPath": EXECUTOR_TEMPLATE_PATH, "readOnly": True}
+
+
+def executor_annotation(run: MaintenanceJob) -> dict[str, str]:
+    """Of the driver's pod. JSON is YAML, too."""
+    return {ANNOTATION: msgspec.json.encode(executor_pod(run), order="sorted").decode()}
+
+
+def executor_pod(run: MaintenanceJob) -> KubeObject:
+    """Without what Spark sets. images/executor-pod.yaml is the same for drivers that the operator does not make."""
+    container = {
+        "name": "executor",
+        "securityContext": dict(CONTAINER_SECURITY),
+        "volumeMounts": [{"name": TMP, "mountPath": TMP_PATH}],
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": END_S_MAX,
+        "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
+        "containers": [container],
+        "volumes": [{"name": TMP, "emptyDir": {}}],
+        **placement(run),
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+
+
+def placement(run: MaintenanceJob) -> KubeObject:
+    """What the spec of a pod says of its nodes."""
+    spec = run.spec.template.pod.spec
+    said = {"nodeSelector": spec.node_selector, "tolerations": list(spec.tolerations), "affinity": spec.affinity}
+    return {name: each for name, each in said.items() if each}

@@ -1,0 +1,88 @@
+"""A run as a SparkApplication of Kubeflow's Spark operator, which submits it: Spark itself makes the driver's pod.
+
+The pod runs the command that the pod of a Job runs (`barnabas jobs driver` in the image), in Spark's client mode. So
+progress, results, exit codes and executors are alike with both backends, and Kubeflow's webhook is not needed: all that
+the driver mounts is in its pod template.
+"""
+
+from typing import Final
+
+from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.maintenance_run import driver_meta, driver_pod, job_words, run_meta
+from barnabas_operator.planning.maintenance.observed_run import SPARK_DRIVER
+from barnabas_operator.planning.maintenance.spark_conf import heap_mib, memory_mib, whole_cores
+from barnabas_operator.planning.object_names import application_name, driver_name, maintenance_name
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import PodResources
+
+API_VERSION: Final = "sparkoperator.k8s.io/v1beta2"
+KIND: Final = "SparkApplication"
+SPARK_VERSION: Final = "4.2.0"
+"""Of the image of jobs."""
+MAIN_FILE: Final = "local:///opt/barnabas/driver.py"
+"""Kubeflow wants a file of Python. There is none: the image's own command reads the arguments that come after it."""
+RETRY_S: Final = 30
+"""Longer than a few looks: the operator deletes an application whose next try would end like the last one."""
+MADE_BY_SPARK: Final = frozenset({"command", "ports", "resources", "image", "imagePullPolicy"})
+
+
+def spark_application(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+    """Suspended: it is let go once the MaintenanceJob is marked. Deleted with it."""
+    spec: KubeObject = {
+        "type": "Python",
+        "pythonVersion": "3",
+        "sparkVersion": SPARK_VERSION,
+        "mode": "cluster",
+        "suspend": True,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "mainApplicationFile": MAIN_FILE,
+        "arguments": job_words(run, cluster, bootstrap, image),
+        "restartPolicy": _restart_policy(run.spec.backoff_limit),
+        "driver": _driver(run, cluster, bootstrap, image),
+        "executor": _executor(run),
+    }
+    meta = {**run_meta(run, cluster), "name": application_name(run.metadata.name)}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
+
+
+def _restart_policy(tries: int) -> KubeObject:
+    if not tries:
+        return {"type": "Never"}
+    names = "onFailure", "onSubmissionFailure"
+    retries = {f"{name}Retries": tries for name in names}
+    return {"type": "OnFailure", **retries, **{f"{name}RetryInterval": RETRY_S for name in names}}
+
+
+def _driver(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+    pod = driver_pod(run, cluster, bootstrap, image)
+    (container,) = pod["containers"]
+    kept = {name: value for name, value in container.items() if name not in MADE_BY_SPARK}
+    meta = driver_meta(run, cluster)
+    return {
+        "podName": driver_name(run.metadata.name),
+        "serviceAccount": maintenance_name(cluster),
+        "labels": meta["labels"],
+        **_size(run.spec.driver.resources),
+        "template": {
+            "metadata": meta,
+            "spec": {**pod, "containers": [{**kept, "name": SPARK_DRIVER}]},
+        },
+    }
+
+
+def _executor(run: MaintenanceJob) -> KubeObject:
+    """What Kubeflow's operator shows, and counts against quotas: the driver itself starts the executors."""
+    size = _size(run.spec.executor.resources)
+    return {"instances": run.spec.executors, **size} if run.spec.executors else size
+
+
+def _size(resources: PodResources) -> KubeObject:
+    heap, requests, limits = heap_mib(resources), resources.requests, resources.limits
+    return {
+        "cores": whole_cores(resources),
+        **({"coreRequest": str(requests["cpu"])} if "cpu" in requests else {}),
+        **({"coreLimit": str(limits["cpu"])} if "cpu" in limits else {}),
+        "memory": f"{heap}m",
+        "memoryOverhead": f"{memory_mib(resources) - heap}m",
+    }

@@ -1,0 +1,194 @@
+"""What Kubernetes knows of a run: its Job, and the pods that were its driver. Pure: read from JSON."""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from msgspec import DecodeError, Struct, ValidationError, field, json
+
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.maintenance_job import Count
+
+DRIVER: Final = "driver"
+"""The container."""
+SPARK_DRIVER: Final = "spark-kubernetes-driver"
+"""The container where Kubeflow's Spark operator starts it: it looks at the one of this name."""
+PROGRESS: Final = "barnabas.dev/progress"
+"""The annotation in which a driver reports how far it is."""
+ENDED: Final = ("Succeeded", "Failed")
+BY_ITSELF: Final = ("Completed", "Error")
+"""The reasons of a container whose process ended by itself, or by a signal of whoever."""
+OUT_OF_MEMORY: Final = "OOMKilled"
+
+
+class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far a driver is, as it reports."""
+
+    phase: str = ""
+    stages: Count | None = None
+    records: Count | None = None
+    records_per_second: float | None = None
+
+
+class TerminationMessage(Struct, frozen=True, kw_only=True):
+    """What a driver wrote to its termination message when it ended."""
+
+    message: str = ""
+    result: dict[str, Any] | None = field(default_factory=dict)
+    ledger: str | None = None
+
+
+class DriverPod(NamedTuple):
+    """A try. `exit_code` is None as long as its process has not ended."""
+
+    name: str
+    made_at: str
+    has_ended: bool
+    exit_code: int | None
+    termination: TerminationMessage
+    progress: Progress | None
+    trouble: str
+    """Why it does not run; "" where it does, or just starts."""
+    end_reason: str = ""
+    """Why Kubernetes ended it, such as OOMKilled or Evicted; "" if it ended by itself."""
+
+
+class JobEnd(NamedTuple):
+    """How Kubernetes ended a Job, and in its words why."""
+
+    is_good: bool
+    reason: str
+    message: str
+    at: str
+
+
+class RunJob(NamedTuple):
+    """The batch Job of a run, or its SparkApplication.
+
+    `owner` is the uid of the MaintenanceJob that it belongs to, "" of none.
+    """
+
+    uid: str
+    owner: str
+    is_suspended: bool
+    is_ending: bool
+    attempts: int
+    started_at: str | None
+    end: JobEnd | None
+
+
+class ObservedRun(NamedTuple):
+    """Of one run; pods in the order in which they were made."""
+
+    job: RunJob | None = None
+    drivers: tuple[DriverPod, ...] = ()
+    live_pods: int = 0
+    """Drivers and executors that have not ended."""
+    unmade: str = ""
+    """Why Kubernetes makes no driver, in its words."""
+    executor_trouble: str = ""
+    """Which executor does not run, and why."""
+    unknown: str = ""
+    """Why nobody can tell whether it is under way."""
+
+    @property
+    def lacks_driver(self) -> bool:
+        """Whether Kubernetes has made none yet, though it should."""
+        return self.job is not None and self.job.end is None and not (self.job.is_suspended or self.drivers)
+
+
+NOTHING_SEEN: Final = ObservedRun()
+
+
+def run_job(found: Json) -> RunJob:
+    """What a plan needs of a `batch/v1` Job."""
+    meta, status = found["metadata"], found.get("status", {})
+    counted = (status.get(field, 0) for field in ("failed", "succeeded", "active"))
+    return RunJob(
+        meta["uid"],
+        owner_of(found),
+        bool(found.get("spec", {}).get("suspend")),
+        "deletionTimestamp" in meta,
+        sum(counted),
+        status.get("startTime"),
+        _end(status.get("conditions", ())),
+    )
+
+
+def owner_of(found: Json) -> str:
+    """The uid of its controller; "" of none."""
+    owners = [each for each in found["metadata"].get("ownerReferences", ()) if each.get("controller")]
+    return owners[0]["uid"] if owners else ""
+
+
+def _end(conditions: Iterable[Json]) -> JobEnd | None:
+    for each in conditions:
+        if each["type"] in ("Complete", "Failed") and each["status"] == "True":
+            why = each.get("reason", ""), each.get("message", "")
+            return JobEnd(each["type"] == "Complete", *why, each.get("lastTransitionTime", ""))
+    return None
+
+
+def driver_pod(found: Json) -> DriverPod:
+    """Of a pod of the run's Job."""
+    meta, status = found["metadata"], found.get("status", {})
+    container: Json = next(
+        (each for each in status.get("containerStatuses", ()) if each["name"] in (DRIVER, SPARK_DRIVER)), {}
+    )
+    ended = container.get("state", {}).get("terminated")
+    return DriverPod(
+        meta["name"],
+        meta.get("creationTimestamp", ""),
+        status.get("phase") in ENDED,
+        ended.get("exitCode") if ended is not None else None,
+        _termination_message(ended.get("message") or "" if ended is not None else ""),
+        _progress((meta.get("annotations") or {}).get(PROGRESS)),
+        _trouble(status, container),
+        _end_reason(status, ended or {}),
+    )
+
+
+def executor_trouble(pods: Iterable[Json]) -> str:
+    """Of the first that does not run, with its name; empty where all do, or just start."""
+    for pod in pods:
+        status = pod.get("status", {})
+        container: Json = next(iter(status.get("containerStatuses", ())), {})  # It has one.
+        if is_live(pod) and (why := _trouble(status, container)):
+            return f"executor {pod['metadata']['name']}: {why}"
+    return ""
+
+
+def is_live(pod: Json) -> bool:
+    """Whether it may still do something."""
+    return pod.get("status", {}).get("phase") not in ENDED
+
+
+def _end_reason(status: Json, ended: Json) -> str:
+    of_pod = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    of_container = ended.get("reason", "")
+    return of_pod or ("" if of_container in BY_ITSELF else of_container)
+
+
+def _progress(text: str | None) -> Progress | None:
+    """Anybody may write anything there."""
+    try:
+        return json.decode(text, type=Progress) if text is not None else None
+    except (DecodeError, ValidationError):
+        return None
+
+
+def _termination_message(text: str) -> TerminationMessage:
+    """A driver that was killed leaves none; other words are its message."""
+    try:
+        return json.decode(text, type=TerminationMessage)
+    except (DecodeError, ValidationError):
+        return TerminationMessage(message=text.strip().splitlines()[-1] if text.strip() else "")
+
+
+def _trouble(status: Json, container: Json) -> str:
+    """That it cannot be placed, or that its image or a volume lacks; its exit code says how it ended."""
+    waiting = container.get("state", {}).get("waiting", {})
+    if waiting.get("reason", "") not in ("", "ContainerCreating", "PodInitializing"):
+        return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    unschedulable = (each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")
+    unplaced: Json = next(unschedulable, {})
+    return str(unplaced.get("message", "")).partition(" preemption:")[0].strip()

@@ -1,0 +1,71 @@
+"""What a SparkApplication tells of a run, and what Kubeflow's Spark operator does not decide. Pure.
+
+Kubeflow's operator tries again whatever the exit code is, and knows no deadline over all tries. So this operator judges
+both, and deletes the SparkApplication of a run that has ended so.
+"""
+
+from typing import Final
+
+from barnabas_operator.planning.maintenance.observed_run import JobEnd, ObservedRun, RunJob, owner_of
+from barnabas_operator.planning.time_text import seconds_between
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+
+COMPLETED: Final = "COMPLETED"
+FAILED: Final = "FAILED"
+FINAL_CODES: Final = frozenset({2, 3})
+"""Exit codes of jobs after which another try would end alike."""
+
+
+def application_job(found: Json) -> RunJob:
+    """As if it were a batch Job. Its start is left out: Kubeflow's operator tells that of the last try only."""
+    meta, status = found["metadata"], found.get("status", {})
+    attempts = status.get("executionAttempts", 0)
+    is_suspended = bool(found.get("spec", {}).get("suspend"))
+    return RunJob(
+        meta["uid"], owner_of(found), is_suspended, "deletionTimestamp" in meta, attempts, None, _end_of(status)
+    )
+
+
+def _end_of(status: Json) -> JobEnd | None:
+    state = status.get("applicationState", {})
+    if state.get("state") not in (COMPLETED, FAILED):
+        return None
+    why, at = state.get("errorMessage", ""), status.get("terminationTime") or ""
+    return JobEnd(state["state"] == COMPLETED, "SparkApplicationFailed", why, at)
+
+
+def unsubmitted(found: Json) -> str:
+    """Why Kubeflow's operator has started no driver, in its words, else in which state the application is."""
+    state = found.get("status", {}).get("applicationState", {})
+    if not state.get("state"):
+        return "Kubeflow's Spark operator has not taken the SparkApplication up; does it run, and watch this namespace?"
+    return ": ".join(filter(None, (f"the SparkApplication is {state['state']}", state.get("errorMessage", "").strip())))
+
+
+def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
+    """With the end of a run that Kubeflow's operator would go on with; any other as it is."""
+    job = observed.job
+    if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
+        return observed
+    end = _end_by_exit_code(observed, now) or _end_by_deadline(run, now)
+    return observed._replace(job=job._replace(end=end)) if end is not None else observed
+
+
+def _end_by_exit_code(observed: ObservedRun, now: str) -> JobEnd | None:
+    codes = [each.exit_code for each in observed.drivers]
+    return JobEnd(False, "ExitCode", f"exit {codes[-1]}", now) if codes and codes[-1] in FINAL_CODES else None
+
+
+def _end_by_deadline(run: MaintenanceJob, now: str) -> JobEnd | None:
+    deadline_s, status = run.spec.active_deadline_seconds, run.status
+    if deadline_s is None or status is None or status.start_time is None:
+        return None
+    is_over = seconds_between(status.start_time, now) >= deadline_s
+    said = f"it was active longer than the specified deadline of {deadline_s} seconds"
+    return JobEnd(False, "DeadlineExceeded", said, now) if is_over else None
+
+
+def goes_on(run: MaintenanceJob, observed: ObservedRun) -> bool:
+    """Whether Kubeflow's operator would still start drivers of a run that has ended."""
+    return run.spec.backend == "Kubeflow" and observed.job is not None and observed.job.end is None

@@ -1,0 +1,242 @@
+"""A look at the consumer groups of a Cluster that have resources, and what these say is to be done.
+
+Groups are slow to read, and come by the thousand: no round over brokers or Topics waits for this.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.group_looks import GroupLooks, Looked
+from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.groups.group_deletion import needs_finalizer
+from barnabas_operator.planning.groups.group_status import unheard
+from barnabas_operator.planning.owners import owners
+from barnabas_operator.planning.refusal import (
+    CLUSTER_NOT_READY,
+    DELETION_PROTECTED,
+    INVALID_SPEC,
+    KUBERNETES_ERROR,
+    Refusal,
+)
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.waiting_resources import has_news, why_waiting
+from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.reconcile.finalizers import with_finalizers
+from barnabas_operator.reconcile.groups.given_back_target import give_back_target
+from barnabas_operator.reconcile.groups.group_client import GroupClient
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
+from barnabas_operator.reconcile.groups.group_statuses import GroupStatuses
+from barnabas_operator.reconcile.groups.group_work import GroupWork
+from barnabas_operator.reconcile.in_turns import all_ended
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.look_worker import Looker
+from barnabas_operator.reconcile.parsed_resources import ParsedResources
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup, ConsumerGroupStatus
+from barnabas_operator.resources.json_types import Json
+
+log = logging.getLogger(__name__)
+
+AWAY_S: Final = 30.0
+"""For so long a group that nobody can look at stays as it was: in a roll coordinators move."""
+BUSY_S_MIN: Final = 2.0
+"""From one look to the next while something is under way, as a reset that waits: it may for hours."""
+PATIENCE_LOOKS: Final = 4
+"""A group stalls, or has stopped, after as many looks without progress at least: a minute."""
+
+
+class Looks(Protocol):
+    """Looks at groups, in a thread."""
+
+    def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
+        """At these, over the client that is connected. Raises ClusterUnreachable."""
+
+
+class GroupLooker(Looker):
+    """Of the ConsumerGroups of one Cluster."""
+
+    kind = CONSUMER_GROUP.name
+
+    def __init__(self, environment: ReconcilerEnvironment, looks: Looks) -> None:
+        worker_environment = environment.worker_environment
+        self._key: Final = environment.key
+        self._settings: Final = worker_environment.settings
+        self._clock: Final = worker_environment.clock
+        self._api: Final = worker_environment.api
+        self._statuses: Final = StatusWriter(worker_environment.api, worker_environment.clock)
+        self._group_statuses: Final = GroupStatuses(self._statuses, worker_environment.clock.monotonic_s)
+        self._client: Final = GroupClient(self._bootstrap)
+        self._looks: Final = looks
+        self._work: Final = GroupWork(
+            GroupEnvironment(
+                worker_environment.api,
+                environment.key.namespace,
+                self._client.connected,
+                worker_environment.leadership.writing,
+                worker_environment.clock,
+            )
+        )
+        self._read: Final = ParsedResources(ConsumerGroup)
+        self._cluster: Cluster | None = None
+        self._before: Mapping[str, ConsumerGroupStatus | None] = {}
+        self._heard_at: dict[str, float] = {}
+        """When each resource's group was looked at last, or was to be for the first time."""
+
+    def close(self) -> None:
+        """Closes the connection for good."""
+        self._client.end()
+
+    @property
+    def acted_at(self) -> float:
+        """When the API server or a part of the work last answered."""
+        return max(self._statuses.wrote_at, self._work.acted_at)
+
+    async def give_back(self, body: Json) -> None:
+        """Scales up what a reset scaled down."""
+        await give_back_target(self._api, self._clock, body)
+
+    def look_failed(self) -> None:
+        """Whatever it was, the next one connects anew."""
+        self._client.drop()
+
+    def pause_s(self, took_s: float, *, is_busy: bool) -> float:
+        """At most half of the time is spent on looks."""
+        every_s = self._settings.group_look_s
+        return max(took_s, min(every_s, BUSY_S_MIN) if is_busy else every_s - took_s)
+
+    def _bootstrap(self) -> str:
+        assert self._cluster is not None, "without a Cluster nobody is asked"
+        return self._settings.bootstrap_of(self._cluster)
+
+    async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
+        """At all groups at once."""
+        self._cluster = cluster
+        self._statuses.begin()
+        groups = await self._readable(bodies)
+        self._note_first_seen(groups)
+        is_busy = False
+        if why_resting:
+            await self._wait(groups, bodies, why_resting)
+        elif cluster is not None and groups:
+            is_busy = await self._bring(cluster, groups, bodies)
+        self._statuses.check()
+        return is_busy
+
+    async def _readable(self, bodies: Bodies) -> Sequence[ConsumerGroup]:
+        """The status of the others says what is wrong."""
+        groups, invalid = self._read.all(bodies.values())
+        groups = [self._statuses.newest(group, bodies[group.metadata.name]) for group in groups]
+        self._before = {group.metadata.name: group.status for group in (*groups, *(group for group, _ in invalid))}
+        now = self._now()
+        await self._write((with_problem(group, Refusal(INVALID_SPEC, why), now) for group, why in invalid), bodies)
+        return groups
+
+    def _note_first_seen(self, groups: Iterable[ConsumerGroup]) -> None:
+        names, now_s = [group.metadata.name for group in groups], self._clock.monotonic_s()
+        self._heard_at = {name: self._heard_at.get(name, now_s) for name in names}
+        self._work.forget(names)
+
+    async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
+        declared = [group for group in groups if group.metadata.deletion_timestamp is None]
+        ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
+        owned = owners(declared, lambda group: group.group_id)  # Also by those that wait for their finalizer.
+        declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
+        is_busy = await self._bring_declared(cluster, declared, owned, bodies)
+        are_left = await all_ended(self._end(cluster, group, owned.keys(), bodies) for group in ending)
+        return is_busy or any(are_left)
+
+    async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
+        """At all of them at once. Where nobody answers, nothing is known of any."""
+        group_ids = {group.group_id for group in groups}
+        if not group_ids:
+            return Looked({}, "")
+        try:
+            return await blocking(lambda: self._looks.look(self._client.connected, group_ids))
+        except ClusterUnreachable as error:
+            self._client.drop()
+            return Looked({}, str(error))
+
+    async def _bring_declared(
+        self, cluster: Cluster, declared: Sequence[ConsumerGroup], owned: Mapping[str, ConsumerGroup], bodies: Bodies
+    ) -> bool:
+        looked = await self._look(declared)
+        seen = [(group, looked.groups[group.group_id]) for group in declared if group.group_id in looked.groups]
+        self._heard_at |= dict.fromkeys((group.metadata.name for group, _ in seen), self._clock.monotonic_s())
+        worked = await all_ended(
+            self._work.bring(cluster, group, owned[group.group_id], found) for group, found in seen
+        )
+        done = [each for each in worked if each is not None]
+        silent = [group for group in declared if group.group_id not in looked.groups]
+        name = cluster.metadata.name
+        await self._write_unheard(silent, bodies, f"Cluster {name} does not answer: {looked.unheard or 'trying again'}")
+        await self._write((each.group for each in done), bodies)
+        return len(done) < len(worked) or any(each.is_busy for each in done)
+
+    async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
+        """Whether something is under way that it has to stay for."""
+        body = bodies[group.metadata.name]
+        try:
+            why = await self._work.end(group, owned)
+        except ClusterUnreachable as error:
+            log.info("%s/%s: %s", *self._key, error)
+            why = why_waiting(group, f"Cluster {cluster.metadata.name} does not answer")
+        except KubeRefused as error:
+            why = Refusal(KUBERNETES_ERROR, error.message)
+        if why is None:
+            await self._statuses.release(body)
+        else:
+            await self._write([with_problem(group, why, self._now())], bodies)
+        return why is not None and why.reason != DELETION_PROTECTED
+
+    async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
+        """Without the brokers: those that need none of them may go, the others hear why nothing is done."""
+        going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
+        await all_ended(self._go(each, bodies) for each in going)
+        await self._write_unheard([each for each in groups if each not in going], bodies, why)
+
+    async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
+        """What a reset scaled down is scaled up first: that needs no brokers."""
+        try:
+            why = await self._work.clean_up(group)
+        except KubeRefused as error:
+            why = Refusal(KUBERNETES_ERROR, error.message)
+        if why is None:
+            await self._statuses.release(bodies[group.metadata.name])
+        else:
+            await self._write([with_problem(group, why, self._now())], bodies)
+
+    async def _write_unheard(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
+        """At once where nothing was said of what is declared now; the others were looked at a moment ago."""
+        late = [each for each in groups if has_news(each) or self._is_long_unheard(each)]
+        await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
+
+    async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
+        """Nobody knows how long it takes: what a reset has scaled down does not wait for that."""
+        reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
+        work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
+        return unheard(group, reason, self._now(), work)
+
+    def _is_long_unheard(self, group: ConsumerGroup) -> bool:
+        return self._clock.monotonic_s() - self._heard_at[group.metadata.name] > AWAY_S
+
+    async def _write(self, groups: Iterable[ConsumerGroup], bodies: Bodies) -> None:
+        await self._group_statuses.write(((group, self._before[group.metadata.name]) for group in groups), bodies)
+
+    def _now(self) -> str:
+        return time_text(self._clock.now_ms())
+
+
+def _may_go(group: ConsumerGroup) -> bool:
+    """Whether nothing is to be done, or to be said, before the resource is gone."""
+    return group.is_paused or group.spec.deletion_policy == "Retain"
+
+
+def group_looker(environment: ReconcilerEnvironment) -> GroupLooker:
+    """One that asks the brokers."""
+    worker_environment = environment.worker_environment
+    patience_s = PATIENCE_LOOKS * worker_environment.settings.group_look_s
+    return GroupLooker(environment, GroupLooks(patience_s, worker_environment.clock))

@@ -1,0 +1,83 @@
+"""Targets that are scaled down for a reset: read, written and given back. No brokers are asked."""
+
+import logging
+from typing import Final
+
+from barnabas_core.clock import Clock
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.kube.scales import Scales
+from barnabas_operator.planning.groups.group_descriptions import GroupDescription
+from barnabas_operator.planning.groups.reset_step import Remember, ResetLook, Scale, Stop, next_step
+from barnabas_operator.planning.groups.reset_times import utc_time
+from barnabas_operator.planning.groups.target_scale import TargetScale, named
+from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
+from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
+
+log = logging.getLogger(__name__)
+
+STEPS_MAX: Final = 12
+"""In one look. The longest way, down and up again, has fewer; somebody else may change the target in between."""
+CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target all the time")
+
+
+class ResetTargets:
+    """Of one namespace. Every method may raise KubeUnreachable; `look` KubeRefused, too."""
+
+    def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
+        self._scales = Scales(api, namespace)
+        self._clock = clock
+
+    async def look(
+        self,
+        group: ConsumerGroup,
+        reset: Reset | None,
+        done_at: str | None,
+        described: GroupDescription,
+        *,
+        is_on_hold: bool = False,
+    ) -> ResetLook:
+        """What is so now, with the target as it is."""
+        target = group.spec.scaling.target if group.spec.scaling is not None else None
+        scale = await self._scales.read(target) if target is not None else None
+        now = utc_time(self._clock.now_ms())
+        name, group_id = group.metadata.name, group.group_id
+        return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
+
+    async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
+        """None: it was done, or somebody else has just changed the target; look again."""
+        target, seen = look.target, look.scale
+        assert target is not None
+        assert isinstance(seen, TargetScale)
+        try:
+            if isinstance(step, Scale):
+                after = await self._scales.scale(target, seen, step.replicas)
+            else:
+                after = await self._scales.remember(target, seen, step.before)
+        except KubeRefused as error:
+            refused = Refusal(KUBERNETES_ERROR, f"{named(target)}: {error.message}")
+            return None if error.status == CONFLICT else Stop(refused)
+        if isinstance(after, Refusal):
+            return Stop(after)
+        log.info("ConsumerGroup %s/%s: %s: %s", group.metadata.namespace, group.metadata.name, named(target), step)
+        return None
+
+    async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
+        """Scales up what a reset of this resource scaled down; why that could not be done.
+
+        `reset` is the one that goes on later, None where there will be none: that one was given up stays known then.
+        """
+        try:
+            return await self._given_back(group, reset)
+        except KubeRefused as error:
+            return Refusal(KUBERNETES_ERROR, f"spec.scaling.target: {error.message}")
+
+    async def _given_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
+        for _ in range(STEPS_MAX):
+            look = await self.look(group, reset, None, GroupDescription(), is_on_hold=True)
+            step = next_step(look)
+            if not isinstance(step, Remember | Scale):
+                return None
+            stopped = await self.take(group, look, step)
+            if stopped is not None:
+                return stopped.why
+        return CHANGES

@@ -1,0 +1,61 @@
+"""Kinds that the rounds over a Cluster only hand over: a worker of their own looks at their resources."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_operator.reconcile.in_turns import all_ended
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.look_worker import Looker, LookWorker
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
+
+
+class LookReconciler(KindReconciler):
+    """The worker is started when there is something to look at, and ends with the rounds."""
+
+    def __init__(
+        self, looker_of: Callable[[ReconcilerEnvironment], Looker], environment: ReconcilerEnvironment
+    ) -> None:
+        self._environment: Final = environment
+        self._looker: Final = looker_of(environment)
+        self._worker: Final = LookWorker(environment, self._looker)
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def idle_s(self) -> float:
+        """For how long the worker has done nothing; infinite where it has ended, 0 where it was not needed yet."""
+        if self._running is None:
+            return 0.0
+        return math.inf if self._running.done() else self._worker.idle_s
+
+    def close(self) -> None:
+        """Ends the worker; what it has begun in pods goes on."""
+        if self._running is not None:
+            self._running.cancel()
+        self._looker.close()
+
+    async def release(self, bodies: Bodies) -> None:
+        """Nobody reconciles them any more: removes their finalizers."""
+        await self._worker.stopped()
+        await all_ended(self._release(body) for body in bodies.values())
+
+    async def wait(self, bodies: Bodies, why: str) -> None:
+        """Starts the worker where it does not run, and tells it why no brokers can be asked; it writes the statuses."""
+        self._start_for(bodies)
+        self._worker.rest(bodies, why)
+
+    async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+        """The worker does that, in its own time."""
+        self._start_for(bodies)
+        self._worker.begin(cluster, bodies)
+        return seen
+
+    async def _release(self, body: Json) -> None:
+        await self._looker.give_back(body)
+        await self._environment.statuses.release(body)
+
+    def _start_for(self, bodies: Bodies) -> None:
+        if bodies and self._running is None:
+            self._running = asyncio.create_task(self._worker.run())

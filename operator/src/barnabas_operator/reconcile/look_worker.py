@@ -1,0 +1,143 @@
+"""A worker beside the rounds over a Cluster: looks at its resources of one kind, again and again, in its own time."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, Protocol
+
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.reconcile_parts import is_expected, retry_pause_s
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
+
+log = logging.getLogger(__name__)
+
+
+class Looker(Protocol):
+    """What a look at the resources of one kind is, and what follows from it."""
+
+    kind: str
+    """The field `kind` of the resources."""
+
+    async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
+        """At all that is there now; whether the next look is to come soon.
+
+        `cluster` is None where nothing is to be done for it (any more); `why_resting` says why brokers cannot be asked,
+        and is empty where they can be. What it raises is logged, and the look is taken again soon.
+        """
+
+    def pause_s(self, took_s: float, *, is_busy: bool) -> float:
+        """From the end of a look that took so long to the next."""
+
+    @property
+    def acted_at(self) -> float:
+        """When something was last done, by the monotonic clock."""
+
+    async def give_back(self, body: Json) -> None:
+        """Nobody looks at this one any more: undoes what was done in Kubernetes for a while."""
+
+    def look_failed(self) -> None:
+        """The look has raised something."""
+
+    def close(self) -> None:
+        """There are no more looks."""
+
+
+class LookWorker:
+    """`begin`, `rest` and `stop` are what the rounds over the Cluster say; `run` ends with them."""
+
+    def __init__(self, environment: ReconcilerEnvironment, looker: Looker) -> None:
+        worker_environment = environment.worker_environment
+        self._environment: Final = environment
+        self._looker: Final = looker
+        self._settings: Final = worker_environment.settings
+        self._clock: Final = worker_environment.clock
+        self._leadership: Final = worker_environment.leadership
+        self._cluster: Cluster | None = None
+        self._why_resting = ""
+        self._known: Mapping[str, Json] = {}
+        self._woken: Final = asyncio.Event()
+        self._look_turn: Final = asyncio.Lock()
+        self._began_at: float | None = None
+
+    def begin(self, cluster: Cluster, bodies: Bodies) -> None:
+        """The brokers answer, and these resources are to be brought about."""
+        if self._cluster is None or self._why_resting:
+            self._woken.set()
+        self._cluster, self._why_resting = cluster, ""
+        self._hear(bodies)
+
+    def rest(self, bodies: Bodies, why: str) -> None:
+        """The brokers are not to be asked, or cannot be."""
+        if why != self._why_resting:
+            self._woken.set()
+        self._why_resting = why
+        self._hear(bodies)
+
+    def stop(self) -> None:
+        """Nothing is to be done any more."""
+        self._cluster, self._why_resting = None, ""
+
+    async def stopped(self) -> None:
+        """Nothing is to be done any more: returns when the look that is under way has ended."""
+        self.stop()
+        async with self._look_turn:
+            pass
+
+    @property
+    def idle_s(self) -> float:
+        """How long ago the look that is under way did something; 0 between looks."""
+        if self._began_at is None:
+            return 0.0
+        return self._clock.monotonic_s() - max(self._began_at, self._looker.acted_at)
+
+    async def run(self) -> None:
+        """Look after look, until it is cancelled."""
+        pause, failures = 0.0, 0
+        while True:
+            await self._pause(pause)
+            began_at = self._began_at = self._clock.monotonic_s()
+            try:
+                is_busy = await self.look()
+                took_s = self._clock.monotonic_s() - began_at
+                pause, failures = self._looker.pause_s(took_s, is_busy=is_busy), 0
+            except Exception as error:
+                failures += 1
+                pause = retry_pause_s(self._settings.busy_s, failures)
+                self._log(error, pause)
+                self._looker.look_failed()
+            self._began_at = None
+
+    async def look(self) -> bool:
+        """One look at all that is there now; whether the next is to come soon."""
+        async with self._look_turn:
+            bodies = self._environment.found(self._looker.kind)
+            if not self._leadership.is_held:
+                self.stop()  # What is known of the Cluster is old by the time that this one acts again.
+                return False
+            return await self._looker.look(self._cluster, self._why_resting, bodies)
+
+    def _log(self, error: Exception, pause_s: float) -> None:
+        about, is_bug = (*self._environment.key, self._looker.kind), not is_expected(error)
+        log.warning("%s/%s: %ss: in %.1f s again: %s", *about, pause_s, error, exc_info=is_bug)
+
+    def _hear(self, bodies: Bodies) -> None:
+        """Wakes the worker where something is to be done that the last look did not know of."""
+        now_known = {name: _asked(body) for name, body in bodies.items()}
+        if now_known != self._known:
+            self._woken.set()
+        self._known = now_known
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with self._clock.timeout(seconds):
+                await self._woken.wait()
+            await self._clock.sleep(self._settings.batch_s)
+        self._woken.clear()
+
+
+def _asked(body: Json) -> Json:
+    """What a resource asks for, without what the worker itself writes."""
+    meta = body["metadata"]
+    return {"uid": meta["uid"], "generation": meta.get("generation"), "goes": "deletionTimestamp" in meta}

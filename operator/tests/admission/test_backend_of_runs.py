@@ -1,0 +1,77 @@
+"""Who applies a run for Kubeflow's Spark operator where that is not installed is told so at once."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from barnabas_operator.admission.dry_run import DryRun
+from barnabas_operator.admission.webhook import answer
+from barnabas_operator.kube.api import KubeUnreachable
+from barnabas_operator.observed.inventory import Inventory
+from harness.kube_memory import KubeMemory, no_server
+from harness.maintenance_world import ARCHIVE, KIND
+from harness.manual_loop_clock import ManualLoopClock
+from harness.no_preview import no_preview
+from harness.worker_world import resource
+
+GROUP: Final = "/apis/sparkoperator.k8s.io/v1beta2"
+ENTRY: Final = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE}
+WHY: Final = "the API server has no SparkApplication"
+
+
+def run(backend: str) -> dict[str, Any]:
+    return resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, backend=backend)
+
+
+def cluster(backend: str) -> dict[str, Any]:
+    return resource("Cluster", "one", maintenance=[{**ENTRY, "backend": backend}])
+
+
+def refusal(
+    body: dict[str, Any],
+    old: dict[str, Any] | None = None,
+    *,
+    is_installed: bool = False,
+    is_silent: bool = False,
+) -> str:
+    async def scenario() -> str:
+        async with no_server() as connection:
+            api = KubeMemory(connection)
+            if is_installed:
+                api.objects[GROUP] = {"resources": [{"name": "sparkapplications"}]}
+            api.refuse = lambda *_: KubeUnreachable("away") if is_silent else None
+            asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1", "object": body, "oldObject": old}}
+            dry_run = DryRun(api, "broker:dev", ManualLoopClock())
+            said = await answer(asked, Inventory(), lambda _: None, dry_run, no_preview)
+            return str(said["response"].get("status", {}).get("message", ""))
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("body", [run, cluster])
+def test_it_is_refused_with_what_to_install(body: Callable[[str], dict[str, Any]]) -> None:
+    assert WHY in refusal(body("Kubeflow"))
+    assert "install Kubeflow's Spark operator" in refusal(body("Kubeflow"))
+
+
+@pytest.mark.parametrize("body", [run, cluster])
+def test_where_it_is_installed_or_not_needed_nothing_is_wrong(body: Callable[[str], dict[str, Any]]) -> None:
+    assert not refusal(body("Kubeflow"), is_installed=True)
+    assert not refusal(body("Kubernetes"))
+
+
+def test_where_it_is_gone_a_cluster_that_has_such_an_entry_may_change_all_the_same() -> None:
+    """Who uninstalls it must still be able to add brokers."""
+    before = cluster("Kubeflow")
+    more_brokers = {**before, "spec": {**before["spec"], "brokers": {"replicas": 5}}}
+    another = resource("Cluster", "one", maintenance=[*before["spec"]["maintenance"], {**ENTRY, "name": "weekly"}])
+    assert not refusal(more_brokers, before)
+    assert not refusal(another, before)
+    assert WHY in refusal(before, cluster("Kubernetes"))
+
+
+@pytest.mark.parametrize("body", [run, cluster])
+def test_where_nobody_can_tell_it_is_no_objection(body: Callable[[str], dict[str, Any]]) -> None:
+    assert not refusal(body("Kubeflow"), is_silent=True)

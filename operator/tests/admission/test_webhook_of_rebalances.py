@@ -1,0 +1,66 @@
+"""The annotation of a rebalance: refused at once where it names no plan of this Cluster."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from barnabas_operator.admission.webhook import answer
+from barnabas_operator.observed.inventory import Inventory
+from harness.no_preview import no_preview
+
+PLAN = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], "before": [0]}], "topic_ids": {}}
+
+
+def resource(kind: str, name: str, **rest: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "air", "uid": name, "resourceVersion": "1", **rest.pop("metadata", {})}
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": {}, **rest}
+
+
+def run(name: str, cluster: str, job: str = "skew") -> dict[str, Any]:
+    status = {"phase": "Succeeded", "result": {"plan": json.dumps(PLAN)}}
+    return resource("MaintenanceJob", name, spec={"cluster": cluster, "job": job}, status=status)
+
+
+async def no_objection(_: object) -> None:
+    """Of the API server, to the objects of a Cluster."""
+
+
+def said(word: str, before: str | None = None) -> dict[str, Any]:
+    """To a Cluster whose spec stays as it is."""
+    inventory = Inventory()
+    for each in (
+        resource("Cluster", "one"),
+        resource("Cluster", "two"),
+        run("mine", "one"),
+        run("others", "two"),
+        run("audited", "one", "audit"),
+    ):
+        inventory.keep(each, is_gone=False)
+    old = resource("Cluster", "one", metadata={"annotations": {"barnabas.dev/rebalance": before} if before else {}})
+    new = resource("Cluster", "one", metadata={"annotations": {"barnabas.dev/rebalance": word}})
+    asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "oldObject": old, "object": new}}
+    answered = asyncio.run(answer(asked, inventory, lambda _: None, no_objection, no_preview))
+    response: dict[str, Any] = answered["response"]
+    return response
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("missing", "this Cluster has no MaintenanceJob of this name"),
+        ("others", "this Cluster has no MaintenanceJob of this name"),
+        ("audited", "its job is audit, which plans nothing"),
+    ],
+)
+def test_a_name_that_is_no_plan_of_this_cluster_is_refused(word: str, why: str) -> None:
+    refused = said(word)
+    assert not refused["allowed"]
+    assert refused["status"]["message"].startswith(f"the annotation barnabas.dev/rebalance is {word}: {why}; allowed: ")
+
+
+def test_a_plan_and_a_word_that_was_there_before_are_stored() -> None:
+    assert said("mine")["allowed"]
+    assert said("approve")["allowed"]
+    assert said("missing", before="missing")["allowed"]

@@ -1,0 +1,40 @@
+"""What a run says of a driver that could not say it itself."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.maintenance.observed_run import JobEnd, ObservedRun, RunJob, driver_pod
+from barnabas_operator.planning.maintenance.run_status import ended, running
+from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec
+from barnabas_operator.resources.object_meta import ObjectMeta, condition_of
+
+RUN = MaintenanceJob(metadata=ObjectMeta(name="a"), spec=MaintenanceJobSpec(job="archive"))
+NOW = "2026-01-01T00:00:00Z"
+LOW = "The node was low on resource: ephemeral-storage."
+MORE = "apply a MaintenanceJob of another name with more spec.driver.resources.limits.memory"
+ENDS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+    ({}, {"exitCode": 137, "reason": "OOMKilled"}, " (exit 137, OOMKilled)", MORE),
+    ({}, {"exitCode": 143, "reason": "Error"}, " (exit 143)", "see its log"),
+    ({"reason": "Evicted", "message": LOW}, {"exitCode": 137, "reason": "Error"}, f" (exit 137, Evicted: {LOW})", ""),
+]
+
+
+def observed(status: dict[str, Any], terminated: dict[str, Any], end: JobEnd | None) -> ObservedRun:
+    containers = [{"name": "driver", "state": {"terminated": terminated}}]
+    pod = {"metadata": {"name": "a-driver-x"}, "status": {"phase": "Failed", "containerStatuses": containers, **status}}
+    return ObservedRun(RunJob("uid", "", False, False, 1, NOW, end), (driver_pod(pod),))
+
+
+@pytest.mark.parametrize(("status", "terminated", "why", "advice"), ENDS)
+def test_it_says_how_kubernetes_ended_a_driver_and_what_helps(
+    status: dict[str, Any], terminated: dict[str, Any], why: str, advice: str
+) -> None:
+    going_on = running(RUN, "one", observed(status, terminated, None), NOW)
+    ready = condition_of(going_on.conditions, "Ready")
+    assert ready is not None
+    assert ready.message == f"driver a-driver-x ended{why}: it is started again"
+    over = ended(RUN, "one", observed(status, terminated, JobEnd(False, "BackoffLimitExceeded", "", NOW)), NOW)
+    ready = condition_of(over.conditions, "Ready")
+    assert ready is not None
+    assert ready.message == f"driver a-driver-x ended{why} without a word; {advice or 'see its log'}"

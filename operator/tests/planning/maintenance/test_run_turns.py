@@ -1,0 +1,85 @@
+"""Whose turn it is: runs that have begun first, then older ones; and of thousands it is known at once."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from barnabas_operator.planning.maintenance.run_step import MARK
+from barnabas_operator.planning.maintenance.run_turns import ABOUT, waiting_turns
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from harness.maintenance_world import KIND
+from harness.worker_world import resource
+
+RUNS = 300
+
+
+def run_of(name: str, *, job: str = "archive", annotations: Any = (), **options: str) -> MaintenanceJob:
+    body = resource(KIND, name, cluster="one", job=job, options=options)
+    meta = {**body["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": dict(annotations)}
+    return resource_of(MaintenanceJob, {**body, "metadata": meta})
+
+
+def test_the_first_of_all_who_are_about_the_same_is_waited_for() -> None:
+    first = run_of("a", topic="flights", archive="/archive/1")
+    second = run_of("b", topic="orders", archive="/archive/2")
+    both = run_of("c", topic="orders", archive="/archive/1")
+    other_job = run_of("d", job="verify", topic="flights", archive="/archive/1")
+    waiting = waiting_turns([both, other_job, second, first])
+    assert {name: why.message for name, why in waiting.items()} == {
+        "c": "archive of the archive /archive/1 is done by the MaintenanceJob a; this one begins when that has ended"
+    }
+
+
+def test_one_that_has_begun_comes_before_an_older_one() -> None:
+    begun = run_of("z", topics="orders,flights", annotations={MARK: "z Started"})
+    waiting = waiting_turns([run_of("a", topics="flights,orders"), begun])
+    assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {
+        "a": "archive of the topic flights"
+    }
+
+
+def test_one_that_waits_is_waited_for_by_those_after_it() -> None:
+    runs = [run_of("a", topics="x"), run_of("b", topics="x,y"), run_of("c", topics="y")]
+    waiting = waiting_turns(runs)
+    assert [name for name in ("a", "b", "c") if name in waiting] == ["b", "c"]
+
+
+@pytest.mark.parametrize("job", ["skew", "audit"])
+@pytest.mark.parametrize("folder", ["/reports/x", "/reports/x/"])
+def test_two_runs_do_not_write_one_report_at_once_whichever_their_jobs_are(job: str, folder: str) -> None:
+    waiting = waiting_turns([run_of("a", job="skew", report="/reports/x"), run_of("b", job=job, report=folder)])
+    assert {name: why.message for name, why in waiting.items()} == {
+        "b": "skew of the report /reports/x is done by the MaintenanceJob a; this one begins when that has ended"
+    }
+    assert not waiting_turns([run_of("a", job="skew", report="/r/1"), run_of("b", job="skew", report="/r/2")])
+
+
+def test_a_folder_is_one_archive_with_a_slash_at_its_end_or_without_and_a_comma_is_a_part_of_its_name() -> None:
+    waiting = waiting_turns([run_of("a", archive="/archive/1"), run_of("b", archive="/archive/1/")])
+    assert set(waiting) == {"b"}
+    assert not waiting_turns([run_of("a", archive="/archive,1"), run_of("b", archive="/archive,2")])
+
+
+def test_a_topic_is_restored_by_one_run_at_once_whichever_option_names_it() -> None:
+    """Without `into` the topic is restored under its own name."""
+    into_it = run_of("a", job="restore", topic="flights", archive="/archive/1", into="copy")
+    under_its_name = run_of("b", job="restore", topic="copy", archive="/archive/2")
+    waiting = waiting_turns([into_it, under_its_name])
+    assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {"b": "restore of the topic copy"}
+
+
+def test_what_each_of_many_is_about_is_read_once() -> None:
+    reads = Counter[str]()
+
+    class Counted(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            reads[name] += 1
+            return super().get(name, default)
+
+    runs = [run_of(f"r-{number}", topic=f"t-{number}") for number in range(RUNS)]
+    counted = [replace(run, spec=replace(run.spec, options=Counted(run.spec.options))) for run in runs]
+    assert not waiting_turns(counted)
+    assert reads == dict.fromkeys(ABOUT, RUNS)

@@ -1,0 +1,214 @@
+"""What a plan of the job `skew` moves between the log dirs of one broker."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.disk_space import Disks, DiskSpace, LogDirContent, Partition
+from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance
+from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
+from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
+from barnabas_operator.planning.topics.replica_moves import room
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec, MaintenanceJobStatus
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec
+
+MIB, GIB = 1 << 20, 1 << 30
+CLUSTER = Cluster(
+    metadata=ObjectMeta(name="one", annotations={APPROVAL: "even"}), spec=ClusterSpec(brokers=Brokers(replicas=2))
+)
+OTHER, HERE = "/data/2", "/data/1"
+PARTITIONS = 30
+PLENTY = DiskSpace(100 * GIB, 200 * GIB)
+
+
+def within(number: int, path: str = OTHER, **more: Any) -> dict[str, Any]:
+    """Of broker 0; the replica on broker 1 stays wherever it is."""
+    row = {"replicas": [0, 1], "before": [0, 1], "log_dirs": [path, "any"]}
+    return {"topic": "t", "partition": number, **row, **more}
+
+
+def found(
+    *,
+    moved: Mapping[int, str] | None = None,
+    coming: Mapping[int, int] | None = None,
+    size: int = 100 * MIB,
+    space: DiskSpace = PLENTY,
+    row: tuple[int, ...] = (0, 1),
+) -> ClusterState:
+    """Two brokers with two disks. All of broker 0 is in HERE but for what has `moved` to OTHER; `coming` goes there."""
+    places = {number: (moved or {}).get(number, HERE) for number in range(PARTITIONS)}
+    held = {
+        path: {Partition("t", number): size for number, place in places.items() if place == path}
+        for path in (HERE, OTHER)
+    }
+    on_the_way = {Partition("t", number): done for number, done in (coming or {}).items()}
+    log_dirs = {
+        HERE: LogDirContent(DiskSpace(70 * GIB, 100 * GIB), held[HERE], {}),
+        OTHER: LogDirContent(space, held[OTHER], on_the_way),
+    }
+    beside = {HERE: LogDirContent(DiskSpace(90 * GIB, 100 * GIB), {**held[HERE], **held[OTHER]}, {})}
+    spaces = {broker: (DiskSpace(70 * GIB, 100 * GIB), space) for broker in range(2)}
+    replicas = {broker: {**held[HERE], **held[OTHER]} for broker in range(2)}
+    disks = Disks(spaces, replicas, {0: log_dirs, 1: beside})
+    topics = {"t": TopicState("id", (row,) * PARTITIONS, {})}
+    return ClusterState(dict.fromkeys(range(2)), topics, disks=disks).with_brokers(2)
+
+
+def planned(state: ClusterState, *partitions: dict[str, Any], topics: tuple[Topic, ...] = ()) -> ReconcilePlan:
+    text = json.dumps({"version": 1, "partitions": partitions, "topic_ids": {"t": "id"}})
+    run = MaintenanceJob(
+        metadata=ObjectMeta(name="even"),
+        spec=MaintenanceJobSpec(job="skew"),
+        status=MaintenanceJobStatus(phase="Succeeded", result={"plan": text}),
+    )
+    return plan_reconcile(DesiredState(CLUSTER, topics, (), named=named_rebalance("even", run)), state)
+
+
+def begun(plan: ReconcilePlan) -> list[int]:
+    """The numbers of partitions of broker 0 that go to OTHER now."""
+    assert all((each.broker_id, each.path) == (0, OTHER) for each in plan.log_dir_moves)
+    return [each.partition.number for each in plan.log_dir_moves]
+
+
+def told(plan: ReconcilePlan) -> tuple[str, str]:
+    (said,) = reassignment_conditions(CLUSTER, "T", None, PendingMoves(named=plan.named))
+    return said.reason, said.message.replace(" of the plan of MaintenanceJob even are moved", "")
+
+
+def test_a_replica_goes_to_the_log_dir_that_the_plan_names() -> None:
+    plan = planned(found(), within(3))
+    assert plan.log_dir_moves == (LogDirMove(Partition("t", 3), 0, OTHER),)
+    assert (plan.steps, plan.is_rebalanced, told(plan)) == ((), False, ("PlanUnderWay", "0 of 1 partitions"))
+
+
+def test_one_that_is_under_way_is_not_asked_for_again_and_the_plan_is_not_done() -> None:
+    plan = planned(found(coming={3: 10 * MIB}), within(3))
+    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    assert told(plan) == ("PlanUnderWay", "0 of 1 partitions")
+    assert PendingMoves(named=plan.named).are_within
+
+
+def test_a_plan_is_done_when_the_replica_is_in_its_log_dir() -> None:
+    plan = planned(found(moved={3: OTHER}), within(3))
+    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), True)
+    assert told(plan) == ("PlanDone", "1 of 1 partitions")
+    assert not PendingMoves(named=plan.named).are_within
+
+
+def test_moves_within_a_broker_wait_for_those_between_brokers() -> None:
+    state = found()
+    between = {"topic": "t", "partition": 4, "replicas": [1, 0], "before": [0, 1]}
+    plan = planned(state, within(3), between)
+    assert plan.steps == (MoveReplicas("t", {4: (1, 0)}),)
+    assert plan.log_dir_moves == ()
+    moving = replace(state.topics["t"], moving={4: (1, 0)})
+    assert planned(replace(state, topics={"t": moving}), within(3), between).log_dir_moves == ()
+
+
+def test_a_broker_copies_a_few_at_a_time() -> None:
+    many = [within(number) for number in range(PARTITIONS)]
+    assert begun(planned(found(size=1), *many)) == list(range(20)), "20 of them"
+    assert begun(planned(found(), *many)) == list(range(10)), "or a GiB"
+    assert begun(planned(found(size=5 * GIB), *many)) == [0], "or one that is larger"
+    assert begun(planned(found(coming={0: 90 * MIB, 1: 0}), *many)) == list(range(2, 11)), "what is to come counts"
+
+
+def test_each_takes_its_room_from_those_after_it() -> None:
+    """A GiB stays free."""
+    small = DiskSpace(GIB + 250 * MIB, 100 * GIB)
+    plan = planned(found(space=small), *(within(number) for number in range(3)))
+    assert begun(plan) == [0, 1]
+    assert told(plan)[1].endswith("left out: t-2 (broker 0 has no room in /data/2)")
+    later = planned(found(space=small, coming={0: 50 * MIB}), *(within(number) for number in range(3)))
+    assert begun(later) == [1, 2], "half of it is written already"
+
+
+def test_a_copy_within_a_broker_takes_its_room_from_replicas_of_other_brokers() -> None:
+    """It may be large, and under way for hours."""
+
+    def left(done: dict[int, int]) -> int:
+        state = found(coming=done, size=10 * GIB)
+        assert state.disks is not None
+        return room(state, state.disks)[0] // GIB
+
+    assert [left({}), left({3: 0}), left({3: 4 * GIB}), left({3: 0, 4: 0, 5: 0, 6: 0})] == [99, 89, 93, 69]
+
+
+def test_log_dirs_on_one_disk_share_its_room() -> None:
+    disk = DiskSpace(GIB + 150 * MIB, 100 * GIB)
+    state = found(space=disk, moved={7: OTHER})
+    assert state.disks is not None
+    dirs = {path: each._replace(space=disk) for path, each in state.disks.log_dirs[0].items()}
+    both = Disks(state.disks.spaces, state.disks.replicas, {**state.disks.log_dirs, 0: dirs})
+    plan = planned(replace(state, disks=both), within(3), within(7, HERE))
+    assert begun(plan) == [3]
+    assert told(plan)[1].endswith("left out: t-7 (broker 0 has no room in /data/1)")
+
+
+@pytest.mark.parametrize(
+    ("partition", "why"),
+    [
+        (within(3, "/data/9"), "broker 0 has no log dir /data/9 that is online"),
+        (within(3, replicas=[1, 0]), "broker 1 has no log dir /data/2 that is online"),
+        (within(3, before=[0, 5]), "it has other replicas than the plan saw"),
+    ],
+)
+def test_what_cannot_be_is_left_out(partition: dict[str, Any], why: str) -> None:
+    row = tuple(partition["replicas"]) if partition["before"] == [0, 1] else (5, 0)
+    plan = planned(found(row=row), partition)
+    assert plan.log_dir_moves == ()
+    assert told(plan)[1] == f"0 of 1 partitions; left out: t-3 ({why})"
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_copy_that_is_under_way_is_waited_for_though_the_rest_of_its_partition_is_left_out(paused: bool) -> None:
+    """What else it would need has gone, or somebody has paused its Topic, since it began."""
+    topic = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=paused))
+    away = within(3, log_dirs=[OTHER, "/data/9"])
+    plan = planned(found(coming={3: 10 * MIB}), away, topics=(topic,))
+    assert (plan.log_dir_moves, plan.is_rebalanced, told(plan)[0]) == ((), False, "PlanUnderWay")
+    assert PendingMoves(named=plan.named).are_within
+    ended = planned(found(moved={3: OTHER}), away, topics=(topic,))
+    assert (ended.is_rebalanced, told(ended)[0]) == (True, "PlanDone")
+
+
+def test_a_plan_that_has_a_partition_twice_is_refused() -> None:
+    """Its replica would go from one log dir to the other, and back, for ever."""
+    plan = planned(found(), within(3), within(4), within(3, HERE))
+    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    reason, message = told(plan)
+    assert reason == "PlanRefused"
+    assert message.startswith("the annotation barnabas.dev/rebalance is even: its plan has t-3 more than once; allowed")
+
+
+def test_a_paused_topic_stays_in_its_log_dirs() -> None:
+    paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
+    plan = planned(found(), within(3), topics=(paused,))
+    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), True)
+    assert told(plan)[1].endswith("left out: t-3 (its Topic is paused)")
+
+
+def test_nothing_moves_while_a_broker_is_away() -> None:
+    plan = planned(replace(found(), racks={0: None}), within(3))
+    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    assert "the next ones begin when all brokers and replicas are there" in told(plan)[1]
+
+
+def test_a_broker_that_does_not_report_its_disks_is_waited_for() -> None:
+    state = found()
+    assert state.disks is not None
+    silent = Disks({1: state.disks.spaces[1]}, {1: state.disks.replicas[1]}, {1: state.disks.log_dirs[1]})
+    plan = planned(replace(state, disks=silent), within(3))
+    assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
+    assert told(plan)[1].endswith("left out: t-3 (broker 0 does not report its free space)")
+    unknown = planned(replace(state, disks=None), within(3))
+    assert (unknown.log_dir_moves, unknown.asks_for_disks, unknown.is_rebalanced) == ((), True, False)

@@ -1,0 +1,242 @@
+"""A plan that a run of the job `skew` made: which moves of it are done, and what is left out, in words."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
+from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance, named_run
+from barnabas_operator.planning.status.cluster_events import cluster_events
+from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.topics.named_rebalance import NamedProgress
+from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, ClusterStatus
+from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec, MaintenanceJobStatus
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec
+
+GIB = 1 << 30
+PLENTY = DiskSpace(100 * GIB, 100 * GIB)
+MOVED = {"topic": "t", "partition": 0, "replicas": [1], "before": [0]}
+PLAN = {"version": 1, "partitions": [MOVED, {**MOVED, "partition": 1, "replicas": [2]}], "topic_ids": {"t": "id"}}
+
+
+def declared(word: str = "even") -> Cluster:
+    return Cluster(
+        metadata=ObjectMeta(name="one", annotations={APPROVAL: word}), spec=ClusterSpec(brokers=Brokers(replicas=3))
+    )
+
+
+def run(plan: object = PLAN, **changes: Any) -> MaintenanceJob:
+    job, phase = changes.get("job", "skew"), changes.get("phase", "Succeeded")
+    text = plan if isinstance(plan, str) else json.dumps(plan)
+    return MaintenanceJob(
+        metadata=ObjectMeta(name="even"),
+        spec=MaintenanceJobSpec(job=job),
+        status=MaintenanceJobStatus(phase=phase, result={"plan": text, "records": 7}),
+    )
+
+
+def found(
+    rows: tuple[tuple[int, ...], ...] = ((0,), (0,), (0,)), room: Mapping[int, DiskSpace] | None = None
+) -> ClusterState:
+    """Three brokers, and three partitions of 10 GiB."""
+    spaces = {broker: ((room or {}).get(broker, PLENTY),) for broker in range(3)}
+    held = {
+        broker: {Partition("t", number): 10 * GIB for number, row in enumerate(rows) if broker in row}
+        for broker in range(3)
+    }
+    topics = {"t": TopicState("id", rows, {})}
+    return ClusterState(dict.fromkeys(range(3)), topics, disks=Disks(spaces, held)).with_brokers(3)
+
+
+def planned(state: ClusterState, plan: object = PLAN, *topics: Topic) -> ReconcilePlan:
+    return plan_reconcile(DesiredState(declared(), topics, (), named=named_rebalance("even", run(plan))), state)
+
+
+def told(plan: ReconcilePlan, state: ClusterState) -> tuple[str, str, str]:
+    ahead = PendingMoves(plan.waiting, plan.rebalance, plan.is_rebalanced, named=plan.named)
+    conditions = reassignment_conditions(declared(), "T", state, ahead)
+    (said,) = [each for each in conditions if each.type == "Rebalancing"]
+    return said.status, said.reason, said.message
+
+
+def test_the_moves_of_the_plan_begin_and_take_the_place_of_the_operators_own() -> None:
+    plan = planned(found())
+    assert plan.steps == (MoveReplicas("t", {0: (1,), 1: (2,)}),)
+    assert not plan.is_rebalanced
+    assert told(plan, found()) == (
+        "True",
+        "PlanUnderWay",
+        "0 of 2 partitions of the plan of MaintenanceJob even are moved",
+    )
+
+
+def test_an_operator_that_starts_in_the_middle_goes_on() -> None:
+    """One has moved, and the other is on its way."""
+    state = found(((1,), (0, 2), (0,)))
+    state = replace(state, topics={"t": replace(state.topics["t"], moving={1: (2,)})})
+    plan = planned(state)
+    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    assert told(plan, state)[2].startswith("1 of 2 partitions")
+
+
+def test_a_plan_is_done_when_all_of_it_has_moved() -> None:
+    state = found(((1,), (2,), (0,)))
+    plan = planned(state)
+    assert (plan.steps, plan.is_rebalanced) == ((), True)
+    assert told(plan, state)[:2] == ("False", "PlanDone")
+    assert not planned(replace(state, racks={0: None, 1: None})).is_rebalanced, "a broker is away"
+
+
+OTHER_TOPIC = replace(found(), topics={"t": TopicState("another", ((0,), (0,)), {})})
+LEFT_OUT: Mapping[str, ClusterState] = {
+    "its topic has gone": replace(found(), topics={}),
+    "its topic was made again": OTHER_TOPIC,
+    "it has other replicas than the plan saw": found(((2,), (2,), (0,))),
+    "broker 1 has no room": found(room={1: DiskSpace(10 * GIB, 100 * GIB)}),
+}
+
+
+@pytest.mark.parametrize("why", LEFT_OUT)
+def test_what_is_no_longer_as_the_plan_saw_it_is_left_out(why: str) -> None:
+    one = {**PLAN, "partitions": [MOVED]}
+    plan = planned(LEFT_OUT[why], one)
+    assert (plan.steps, plan.is_rebalanced) == ((), True)
+    assert told(plan, LEFT_OUT[why]) == (
+        "False",
+        "PlanDone",
+        f"0 of 1 partitions of the plan of MaintenanceJob even are moved; left out: t-0 ({why})",
+    )
+
+
+def test_a_paused_topic_is_left_out() -> None:
+    paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
+    assert "t-0 (its Topic is paused)" in told(planned(found(), PLAN, paused), found())[2]
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "why"),
+    [
+        ({"replicas": [1]}, "its replicas are to be 1; allowed: as many as before, each on another broker"),
+        ({"replicas": []}, "its replicas are to be none; allowed: as many as before, each on another broker"),
+        ({"replicas": [2, 2]}, "its replicas are to be 2,2; allowed: as many as before, each on another broker"),
+        ({"replicas": [0, 1, 2]}, "its replicas are to be 0,1,2; allowed: as many as before, each on another broker"),
+        ({"log_dirs": ["/a"]}, "it has 1 log_dirs; allowed: one for each of its replicas, 2"),
+        ({"partition": -1}, "its topic has no such partition"),
+        ({"partition": 3}, "its topic has no such partition"),
+    ],
+)
+def test_a_plan_that_was_written_by_hand_changes_no_number_of_replicas(by_hand: dict[str, object], why: str) -> None:
+    """Fewer would be fewer copies, although the run had planned only moves."""
+    state = found(((0, 1), (0, 1), (0, 1)))
+    moved = {**MOVED, "replicas": [2, 1], "before": [0, 1], **by_hand}
+    plan = planned(state, {**PLAN, "partitions": [moved]})
+    assert (plan.steps, plan.is_rebalanced) == ((), True)
+    assert told(plan, state)[2].endswith(f"; left out: t-{moved['partition']} ({why})")
+
+
+def test_another_order_of_the_same_replicas_moves_the_preferred_leader() -> None:
+    state = found(((0, 1), (0, 1), (0, 1)))
+    plan = planned(state, {**PLAN, "partitions": [{**MOVED, "replicas": [1, 0], "before": [0, 1]}]})
+    assert plan.steps == (MoveReplicas("t", {0: (1, 0)}),)
+
+
+def test_the_beginning_of_a_long_plan_is_told_as_such() -> None:
+    """A pod's result is 4,096 bytes: a run that planned 50 moves often has no room for all of them."""
+    state = found(((1,), (2,), (0,)))
+    result = {"plan": json.dumps(PLAN), "plan_partitions": 2, "planned_partitions": 50}
+    long = msgspec.structs.replace(run(), status=MaintenanceJobStatus(phase="Succeeded", result=result))
+    plan = plan_reconcile(DesiredState(declared(), (), (), named=named_rebalance("even", long)), state)
+    status, reason, message = told(plan, state)
+    assert (status, reason) == ("False", "PlanDone")
+    assert message.endswith(" are moved; 48 more did not fit into its status: run skew again for them")
+
+
+def test_moves_of_one_plan_share_the_room_of_a_broker() -> None:
+    both = {**PLAN, "partitions": [MOVED, {**MOVED, "partition": 1}]}
+    state = found(room={1: DiskSpace(16 * GIB, 100 * GIB)})
+    plan = planned(state, both)
+    assert plan.steps == (MoveReplicas("t", {0: (1,)}),)
+    assert told(plan, state)[2].endswith("left out: t-1 (broker 1 has no room)")
+
+
+def test_nothing_moves_while_a_broker_is_away() -> None:
+    state = replace(found(), racks={0: None, 1: None})
+    plan = planned(state)
+    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    assert "moved; the next ones begin when all brokers and replicas are there, and no broker" in told(plan, state)[2]
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_plan_waits_for_a_broker_that_does_not_report_its_free_space(silent: int) -> None:
+    """It may do so again soon; the annotation stays until then."""
+    state = found()
+    assert state.disks is not None
+    spaces = {broker: space for broker, space in state.disks.spaces.items() if broker != silent}
+    held = {broker: sizes for broker, sizes in state.disks.replicas.items() if broker != silent}
+    state = replace(state, disks=Disks(spaces, held))
+    plan = planned(state, {**PLAN, "partitions": [MOVED]})
+    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    status, reason, message = told(plan, state)
+    assert (status, reason) == ("True", "PlanUnderWay")
+    assert message.endswith(f"; left out: t-0 (broker {silent} does not report its free space)")
+
+
+REFUSED: Mapping[str, MaintenanceJob | None] = {
+    "this Cluster has no MaintenanceJob of this name": None,
+    "its job is audit, which plans nothing": run(job="audit"),
+    "its phase is Running": run(phase="Running"),
+    "its status.result.plan is not a plan": run("7 items; see the log of the pod"),
+    "its plan moves nothing": run({**PLAN, "partitions": []}),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_is_no_plan_of_this_cluster_is_refused(why: str) -> None:
+    named = named_rebalance("even", REFUSED[why])
+    assert named.refusal == (
+        f"the annotation barnabas.dev/rebalance is even: {why}; allowed: approve, or the name of a MaintenanceJob of "
+        "this Cluster with job skew that has succeeded"
+    )
+    plan = plan_reconcile(DesiredState(declared(), (), (), named=named), found())
+    assert (plan.steps, plan.is_rebalanced) == ((), False)
+    assert told(plan, found()) == ("False", "PlanRefused", named.refusal)
+
+
+def test_approve_names_no_run() -> None:
+    assert (named_run(declared("approve")), named_run(declared("even"))) == (None, "even")
+
+
+def test_events_tell_a_plan_once_and_its_end() -> None:
+    plan = planned(found())
+    conditions = tuple(reassignment_conditions(declared(), "T", None, PendingMoves(named=plan.named)))
+    cluster = msgspec.structs.replace(declared(), status=ClusterStatus(conditions=conditions))
+    assert [(kind, reason) for kind, reason, _ in cluster_events(cluster, {})] == [("Normal", "PlanUnderWay")]
+    (condition,) = (each for each in conditions if each.type == "Rebalancing")
+    earlier = msgspec.structs.replace(condition, message=condition.message.replace("0 of 2", "1 of 2"))
+    assert earlier != condition
+    before = msgspec.to_builtins(ClusterStatus(conditions=(earlier,)))
+    assert list(cluster_events(cluster, before)) == []
+
+
+def test_an_event_tells_each_refusal_once() -> None:
+    """Who corrects a wrong name by another wrong one looks for the second refusal."""
+
+    def refused(word: str) -> Cluster:
+        named = NamedProgress(word, named_rebalance(word, None).refusal)
+        conditions = tuple(reassignment_conditions(declared(word), "T", None, PendingMoves(named=named)))
+        return msgspec.structs.replace(declared(word), status=ClusterStatus(conditions=conditions))
+
+    before = msgspec.to_builtins(refused("evn").status)
+    assert list(cluster_events(refused("evn"), before)) == []
+    ((kind, reason, message),) = cluster_events(refused("eveen"), before)
+    assert (kind, reason) == ("Warning", "PlanRefused")
+    assert "is eveen: " in message

@@ -1,0 +1,215 @@
+"""Runs beside others: no two on one topic at once, however the first ends; and none stands in the way of all."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
+from barnabas_operator.reconcile.maintenance.run_looker import AT_ONCE_MAX
+from barnabas_operator.reconcile.maintenance.run_work import RIGHTS_EVERY_S
+from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.resources.json_types import JsonObject
+from harness.kube_memory import KubeMemory, no_server
+from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, play_maintenance
+
+OTHER = {**ARCHIVE, "topic": "orders", "archive": "/archive/orders"}
+YEARS_S = 1e8
+"""Longer ago than any run has ended."""
+LATER = "2026-01-01T00:00:01Z"
+
+
+def is_held(world: MaintenanceWorld, name: str) -> bool:
+    body = world.api.found(KIND, name)
+    return body is not None and FINALIZER in body["metadata"]["finalizers"]
+
+
+def test_a_run_that_is_deleted_just_as_its_driver_is_made_goes_after_its_driver() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        world.delete("a")
+
+        def made_just_before(method: str, path: str, _body: object) -> None:
+            if method == "DELETE" and path.endswith("/jobs/a-driver"):
+                world.executor_runs("a")  # Kubernetes has made a pod since it was asked.
+
+        world.api.refuse = made_just_before
+        await world.look()
+        await world.look()
+        assert is_held(world, "a")
+        world.pods_go("a")
+        await world.look()
+        assert world.api.found(KIND, "a") is None
+
+    play_maintenance(scenario)
+
+
+def test_a_run_waits_until_the_executors_of_one_that_has_failed_have_ended() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a", executors=1)
+        world.apply("b", made=LATER)
+        await world.look()
+        world.executor_runs("a")
+        world.driver_ends("a", 137)
+        await world.look()
+        await world.look()
+        assert world.said("a")[0] == "Failed"
+        assert world.said("b")[:2] == ("Pending", "OtherRunUnderWay")
+        assert is_held(world, "a"), "it may be deleted, and its executors still write"
+        world.pods_go("a")
+        await world.look()
+        assert not is_held(world, "a")
+        assert world.said("b")[0] == "Running"
+
+    play_maintenance(scenario)
+
+
+@pytest.mark.parametrize("is_under_way", [True, False], ids=["its Job", "when it has ended"])
+def test_one_that_cannot_be_deleted_keeps_no_other_from_beginning(is_under_way: bool) -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a", ttlSecondsAfterFinished=0)
+        await world.look()
+        if is_under_way:
+            world.delete("a")
+        else:
+            world.driver_ends("a", 0)
+            await world.look()
+        world.apply("b", options=OTHER)
+        world.clock.pass_time(YEARS_S)
+        refused = KubeRefused(403, "Forbidden", "a policy says no")
+        world.api.refuse = lambda method, *_: refused if method == "DELETE" else None
+        await world.look()
+        assert world.said("b")[0] == "Running"
+        if is_under_way:
+            assert world.said("a")[1:] == ("KubernetesError", "a policy says no")
+
+    play_maintenance(scenario)
+
+
+def test_a_run_that_the_operator_cannot_cope_with_keeps_no_other_from_beginning() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        def fails(method: str, _path: str, body: Mapping[str, Any]) -> Exception | None:
+            is_job_of_a = method == "POST" and body.get("kind") == "Job" and body["metadata"]["name"] == "a-driver"
+            return ValueError("a mistake of the operator") if is_job_of_a else None
+
+        world.api.refuse = fails
+        world.apply("a")
+        world.apply("b", options=OTHER)
+        await world.look()
+        assert world.said("b")[0] == "Running"
+        assert world.said("a")[:2] == ("Pending", "InternalError")
+
+    play_maintenance(scenario)
+
+
+NO_ROOM = "0/3 nodes are available: 3 Insufficient memory."
+PULL = {"reason": "ErrImagePull", "message": "no such image"}
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"phase": "Pending", "conditions": [{"reason": "Unschedulable", "message": NO_ROOM}]}, NO_ROOM),
+        (
+            {"phase": "Pending", "containerStatuses": [{"name": "executor", "state": {"waiting": PULL}}]},
+            "ErrImagePull: no such image",
+        ),
+    ],
+)
+def test_a_driver_that_waits_for_its_executors_tells_why_they_do_not_run(status: JsonObject, why: str) -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a", executors=1)
+        await world.look()
+        world.driver_runs("a", phase="starting")
+        world.executor_is("a", status)
+        world.clock.pass_time(10.0)
+        await world.look()
+        assert world.said("a")[2] == f"starting; executor a-exec-1: {why}"
+        world.executor_runs("a")
+        world.clock.pass_time(10.0)
+        await world.look()
+        assert world.said("a")[2] == "starting"
+
+    play_maintenance(scenario)
+
+
+def test_a_run_that_a_newer_operator_has_begun_goes_on_though_this_one_cannot_read_all_of_it() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        body = world.api.found(KIND, "a") or {}
+        world.api.put({**body, "spec": {**body["spec"], "fieldOfTomorrow": 1}})
+        world.restart()
+        world.apply("b", made=LATER)
+        await world.look()
+        assert world.said("b")[:2] == ("Pending", "OtherRunUnderWay")
+        world.driver_ends("a", 0, message="done")
+        for _ in range(2):
+            await world.look()
+            assert world.said("a")[:2] == ("Succeeded", "Succeeded")
+        assert world.said("b")[0] == "Running"
+
+    play_maintenance(scenario)
+
+
+def test_a_driver_that_is_tried_again_has_its_account_though_somebody_has_deleted_it() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        world.driver_runs("a")
+        await world.look()
+        del world.api.objects["/api/v1/namespaces/air/serviceaccounts/one-maintenance"]
+        world.pods_go("a")  # Its node is lost, and Kubernetes can make no other without the account.
+        world.clock.pass_time(RIGHTS_EVERY_S)
+        await world.look()
+        assert world.api.found("ServiceAccount", "one-maintenance") is not None
+
+    play_maintenance(scenario)
+
+
+def test_the_account_of_many_runs_that_begin_is_applied_once() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        for number in range(50):
+            world.apply(f"a-{number}", options={"topic": f"t-{number}", "archive": f"/archive/{number}"})
+        await world.look()
+        applied = [each for each in world.api.writes if each.endswith("/serviceaccounts/one-maintenance")]
+        assert len(applied) == 1
+
+    play_maintenance(scenario)
+
+
+class CountingKube(KubeMemory):
+    """Each request takes a while."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
+        self.under_way = self.most_under_way = 0
+
+    async def request(self, method: str, path: str, **given: Any) -> JsonObject:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return await super().request(method, path, **given)
+        finally:
+            self.under_way -= 1
+
+
+def test_many_runs_begin_a_few_at_a_time_and_a_failed_look_leaves_nothing_under_way() -> None:
+    async def whole() -> None:
+        async with no_server() as connection:
+            api = CountingKube(connection)
+            world = MaintenanceWorld(api)
+            for number in range(100):
+                world.apply(f"a-{number}", options={"topic": f"t-{number}", "archive": f"/archive/{number}"})
+            api.refuse = lambda _, path, __: KubeUnreachable("away") if path.endswith("/jobs/a-0-driver") else None
+            with pytest.raises(KubeUnreachable):
+                await world.look()
+            assert not api.under_way
+            assert api.most_under_way <= AT_ONCE_MAX
+            assert sum(each["spec"]["suspend"] is False for each in api.of_kind("Job")) == 99
+
+    asyncio.run(whole())

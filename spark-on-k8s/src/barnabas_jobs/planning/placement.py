@@ -1,0 +1,151 @@
+"""Where replicas are: by broker and log dir, with their bytes and the room that is left. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+
+HEADROOM_BYTES_MAX: Final = 1 << 30
+HEADROOM_SHARE: Final = 10
+"""A plan leaves a tenth of a disk free, or a GiB where that is less."""
+
+
+class Partition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+
+class LogDir(NamedTuple):
+    """A log dir of a broker."""
+
+    broker: int
+    path: str
+
+
+class Space(NamedTuple):
+    """Of a log dir's disk; -1 where a broker does not report it (before Kafka 3.3)."""
+
+    usable_bytes: int
+    total_bytes: int
+
+    @property
+    def room_bytes(self) -> int:
+        """What may still be written before the disk is too full; 0 where that is not known."""
+        if self.usable_bytes < 0 or self.total_bytes < 0:
+            return 0
+        return max(0, self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE))
+
+
+class Replica(NamedTuple):
+    """Where one replica is, and its size."""
+
+    log_dir: LogDir
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Of one cluster: brokers that are alive with their racks, log dirs that are online, and replicas in them.
+
+    `rows` has the brokers of each partition in their order, `leaders` those that lead. Partitions that are `left_alone`
+    weigh where they are and do not move: one of their replicas is away, out of sync, or moves already.
+    """
+
+    racks: Mapping[int, str | None]
+    spaces: Mapping[LogDir, Space]
+    rows: Mapping[Partition, tuple[int, ...]]
+    leaders: Mapping[Partition, int]
+    replicas: Mapping[Partition, Mapping[int, Replica]]
+    """By partition and broker."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    internal: Collection[str] = frozenset()
+    """Topics that brokers keep for themselves."""
+    left_alone: Collection[Partition] = frozenset()
+
+
+class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What one broker has, and will have after the plan; `records_per_s` of the partitions that it leads."""
+
+    broker: int
+    rack: str | None
+    replicas: int
+    leaders: int
+    bytes: int
+    bytes_after: int
+    records_per_s: float
+
+
+class LogDirLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What one log dir has, and will have after the plan; of its disk -1 where the broker does not report it."""
+
+    broker: int
+    log_dir: str
+    replicas: int
+    bytes: int
+    bytes_after: int
+    usable_bytes: int
+    total_bytes: int
+
+
+def dir_bytes(placement: Placement) -> dict[LogDir, int]:
+    """By log dir what its replicas have."""
+    found = dict.fromkeys(placement.spaces, 0)
+    for replica in _replicas(placement):
+        found[replica.log_dir] += replica.bytes
+    return found
+
+
+def by_broker(dirs: Mapping[LogDir, int], brokers: Iterable[int]) -> dict[int, int]:
+    """What log dirs have, by broker."""
+    found = dict.fromkeys(brokers, 0)
+    for log_dir, size in dirs.items():
+        found[log_dir.broker] += size
+    return found
+
+
+def broker_loads(
+    placement: Placement, after: Mapping[LogDir, int], rates: Mapping[Partition, float]
+) -> list[BrokerLoad]:
+    """Of all brokers that are alive. `rates` are records a second."""
+    now, then = (by_broker(dirs, placement.racks) for dirs in (dir_bytes(placement), after))
+    held = Counter(replica.log_dir.broker for replica in _replicas(placement))
+    led: dict[int, list[Partition]] = {broker: [] for broker in placement.racks}
+    for partition, leader in placement.leaders.items():
+        led.get(leader, []).append(partition)
+    return [
+        BrokerLoad(
+            broker=broker,
+            rack=rack,
+            replicas=held[broker],
+            leaders=len(led[broker]),
+            bytes=now[broker],
+            bytes_after=then[broker],
+            records_per_s=sum((rates.get(partition, 0.0) for partition in led[broker]), 0.0),
+        )
+        for broker, rack in sorted(placement.racks.items())
+    ]
+
+
+def log_dir_loads(placement: Placement, after: Mapping[LogDir, int]) -> list[LogDirLoad]:
+    """Of all log dirs that are online."""
+    now, held = dir_bytes(placement), Counter(replica.log_dir for replica in _replicas(placement))
+    return [
+        LogDirLoad(
+            broker=each.broker,
+            log_dir=each.path,
+            replicas=held[each],
+            bytes=now[each],
+            bytes_after=after[each],
+            usable_bytes=space.usable_bytes,
+            total_bytes=space.total_bytes,
+        )
+        for each, space in sorted(placement.spaces.items())
+    ]
+
+
+def _replicas(placement: Placement) -> list[Replica]:
+    return [replica for held in placement.replicas.values() for replica in held.values()]

@@ -1,0 +1,214 @@
+"""Which replicas move so that brokers, and the log dirs of each broker, have about the same bytes. Pure.
+
+One move after the other, always the one that makes the sum of squares of what brokers and log dirs have least: few
+moves do most. So a plan that is cut short is a good one, too.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from barnabas_jobs.planning.placement import LogDir, Partition, Placement, Replica, by_broker, dir_bytes
+
+ANY: Final = "any"
+UNEVEN_SHARE: Final = 0.05
+"""Brokers and log dirs that are nearer to the mean are even: nothing moves between them."""
+
+
+class Reassigned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One partition as kafka-reassign-partitions takes it. `log_dirs` is as long as `replicas`, or left out: any.
+
+    `before` has the replicas that the plan saw. Kafka's tool passes over it.
+    """
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    before: tuple[int, ...]
+    log_dirs: tuple[str, ...] | None = None
+
+
+class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of kafka-reassign-partitions; its tool passes over the ids of topics."""
+
+    version: int
+    partitions: list[Reassigned]
+    topic_ids: dict[str, str]
+
+
+class Plan(NamedTuple):
+    """Partitions that move, the bytes of their replicas that do, and what log dirs have afterwards."""
+
+    partitions: list[Reassigned]
+    moved_bytes: int
+    dirs: dict[LogDir, int]
+
+
+class _Move(NamedTuple):
+    """A replica to another log dir, of the same broker or of another."""
+
+    gain: float
+    partition: Partition
+    giver: LogDir
+    taker: LogDir
+
+
+class _Pair(NamedTuple):
+    """Two log dirs. To move s bytes from one to the other makes the sum of squares less by s * (2 * pull - s * brake).
+
+    `bound` is the most that any size can do.
+    """
+
+    bound: float
+    pull: float
+    brake: float
+    giver: LogDir
+    taker: LogDir
+
+    def gain(self, size: int) -> float:
+        return size * (2 * self.pull - size * self.brake)
+
+
+def plan_rebalance(placement: Placement, moves_max: int) -> Plan:
+    """At most so many replicas move, each once."""
+    plan = _Planning(placement)
+    for _ in range(moves_max):
+        move = plan.best()
+        if move is None:
+            break
+        plan.do(move)
+    return plan.plan()
+
+
+def reassignment_json(placement: Placement, partitions: Sequence[Reassigned]) -> bytes:
+    """For kafka-reassign-partitions."""
+    ids = {each.topic: placement.topic_ids[each.topic] for each in partitions if each.topic in placement.topic_ids}
+    return msgspec.json.encode(Reassignment(version=1, partitions=list(partitions), topic_ids=ids))
+
+
+def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_max: int) -> tuple[str, int]:
+    """The first partitions, as text that is not longer than this as a string of JSON; and how many they are."""
+    count = len(partitions)
+    while True:
+        text = reassignment_json(placement, partitions[:count]).decode()
+        if count == 0 or len(msgspec.json.encode(text)) <= bytes_max:
+            return text, count
+        count -= 1
+
+
+class _Planning:
+    """What brokers and log dirs have, move after move. The room that moves set free is not counted: they copy first."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._dirs = dir_bytes(placement)
+        self._brokers = by_broker(self._dirs, placement.racks)
+        self._dirs_of = {broker: [each for each in self._dirs if each.broker == broker] for broker in self._brokers}
+        self._room = {log_dir: space.room_bytes for log_dir, space in placement.spaces.items()}
+        self._rows = dict(placement.rows)
+        self._held: dict[LogDir, dict[Partition, int]] = {log_dir: {} for log_dir in self._dirs}
+        for partition, replica in _movable(placement):
+            self._held[replica.log_dir][partition] = replica.bytes
+        self._moves: list[_Move] = []
+
+    def best(self) -> _Move | None:
+        """The move that does most. Pairs whose bound is less than what is found are not looked at."""
+        found: _Move | None = None
+        for pair in sorted(self._pairs(), key=lambda pair: -pair.bound):
+            if found is not None and pair.bound <= found.gain:
+                break
+            for partition, size in self._held[pair.giver].items():
+                gain = pair.gain(size)
+                if gain > (found.gain if found is not None else 0) and self._fits(pair, partition, size):
+                    found = _Move(gain, partition, pair.giver, pair.taker)
+        return found
+
+    def do(self, move: _Move) -> None:
+        """The replica stays where it is then."""
+        size = self._held[move.giver].pop(move.partition)
+        self._dirs[move.giver] -= size
+        self._dirs[move.taker] += size
+        self._brokers[move.giver.broker] -= size
+        self._brokers[move.taker.broker] += size
+        self._fill(move.taker, self._size(move.partition))
+        self._rows[move.partition] = self._row(move.partition, move.giver.broker, move.taker.broker)
+        self._moves.append(move)
+
+    def plan(self) -> Plan:
+        """Partitions in the order of their first move."""
+        takers: dict[Partition, dict[int, LogDir]] = {}
+        for move in self._moves:
+            takers.setdefault(move.partition, {})[move.taker.broker] = move.taker
+        moved = sum(self._placement.replicas[each.partition][each.giver.broker].bytes for each in self._moves)
+        return Plan([self._reassigned(*each) for each in takers.items()], moved, self._dirs)
+
+    def _reassigned(self, partition: Partition, takers: dict[int, LogDir]) -> Reassigned:
+        row, before = self._rows[partition], self._placement.rows[partition]
+        chosen = {broker for broker in takers if len(self._dirs_of[broker]) > 1}
+        dirs = tuple(takers[broker].path if broker in chosen else ANY for broker in row)
+        return Reassigned(
+            topic=partition.topic,
+            partition=partition.number,
+            replicas=row,
+            before=before,
+            log_dirs=dirs if chosen else None,
+        )
+
+    def _pairs(self) -> Iterator[_Pair]:
+        """Those between which something shall move. A broker counts with what its log dirs can not make even."""
+        share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
+        for giver, more in self._dirs.items():
+            for taker, less in self._dirs.items():
+                pull, brake = float(more - less), 2.0
+                if giver.broker != taker.broker:
+                    here, there = share[giver.broker], share[taker.broker]
+                    pull += here * self._brokers[giver.broker] - there * self._brokers[taker.broker]
+                    brake += here + there
+                if pull > 0 and self._is_uneven(giver, taker):
+                    yield _Pair(pull * pull / brake, pull, brake, giver, taker)
+
+    def _is_uneven(self, giver: LogDir, taker: LogDir) -> bool:
+        if giver.broker == taker.broker:
+            more, less = self._dirs[giver], self._dirs[taker]
+            mean = self._brokers[giver.broker] / len(self._dirs_of[giver.broker])
+        else:
+            more, less = self._brokers[giver.broker], self._brokers[taker.broker]
+            mean = sum(self._brokers.values()) / len(self._brokers)
+        return more > less and max(more - mean, mean - less) > UNEVEN_SHARE * mean
+
+    def _fits(self, pair: _Pair, partition: Partition, size: int) -> bool:
+        giver, taker = pair.giver.broker, pair.taker.broker
+        if self._room[pair.taker] < self._size(partition):
+            return False
+        if giver == taker:
+            return True
+        row = self._rows[partition]
+        if taker in row or self._brokers[taker] + size >= self._brokers[giver]:
+            return False
+        return self._racks(self._row(partition, giver, taker)) >= self._racks(row)
+
+    def _fill(self, taker: LogDir, size: int) -> None:
+        """Log dirs of one broker whose disks report the very same are taken for one disk."""
+        space = self._placement.spaces[taker]
+        for each in self._dirs_of[taker.broker]:
+            if self._placement.spaces[each] == space:
+                self._room[each] -= size
+
+    def _size(self, partition: Partition) -> int:
+        """Of its largest replica: so much may be copied."""
+        return max(replica.bytes for replica in self._placement.replicas[partition].values())
+
+    def _row(self, partition: Partition, giver: int, taker: int) -> tuple[int, ...]:
+        return tuple(taker if broker == giver else broker for broker in self._rows[partition])
+
+    def _racks(self, row: Sequence[int]) -> int:
+        return len({self._placement.racks[broker] for broker in row})
+
+
+def _movable(placement: Placement) -> Iterator[tuple[Partition, Replica]]:
+    """Replicas that have something, of partitions whose replicas are all there."""
+    for partition, row in placement.rows.items():
+        held = placement.replicas.get(partition, {})
+        if partition not in placement.left_alone and set(row) == set(held) and set(row) <= set(placement.racks):
+            yield from ((partition, replica) for replica in held.values() if replica.bytes)

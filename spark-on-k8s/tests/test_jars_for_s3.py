@@ -1,0 +1,87 @@
+"""Where Spark finds Hadoop's client for S3: 700 MB, which nobody copies who has them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.app import session as sessions
+from barnabas_jobs.app.connector import S3_JARS, ConnectorMissing, Jar, jars
+
+FOLDER = Path("/opt/spark/connector")
+S3_PATHS = [str(FOLDER / each.file) for each in S3_JARS]
+POD_MASTER = "k8s://https://kubernetes.default.svc:443"
+
+
+class Builder:
+    """Keeps the configuration."""
+
+    def __init__(self) -> None:
+        self.conf: dict[str, str] = {}
+
+    def master(self, _: str) -> "Builder":
+        return self
+
+    def appName(self, _: str) -> "Builder":  # noqa: N802  # Spark's name.
+        return self
+
+    def config(self, name: str, value: str) -> "Builder":
+        self.conf[name] = value
+        return self
+
+    def getOrCreate(self) -> dict[str, str]:  # noqa: N802  # Spark's name.
+        return self.conf
+
+
+@pytest.fixture
+def conf_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a session of this master is told, of a run that needs S3."""
+
+    def paths(folder: Path, wanted: tuple[Jar, ...] = ()) -> list[Path]:
+        return [folder / each.file for each in wanted] or [folder / "kafka.jar"]
+
+    def told(master: str) -> Any:
+        monkeypatch.setattr(SparkSession, "builder", Builder())
+        return sessions.session(master, FOLDER, {}, s3=True)
+
+    monkeypatch.setattr(sessions, "jars", paths)
+    monkeypatch.setattr(sessions, "java", lambda: "java")
+    monkeypatch.delenv("BARNABAS_SPARK_JARS", raising=False)
+    return told
+
+
+def test_executors_of_the_image_of_jobs_have_them(conf_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BARNABAS_SPARK_JARS", str(FOLDER))
+    conf = conf_of(POD_MASTER)
+    for role in ("driver", "executor"):
+        assert conf[f"spark.{role}.extraClassPath"] == ":".join(S3_PATHS)
+    assert conf["spark.jars"] == str(FOLDER / "kafka.jar")
+
+
+def test_a_driver_that_works_alone_has_them(conf_of: Any) -> None:
+    conf = conf_of("local[2]")
+    assert conf["spark.driver.extraClassPath"] == ":".join(S3_PATHS)
+    assert "spark.executor.extraClassPath" not in conf
+
+
+@pytest.mark.parametrize(("master", "of_image"), [(POD_MASTER, False), ("spark://here:7077", True)])
+def test_other_executors_get_them_from_the_driver(
+    conf_of: Any, master: str, of_image: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if of_image:
+        monkeypatch.setenv("BARNABAS_SPARK_JARS", str(FOLDER))
+    conf = conf_of(master)
+    assert conf["spark.jars"].split(",") == [str(FOLDER / "kafka.jar"), *S3_PATHS]
+    assert not [name for name in conf if name.endswith("extraClassPath")]
+
+
+def test_an_image_without_them_is_told_how_it_is_built_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its root file system is read-only."""
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "connector"
+    monkeypatch.setenv("BARNABAS_SPARK_JARS", str(folder))
+    with pytest.raises(ConnectorMissing, match="for archives in S3 build the image with --build-arg S3=yes"):
+        jars(folder, S3_JARS)

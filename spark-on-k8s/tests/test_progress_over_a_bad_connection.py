@@ -1,0 +1,62 @@
+"""Progress that an API server, or what is before it, does not take: it is told again, and the job goes on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from barnabas_jobs.app.driver_pod import PAUSE_S, DriverPod
+from barnabas_jobs.planning.progress import Amount, Progress
+from local_kubernetes.certificates import Authority
+
+PROGRESS = Progress(phase="archiving", stages=Amount(0, 1), records=Amount(1, 100), records_per_second=1)
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+BAD = {
+    "no HTTP": b"\x15\x03\x01\x00\x02\x02F",
+    "cut off": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+    "overload": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+    "nothing": b"",
+}
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """The address of a server that gives these answers, one after the other; and what it was told."""
+    told: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PATCH(self) -> None:
+            told.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.wfile.write(answers[len(told) - 1])
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/api/v1/namespaces/air/pods/a", told
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+def test_what_was_not_taken_fails_nothing_and_is_told_again(
+    answer: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("t", encoding="ascii")
+    Authority(tmp_path)  # Makes ca.crt.
+    now_s = [0.0]
+    with answering(answer, GOOD) as (url, told):
+        pod = DriverPod(url, tmp_path, tmp_path / "termination-log", lambda: now_s[0])
+        for _ in range(3):
+            pod.tell(PROGRESS)
+            now_s[0] += PAUSE_S
+    assert len(told) == 2, "the one that was not taken, and once more"
+    assert capsys.readouterr().err.count("the progress cannot be written") == 1

@@ -1,0 +1,82 @@
+"""What a driver's pod runs that `spark-submit` made, of the arguments that Spark gives it."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from barnabas_jobs.app import main as command
+from barnabas_jobs.app.driver_pod import DriverPod
+from barnabas_jobs.app.main import EXIT_TERMINATED, EXIT_USAGE, main
+from barnabas_jobs.app.run import Request
+from barnabas_jobs.app.submitted import OF_SUBMISSION
+from barnabas_jobs.planning.ending import Ending
+
+OF_SPARK = ["driver", "--properties-file", "/opt/spark/conf/spark.properties"]
+OF_SPARK += ["--class", "org.apache.spark.deploy.PythonRunner", "local:///opt/barnabas/driver.py"]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The runs that the command would begin, and the environment without what the submission left there."""
+    requests: list[Request] = []
+
+    def run_job(request: Request, _: DriverPod | None) -> Ending:
+        requests.append(request)
+        return Ending(exit=3, message="found something")
+
+    monkeypatch.setattr(command, "run_job", run_job)
+    return requests
+
+
+def test_it_runs_the_job_that_comes_after_what_spark_says(
+    asked: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {**dict.fromkeys(OF_SUBMISSION, "x"), "SPARK_HOME": "/opt/spark"}
+    monkeypatch.setattr("os.environ", environment)
+    words = ["run", "archive", "--option=topic=a b", "--master=k8s://https://api", "--conf=spark.x=--y", "--jars=/j"]
+    assert main([*OF_SPARK, *words]) == 3
+    (request,) = asked
+    assert (request.job, request.words, request.master) == ("archive", ["topic=a b"], "k8s://https://api")
+    assert (request.conf, request.jars) == ({"spark.x": "--y"}, Path("/j"))
+    assert environment == {"SPARK_HOME": "/opt/spark"}
+
+
+@pytest.mark.parametrize("words", [[], ["list"], ["executor"], ["driver", *OF_SPARK]])
+def test_nothing_but_a_job_is_run(words: list[str], asked: list[Request], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*OF_SPARK, *words]) == EXIT_USAGE
+    assert "allowed: those of `barnabas jobs run`" in capsys.readouterr().err
+    assert not asked
+
+
+def test_how_it_ends_is_told_to_the_pod(asked: list[Request], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    pod = DriverPod("http://nowhere", tmp_path, log)
+    monkeypatch.setattr(DriverPod, "here", lambda _: pod)
+    assert main([*OF_SPARK, "run", "archive", "--option=topic=t", "--jars=/j"]) == 3
+    assert json.loads(log.read_text())["message"] == "found something"
+    assert len(asked) == 1
+
+
+def test_a_driver_that_is_ended_before_its_job_begins_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it loads the job, which takes seconds, the log is empty: nobody would know why it ended."""
+
+    def ended(_: Request, __: DriverPod | None) -> Ending:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return Ending(exit=0, message="nobody ended it")
+
+    monkeypatch.setattr(command, "run_job", ended)
+    log = tmp_path / "termination-log"
+    monkeypatch.setattr(DriverPod, "here", lambda _: DriverPod("http://nowhere", tmp_path, log))
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # Else it would end the tests.
+    try:
+        assert main([*OF_SPARK, "run", "archive", "--option=topic=t", "--jars=/j"]) == EXIT_TERMINATED
+        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN), "as it was before"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert json.loads(log.read_text())["message"].startswith("SIGTERM came")
+    assert "SIGTERM came" in capsys.readouterr().err

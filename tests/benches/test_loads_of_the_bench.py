@@ -1,0 +1,77 @@
+"""What the bench does to a real broker: commits until there are enough, reads, sources of an earlier commit."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from bench.clients.commits import commit_until
+from bench.clients.job import NotRun, PartMissing
+from bench.peers import SOURCES, peer_kinds, sources_of
+from bench.raw_requests import wait_for_committed_offset
+from bench.scenarios.cold import Reader
+from bench.topics import create
+from harness.server_process import ServerFailed, ServerProcess
+
+RECORD = bytes(10_000)
+RECORDS = 200
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[ServerProcess]:
+    server = peer_kinds(tmp_path)["barnabas"].prepare(tmp_path / "broker")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_a_group_commits_until_there_is_enough_and_its_offset_is_told(broker: ServerProcess) -> None:
+    create(broker.bootstrap, ["read"], 3)
+    looks = iter((False, False, True))
+    commit_until(broker.port, "readers", "read", 3, lambda: next(looks), seconds_max=60)
+    assert wait_for_committed_offset(broker.port, "readers", "read", 10) is not None
+
+
+def test_commits_that_take_too_long_are_given_up(broker: ServerProcess) -> None:
+    create(broker.bootstrap, ["read"], 3)
+    with pytest.raises(NotRun, match="0 s were too short for the commits"):
+        commit_until(broker.port, "readers", "read", 3, lambda: False, seconds_max=0)
+
+
+def test_a_commit_that_is_refused_is_no_commit(broker: ServerProcess) -> None:
+    with pytest.raises(NotRun, match="no coordinator took a commit"):
+        commit_until(broker.port, "readers", "nowhere", 3, lambda: True, seconds_max=60, coordinator_seconds_max=0.5)
+
+
+def test_a_reader_that_is_stopped_early_has_the_rate_of_what_it_read(broker: ServerProcess) -> None:
+    create(broker.bootstrap, ["cold"], 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(RECORDS):
+        producer.produce("cold", RECORD)
+    assert producer.flush(30) == 0
+    began_s = time.monotonic()
+    with Reader(broker.bootstrap) as reader:
+        goes_on = reader.goes_on_until(RECORDS * len(RECORD), 60)
+        while goes_on():
+            time.sleep(0.01)
+        assert RECORDS * len(RECORD) / (time.monotonic() - began_s) <= reader.bytes_per_s()
+        assert not reader.goes_on_until(10 * RECORDS * len(RECORD), 0)()
+
+
+def test_the_broker_of_an_earlier_commit_runs_the_sources_of_that_commit(tmp_path: Path) -> None:
+    package = tmp_path / "sources" / SOURCES[0] / "barnabas"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("raise SystemExit(7)")
+    server = peer_kinds(tmp_path, tmp_path / "sources")["before"].prepare(tmp_path / "broker")
+    with pytest.raises(ServerFailed, match="ended with 7"):
+        server.start()
+
+
+def test_a_commit_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PartMissing, match="no sources of nowhere"):
+        sources_of("nowhere", tmp_path / "sources")

@@ -1,0 +1,84 @@
+"""Rows of the bench: peers take turns, a row gives up at its time, and a client that is missing leaves the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bench.clients.job import PartMissing
+from bench.metrics import Better, Measurement, Metric, median_interval
+from bench.peers import peer_kinds
+from bench.pool import Pool
+from bench.report import cell
+from bench.results import RowResult
+from bench.row import Group, Row
+from bench.run import measure_row, warm_up
+from bench.scenarios.stand import QUICK, Clients, Stand
+from bench.status import Status
+
+NUMBER = Metric("number", "number", Better.HIGHER)
+GROUP = Group("group", "a group", "kafka", (NUMBER,))
+
+
+@dataclass
+class Counting:
+    """A scenario that notes on which peer it ran."""
+
+    peers: list[str] = field(default_factory=list)
+    before: Callable[[], None] = lambda: None
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        self.peers.append(peer)
+        self.before()
+        return {"number": float(len(self.peers))}
+
+
+def stand_of(tmp_path: Path, *, repeats: int = 3, row_s: float = 60.0, told: list[str] | None = None) -> Stand:
+    limits = replace(QUICK, repeats=repeats, row_s=row_s, warm_up_s=0.2)
+    lines: list[str] = [] if told is None else told
+    return Stand(
+        peer_kinds(tmp_path), Pool({}, tmp_path), Pool({}, tmp_path), Clients(tmp_path), limits, Status(lines.append)
+    )
+
+
+def test_peers_take_turns_and_each_run_is_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    scenario = Counting()
+    result = measure_row(stand_of(tmp_path, repeats=2, told=told), Row("row", "a row", GROUP, scenario))
+    assert scenario.peers == ["barnabas", "kafka", "kafka", "barnabas"]
+    assert result.problem is None
+    assert told[:2] == ["row, Barnabas, run 1 of 2", "row, Apache Kafka, run 1 of 2"]
+
+
+def test_a_row_whose_time_is_used_up_begins_no_other_repeat_and_says_so(tmp_path: Path) -> None:
+    scenario = Counting()
+    result = measure_row(stand_of(tmp_path, repeats=3, row_s=0.0), Row("row", "a row", GROUP, scenario))
+    assert scenario.peers == []
+    assert result.problem == "repeats 1 to 3, since the 0 s of a row were used up"
+
+
+def test_a_client_that_is_missing_leaves_the_others_to_warm_a_broker(tmp_path: Path) -> None:
+    def missing() -> None:
+        raise PartMissing("no header")
+
+    lacks, works = Counting(before=missing), Counting()
+    warm_up(stand_of(tmp_path), "kafka", (lacks, works))
+    assert len(lacks.peers) == 1
+    assert len(works.peers) > 1
+
+
+@pytest.mark.parametrize(
+    ("count", "interval"),
+    [(5, None), (6, (1.0, 6.0)), (9, (2.0, 8.0)), (30, (10.0, 21.0))],
+)
+def test_the_interval_of_a_median_is_that_of_the_sign_test(count: int, interval: tuple[float, float] | None) -> None:
+    assert median_interval([float(number) for number in range(count, 0, -1)]) == interval
+
+
+def test_a_cell_has_the_interval_of_the_ratios_of_neighbouring_runs() -> None:
+    result = RowResult("row")
+    for number in range(6):
+        result.add("barnabas", {"number": 11.0 + number})
+        result.add("kafka", {"number": 10.0 + number})
+    assert cell(NUMBER, result, "kafka") == "13.5 / 12.5 = **1.08** (1.07 to 1.10)"

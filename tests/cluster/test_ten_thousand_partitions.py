@@ -1,0 +1,82 @@
+"""A broker with 10,000 partitions: what concerns all of them holds nobody up for long.
+
+Run it with `-s` for the figures. The bound is the harness's, which is generous: test machines are busy.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+from harness.server_process import TURN_CPU_SECONDS_MAX
+
+COUNT: Final = 5_000
+"""Of each of two topics."""
+SECONDS_MAX: Final = 120.0
+LONGEST: Final = re.compile(r'^barnabas_loop_longest_turn_(cpu_)?seconds\{what="([^"]*)"\} (\S+)$', re.MULTILINE)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=1, properties={"offsets.topic.num.partitions": "1"}) as running:
+        yield running
+
+
+def directories(cluster: BarnabasCluster, topic: str) -> int:
+    """Logs in use."""
+    (log_dir,) = cluster.log_dirs(0)
+    return len([path for path in log_dir.glob(f"{topic}-*") if "." not in path.name])
+
+
+class Stages:
+    """Of each thing that is done: how long it took, and how long the longest turn of the last minute was."""
+
+    def __init__(self, cluster: BarnabasCluster) -> None:
+        self._cluster = cluster
+        self._began_s = time.monotonic()
+        self.longest_cpu_s: list[float] = []
+
+    def ended(self, what: str) -> None:
+        """As the broker tells it."""
+        took_s = time.monotonic() - self._began_s
+        status, text = self._cluster.page(0, "/metrics")
+        assert status == 200
+        found = {kind: (name, float(value)) for kind, name, value in LONGEST.findall(text)}
+        (name, seconds), (_, cpu_s) = found[""], found["cpu_"]
+        self.longest_cpu_s.append(cpu_s)
+        print(f"{what}: {took_s:.1f} s; longest turn {seconds * 1000:.0f} ms ({name}), {cpu_s * 1000:.0f} ms of CPU")
+        self._began_s = time.monotonic()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # Half a minute on an idle machine.
+def test_no_turn_is_long_while_topics_of_many_partitions_are_made_deleted_and_started_with(
+    cluster: BarnabasCluster,
+) -> None:
+    stages, client = Stages(cluster), cluster.client()
+    for topic in ("kept", "doomed"):
+        client.create_topic(topic, COUNT, replication_factor=1)
+    wait_for(
+        lambda: directories(cluster, "kept") + directories(cluster, "doomed"),
+        lambda found: found == 2 * COUNT,
+        SECONDS_MAX,
+        0.2,
+    )
+    client.write("kept", [b"before"], COUNT - 1)
+    stages.ended("10,000 made")
+    client.admin.delete_topics(["doomed"])["doomed"].result(SECONDS_MAX)
+    client.write("kept", [b"meanwhile"], COUNT - 1)
+    wait_for(lambda: directories(cluster, "doomed"), lambda found: found == 0, SECONDS_MAX, 0.2)
+    stages.ended("5,000 deleted")
+    cluster.restart(0)
+    wait_for(lambda: cluster.page(0, "/readyz")[0], lambda found: found == 200, SECONDS_MAX, 0.2)
+    assert client.read("kept", COUNT - 1) == [b"before", b"meanwhile"]
+    assert (directories(cluster, "kept"), directories(cluster, "doomed")) == (COUNT, 0)
+    stages.ended("started again with 5,000")
+    assert max(stages.longest_cpu_s) < TURN_CPU_SECONDS_MAX
+    assert cluster.stop(0) == 0

@@ -1,0 +1,164 @@
+"""Three brokers as processes whose metadata is in a real Kubernetes API: what outages of it and of brokers do."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_core.config.properties import parse_properties
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler
+from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+from e2e.brokers.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, prepare, three_with_flights
+from harness.cluster import BarnabasCluster, PartitionView
+from harness.deadline import wait_for
+from harness.worker_world import environment_of
+from harness.writer import Writer
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
+
+NOT_RENEWED = "leases are not renewed"
+NEVER_MS = 3_600_000
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, api_server: ControlPlane) -> Iterator[BarnabasCluster]:
+    with three_with_flights(tmp_path, api_server) as running:
+        yield running
+
+
+def complaints(cluster: BarnabasCluster, number: int) -> int:
+    """How often this broker could not renew its lease."""
+    log = cluster.folder_of(number) / "server.log"
+    return log.read_text(encoding="utf-8").count(NOT_RENEWED)
+
+
+def miss_heartbeats(cluster: BarnabasCluster, count: int) -> None:
+    """Returns when each running broker has missed so many of them."""
+    goals = {number: complaints(cluster, number) + count for number in cluster.running}
+    wait_for(lambda: all(complaints(cluster, number) >= goal for number, goal in goals.items()), seconds_max=60)
+
+
+def views(cluster: BarnabasCluster) -> list[PartitionView]:
+    return cluster.describe("flights")
+
+
+@pytest.mark.slow
+def test_while_the_api_server_is_away_brokers_serve_on_and_nothing_changes(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    before = views(cluster)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        api_server.stop_api_server()
+        try:
+            wait_for(lambda: len(writer.acknowledged) >= 100)
+            miss_heartbeats(cluster, 3 * SESSION_MS // HEARTBEAT_MS)
+            written = len(writer.acknowledged)
+            wait_for(lambda: len(writer.acknowledged) > written)
+            assert views(cluster) == before
+        finally:
+            api_server.start_api_server()
+            api_server.await_ready()
+        cluster.create_topic("after", 1, 3)
+        assert views(cluster) == before
+        api_server.daemons.send("kube-apiserver", signal.SIGSTOP)
+        try:
+            miss_heartbeats(cluster, 2)
+        finally:
+            api_server.daemons.send("kube-apiserver", signal.SIGCONT)
+        cluster.create_topic("after-that", 1, 3)
+        assert views(cluster) == before
+    assert cluster.client().read("flights", 0) == writer.acknowledged
+
+
+@pytest.mark.slow
+def test_a_leader_killed_while_the_api_server_is_away_is_replaced_once_it_is_back(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    leader = cluster.leader("flights", 0)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        wait_for(lambda: len(writer.acknowledged) >= 100)
+        api_server.stop_api_server()
+        try:
+            cluster.kill(leader)
+            miss_heartbeats(cluster, 2 * SESSION_MS // HEARTBEAT_MS)
+            assert cluster.leader("flights", 0) == leader
+        finally:
+            api_server.start_api_server()
+            api_server.await_ready()
+        wait_for(lambda: cluster.leader("flights", 0) not in (leader, -1))
+        written = len(writer.acknowledged)
+        wait_for(lambda: len(writer.acknowledged) > written)
+        cluster.start(leader)
+        cluster.wait_until_full("flights")
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
+    tmp_path: Path, api_server: ControlPlane
+) -> None:
+    cluster = prepare(tmp_path, api_server, session_ms=NEVER_MS)
+    try:
+        cluster.start()
+        cluster.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+        with Writer(cluster.client(), "flights", 0) as writer:
+            for number in range(3):
+                wait_for(lambda: len(writer.acknowledged) > 0)
+                cluster.kill(number)
+                cluster.start(number)
+                cluster.wait_until_full("flights")
+        assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_a_broker_that_starts_while_the_api_server_is_away_waits_for_it(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    cluster.stop(1)
+    api_server.stop_api_server()
+    try:
+        cluster.brokers[1].launch()
+        wait_for(lambda: "waiting for the metadata store" in cluster.brokers[1].log_end())
+        assert cluster.stop(1) == 0, "and can be stopped meanwhile"
+        cluster.brokers[1].launch()
+    finally:
+        api_server.start_api_server()
+        api_server.await_ready()
+    cluster.brokers[1].await_port()
+    cluster.wait_until_full("flights")
+
+
+def written(api_server: ControlPlane, name: str) -> list[str]:
+    """What brokers of a cluster of this name have in the API."""
+    found = api_server.kubectl("-n", "default", "get", "statedocuments,leases", "-o=name").split()
+    return [each for each in found if each.partition("/")[2].startswith(f"{name}.")]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_goes_with_its_disks_takes_along_all_that_its_brokers_wrote(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    settings = parse_properties((cluster.folder_of(0) / "server.properties").read_text(encoding="utf-8"))
+    name = settings["metadata.store"].value.rpartition("/")[2]
+    meta = ObjectMeta(name=name, namespace="default", uid="u")
+
+    async def erase(policy: ClusterDeletionPolicy) -> Refusal | None:
+        async with api_client(api_server) as opened:
+            gone = Cluster(metadata=meta, spec=ClusterSpec(deletion_policy=policy))
+            return await BrokerReconciler(environment_of(KubeApi(opened))).erase(gone)
+
+    for number in range(3):
+        cluster.stop(number)
+    before = written(api_server, name)
+    assert {each.partition(".")[0] for each in before} == {"lease", "statedocument"}
+    assert asyncio.run(erase("Retain")) is None
+    assert written(api_server, name) == before
+    assert asyncio.run(erase("Delete")) is None
+    assert written(api_server, name) == []

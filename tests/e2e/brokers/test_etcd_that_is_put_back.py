@@ -1,0 +1,79 @@
+"""etcd is restored from a backup under brokers whose metadata is in it: what was acknowledged since is there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.brokers.brokers_on_the_api import three_with_flights
+from harness.cluster import BarnabasCluster
+from harness.require import missing
+from harness.writer import Writer
+from local_kubernetes.apiserver import define, prepare_api_server
+from local_kubernetes.binaries import CannotStart
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.etcd_backup import back_up, put_back
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """One of its own: others would lose what they have written since the backup."""
+    try:
+        own = prepare_api_server(tmp_path / "api-server")
+    except CannotStart as reason:
+        missing(reason)
+    try:
+        own.start_api()
+        define(own)
+        yield own
+    finally:
+        own.daemons.stop_all()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
+    with three_with_flights(tmp_path, plane) as running:
+        yield running
+
+
+def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
+    """Each broker restarts, a topic is made."""
+    for number in range(3):
+        writer.wait_for_more()
+        cluster.kill(number)
+        cluster.start(number)
+        cluster.wait_until_full("flights")
+    cluster.create_topic("newer", 3, 3)
+    cluster.client().write("newer", [b"kept"])
+
+
+@pytest.mark.parametrize("bump_revision", [True, False])
+def test_brokers_that_run_lose_nothing(
+    cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path, bump_revision: bool
+) -> None:
+    back_up(plane, tmp_path / "backup")
+    with Writer(cluster.client(), "flights", 0) as writer:
+        weeks_pass(cluster, writer)
+        put_back(plane, tmp_path / "backup", bump_revision=bump_revision)
+        writer.wait_for_more()
+        cluster.wait_until_full("flights", "newer")
+        cluster.create_topic("after", 1, 3)
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+    assert cluster.client().read("newer") == [b"kept"]
+
+
+def test_brokers_that_were_all_down_lose_nothing(cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path) -> None:
+    back_up(plane, tmp_path / "backup")
+    with Writer(cluster.client(), "flights", 0) as writer:
+        weeks_pass(cluster, writer)
+    for number in range(3):
+        cluster.stop(number)
+    put_back(plane, tmp_path / "backup")
+    cluster.start(0, 1, 2)
+    cluster.wait_until_full("flights", "newer")
+    with Writer(cluster.client(), "flights", 1) as other:
+        other.wait_for_more()
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+    assert cluster.client().read("newer") == [b"kept"]

@@ -1,0 +1,145 @@
+"""Metadata that vanishes from a real Kubernetes API while brokers are written to: they serve on, and it is back."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_core.config.properties import parse_properties
+from e2e.brokers.brokers_on_the_api import three_with_flights
+from e2e.state_documents import DEFINITION, define_state_documents
+from harness.cluster import BarnabasCluster
+from harness.deadline import wait_for
+from harness.writer import Writer
+from local_kubernetes.control_plane import ControlPlane
+
+pytestmark = pytest.mark.slow
+LABEL = "barnabas.dev/cluster"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, api_server: ControlPlane) -> Iterator[BarnabasCluster]:
+    with three_with_flights(tmp_path, api_server) as running:
+        yield running
+
+
+def name_of(cluster: BarnabasCluster) -> str:
+    settings = parse_properties((cluster.folder_of(0) / "server.properties").read_text(encoding="utf-8"))
+    return settings["metadata.store"].value.rpartition("/")[2]
+
+
+def documents(api_server: ControlPlane, cluster: BarnabasCluster) -> dict[str, Any]:
+    """By key, those that brokers find."""
+    chosen = f"--selector={LABEL}={name_of(cluster)}"
+    found = json.loads(api_server.kubectl("-n", "default", "get", "statedocuments", chosen, "-ojson"))
+    return {each["spec"]["key"]: each for each in found["items"]}
+
+
+def until_all_are_back(api_server: ControlPlane, cluster: BarnabasCluster, keys: set[str]) -> None:
+    wait_for(lambda: keys <= documents(api_server, cluster).keys(), seconds_max=60)
+
+
+def keys_of(api_server: ControlPlane, cluster: BarnabasCluster) -> set[str]:
+    return documents(api_server, cluster).keys() - {"mark"}
+
+
+def test_objects_that_are_deleted_are_back_and_nothing_is_lost(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    keys = keys_of(api_server, cluster)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        writer.wait_for_more()
+        api_server.kubectl("-n", "default", "delete", "statedocuments", f"--selector={LABEL}={name_of(cluster)}")
+        until_all_are_back(api_server, cluster, keys)
+        writer.wait_for_more()
+        leader = cluster.leader("flights", 0)
+        cluster.kill(leader)
+        writer.wait_for_more()
+        cluster.start(leader)
+        cluster.wait_until_full("flights")
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+def test_a_label_that_is_taken_away_is_back_and_nothing_is_lost(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    keys = keys_of(api_server, cluster)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        writer.wait_for_more()
+        api_server.kubectl("-n", "default", "label", "statedocuments", "--all", f"{LABEL}-")
+        until_all_are_back(api_server, cluster, keys)
+        writer.wait_for_more()
+    cluster.wait_until_full("flights")
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+def test_a_definition_that_is_deleted_and_applied_again_loses_nothing(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    keys = keys_of(api_server, cluster)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        writer.wait_for_more()
+        api_server.kubectl("delete", "-f", str(DEFINITION))
+        writer.wait_for_more()
+        define_state_documents(api_server)
+        until_all_are_back(api_server, cluster, keys)
+        writer.wait_for_more()
+        leader = cluster.leader("flights", 0)
+        cluster.kill(leader)
+        writer.wait_for_more()
+        cluster.start(leader)
+        cluster.wait_until_full("flights")
+        cluster.create_topic("after", 1, 3)
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+def test_an_older_copy_that_is_put_back_while_brokers_run_loses_nothing(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    older = documents(api_server, cluster)["topics/flights"]
+    put_back_to = leader_epoch(older)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        for number in range(3):
+            writer.wait_for_more()
+            cluster.kill(number)
+            cluster.start(number)
+            cluster.wait_until_full("flights")
+        put_back(api_server, older)
+        writer.wait_for_more()
+        cluster.wait_until_full("flights")
+        wait_for(lambda: leader_epoch(documents(api_server, cluster)["topics/flights"]), lambda now: now > put_back_to)
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+def test_an_older_copy_that_is_put_back_while_all_are_down_loses_nothing(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    older = documents(api_server, cluster)
+    with Writer(cluster.client(), "flights", 0) as writer:
+        for number in range(3):
+            writer.wait_for_more()
+            cluster.kill(number)
+            cluster.start(number)
+            cluster.wait_until_full("flights")
+    for number in range(3):
+        cluster.stop(number)
+    for each in older.values():
+        put_back(api_server, each)
+    cluster.start(0, 1, 2)
+    cluster.wait_until_full("flights")
+    with Writer(cluster.client(), "flights", 1) as other:
+        other.wait_for_more()
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+def leader_epoch(topic: dict[str, Any]) -> int:
+    """Of its first partition."""
+    return int(topic["spec"]["document"]["partitions"][0]["leader_epoch"])
+
+
+def put_back(api_server: ControlPlane, older: dict[str, Any]) -> None:
+    """As whoever restores a backup."""
+    metadata = {key: older["metadata"][key] for key in ("name", "namespace", "labels")}
+    api_server.kubectl("replace", "-f-", stdin=json.dumps({**older, "metadata": metadata}))

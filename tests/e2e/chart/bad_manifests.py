@@ -1,0 +1,341 @@
+"""Manifests that a user may get wrong, who refuses each, and what the message must name: field, value, what is allowed.
+
+They are applied to a Kubernetes where the Cluster `demo` has three brokers, its topic `flights` 12 partitions and
+three replicas, and where another Topic, `owner`, has the topic `taken`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from barnabas_operator.resources.json_types import JsonObject
+
+By = Literal["schema", "rule", "webhook", "dry run"]
+"""The API server by a resource's schema or its rules (CEL); the operator's webhook, where it takes more to know; the
+webhook after it has asked the API server what it would say of the brokers' pods."""
+
+BROKERS: Final = 3
+LIVE_PARTITIONS: Final = 12
+
+
+class Bad(NamedTuple):
+    """`before` is what was applied before `spec`, for what is wrong as a change only, and `status` what came of it."""
+
+    kind: str
+    by: By
+    spec: Any
+    says: tuple[str, ...]
+    before: JsonObject | None = None
+    name: str = "flights"
+    status: JsonObject | None = None
+
+    def manifest(self, spec: Any) -> JsonObject:
+        """As `kubectl apply` takes it."""
+        return {
+            "apiVersion": "barnabas.dev/v1alpha1",
+            "kind": self.kind,
+            "metadata": {"name": self.name},
+            "spec": spec,
+        }
+
+
+def topic(
+    by: By, *says: str, before: JsonObject | None = None, name: str = "", status: JsonObject | None = None, **spec: Any
+) -> Bad:
+    """A Topic with this spec; what is a change only is of one that nobody has made yet, unless a status says so."""
+    return Bad("Topic", by, spec, says, before, name or ("flights" if before is None else "changing"), status)
+
+
+def cluster(by: By, *says: str, before: JsonObject | None = None, name: str = "other", **spec: Any) -> Bad:
+    """A Cluster with this spec."""
+    return Bad("Cluster", by, spec, says, before, name)
+
+
+def pods(*says: str, **brokers: Any) -> Bad:
+    """A Cluster whose pods Kubernetes would refuse."""
+    return cluster("dry run", *says, brokers=brokers)
+
+
+def in_template(by: By, *says: str, **entries: Any) -> Bad:
+    """A Cluster with these templates."""
+    return cluster(by, *says, template=entries)
+
+
+def config(by: By, *says: str, **settings: Any) -> Bad:
+    """A Topic with these configs; `_` stands for a dot."""
+    return topic(by, *says, config={name.replace("_", "."): value for name, value in settings.items()})
+
+
+def volumes(*sizes: str) -> JsonObject:
+    """Disks of these sizes."""
+    return {"volumes": [{"id": number, "size": size} for number, size in enumerate(sizes)]}
+
+
+TOPICS: Final[Mapping[str, Bad]] = {
+    "no partitions": topic("schema", "spec.partitions", "0", "1", partitions=0),
+    "partitions below nothing": topic("schema", "spec.partitions", "-3", "1", partitions=-3),
+    "more partitions than a request may make": topic("schema", "spec.partitions", "10001", "10000", partitions=10_001),
+    "partitions in words": topic("schema", "spec.partitions", "string", "integer", partitions="six"),
+    "half a partition": topic("schema", "spec.partitions", "integer", partitions=1.5),
+    "no replicas": topic("schema", "spec.replicas", "0", "1", replicas=0),
+    "more replicas than Kafka counts": topic("schema", "spec.replicas", "32768", "32767", replicas=32_768),
+    "a field that is none": topic("schema", "partitons", partitons=6),
+    "a policy that is none": topic(
+        "schema", "spec.deletionPolicy", "Keep", "Delete", "Protect", "Retain", deletionPolicy="Keep"
+    ),
+    "a drift policy that is none": topic(
+        "schema", "spec.driftPolicy", "Ignore", "Revert", "Warn", driftPolicy="Ignore"
+    ),
+    "a topic that was there and may not be adopted": topic(
+        "webhook", "flights", "spec.adopt is false", "allowed: true", adopt=False
+    ),
+    "a pause that is neither": topic("schema", "spec.pause", "b", pause="maybe"),
+    "configs as a list": topic("schema", "spec.config", config=["retention.ms=5"]),
+    "a topic's name as a number": topic("schema", "spec.topicName", "integer", topicName=7),
+    "no spec": Bad("Topic", "schema", None, ("spec",)),
+    "fewer partitions than declared before": topic(
+        "rule", "spec.partitions", "4", "6 or more", before={"partitions": 6}, partitions=4
+    ),
+    "partitions that are left out later": topic(
+        "rule", "spec.partitions", "missing", "6 or more", before={"partitions": 6}
+    ),
+    "another topic": topic("rule", "spec.topicName", "b", "allowed: a", before={"topicName": "a"}, topicName="b"),
+    "a topic's name that goes": topic("rule", "spec.topicName", "missing", "allowed: a", before={"topicName": "a"}),
+    "a topic's name that comes": topic("rule", "spec.topicName", "is b", "leave it out", before={}, topicName="b"),
+    "another cluster": topic(
+        "rule",
+        "spec.cluster",
+        "is c2",
+        "allowed: demo, which has the topic",
+        before={"cluster": "demo"},
+        status={"cluster": "demo", "topicName": "changing"},
+        cluster="c2",
+    ),
+    "a name that topics cannot have": topic("schema", "spec.topicName", "flug hafen", topicName="flug hafen"),
+    "a topic called dot": topic("rule", "spec.topicName", "..", topicName=".."),
+    "a name that is too long": topic("schema", "spec.topicName", "xxx", "249", topicName="x" * 250),
+    "a topic of the brokers": topic("rule", "spec.topicName", "__consumer_offsets", topicName="__consumer_offsets"),
+    "fewer partitions than the topic has": topic("webhook", "spec.partitions", "6", "12 or more", partitions=6),
+    "more replicas than brokers": topic("webhook", "spec.replicas", "4", "1 to 3", replicas=4, name="new"),
+    "a topic that another resource has": topic("webhook", "taken", "owner", topicName="taken", name="one"),
+    "a name that metrics cannot tell from another Topic's": topic(
+        "webhook", "topic a_b", "Topic dotted", "'.' and '_'", "allowed: another name", topicName="a_b", name="a-b"
+    ),
+    "a setting that is none": config("webhook", "retention.msec", "no setting", retention_msec=5),
+    "a setting that is mistyped": config(
+        "webhook", "spec.config retention.mss: is no setting of a topic; did you mean retention.ms?", retention_mss=5
+    ),
+    "a setting of brokers": config(
+        "webhook", "spec.config log.retention.ms: is no setting", "did you mean retention.ms?", log_retention_ms=5
+    ),
+    "a cleanup policy as a list": config(
+        "webhook", "cleanup.policy", "is a list", 'write "compact,delete"', cleanup_policy=["compact", "delete"]
+    ),
+    "a retention in days": config(
+        "webhook", "retention.ms=7d", "must be an integer", "7d is 604800000", retention_ms="7d"
+    ),
+    "an amount with a unit": config(
+        "webhook", "retention.bytes=10Gi", "must be an integer", "10Gi is 10737418240", retention_bytes="10Gi"
+    ),
+    "a retention in words": config("webhook", "retention.ms", "a week", retention_ms="a week"),
+    "a retention out of range": config("webhook", "retention.ms", "-2", "-1", retention_ms=-2),
+    "a cleanup policy that is none": config("webhook", "cleanup.policy", "shrink", "compact", cleanup_policy="shrink"),
+    "a compression that is none": config("webhook", "compression.type", "rar", "gzip", compression_type="rar"),
+    "a ratio above one": config("webhook", "min.cleanable.dirty.ratio", "1.5", min_cleanable_dirty_ratio=1.5),
+    "segments that are too small": config("webhook", "segment.bytes", "1", segment_bytes=1),
+    "a flag that is neither": config("webhook", "preallocate", "perhaps", preallocate="perhaps"),
+    "none in sync": config("webhook", "min.insync.replicas", "0", "1", min_insync_replicas=0),
+    "a config as a list": config("webhook", "retention.ms", "a list", retention_ms=[1, 2]),
+    "more in sync than replicas": topic(
+        "webhook", "min.insync.replicas", "3", "1 to 2", replicas=2, config={"min.insync.replicas": 3}, name="new"
+    ),
+}
+
+CLUSTERS: Final[Mapping[str, Bad]] = {
+    "no brokers": cluster("schema", "spec.brokers.replicas", "0", "1", brokers={"replicas": 0}),
+    "too many brokers": cluster("schema", "spec.brokers.replicas", "1001", "1000", brokers={"replicas": 1001}),
+    "no disks": cluster("schema", "spec.storage.volumes", "0", "1", storage={"volumes": []}),
+    "a disk without an id": cluster("schema", "id", storage={"volumes": [{"size": "1Gi"}]}),
+    "a disk of no size": cluster("rule", "size", "plenty", "10Gi", storage=volumes("plenty")),
+    "the same disk twice": cluster("schema", "id", "0", storage={"volumes": [{"id": 0}, {"id": 0}]}),
+    "a listener's name in capitals": cluster("schema", "name", "PLAIN", listeners=[{"name": "PLAIN"}]),
+    "a listener's name that is too long": cluster("schema", "name", "11", listeners=[{"name": "elevencharss"}]),
+    "the same listener twice": cluster(
+        "schema", "plain", listeners=[{"name": "plain"}, {"name": "plain", "port": 9093}]
+    ),
+    "a port above all": cluster("schema", "port", "70000", "65535", listeners=[{"name": "plain", "port": 70_000}]),
+    "a listener of no type": cluster(
+        "schema", "type", "ingress", "nodeport", listeners=[{"name": "plain", "type": "ingress"}]
+    ),
+    "an address that nodes do not have": cluster(
+        "schema",
+        "preferredNodePortAddressType",
+        "Public",
+        "InternalIP",
+        listeners=[{"name": "plain", "type": "nodeport", "preferredNodePortAddressType": "Public"}],
+    ),
+    "memory in words": cluster(
+        "rule", "memory", "much", "512Mi", brokers={"resources": {"limits": {"memory": "much"}}}
+    ),
+    "memory below nothing": cluster("schema", "memory", "-1", brokers={"resources": {"limits": {"memory": -1}}}),
+    "a request above its limit": cluster(
+        "webhook",
+        "spec.brokers.resources.requests.memory",
+        "2Gi",
+        "at most 1Gi",
+        brokers={"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
+    ),
+    "a limit below the request that is the default": cluster(
+        "webhook",
+        "spec.brokers.resources.requests.memory",
+        "256Mi",
+        "at most 200Mi",
+        brokers={"resources": {"requests": {"memory": "256Mi"}, "limits": {"memory": "200Mi"}}},
+    ),
+    "a disk of nothing": cluster("rule", "size", "is 0 (bytes)", "1Gi or more", storage=volumes("0")),
+    "a disk without a unit": cluster(
+        "rule", "size is 10 (bytes)", "1Gi or more", "10Gi", storage={"volumes": [{"id": 0, "size": 10}]}
+    ),
+    "a disk in bytes": cluster(
+        "rule", "size", "10GB", "such as 500m, 2, 512Mi or 10Gi; write 10Gi", storage=volumes("10GB")
+    ),
+    "a disk in bytes, with a space": cluster("rule", "size", "10 GB", "; write 10Gi", storage=volumes("10 GB")),
+    "memory without a unit": cluster(
+        "rule",
+        "spec.brokers.resources.limits.memory is 512 (bytes); allowed: 128Mi or more",
+        brokers={"resources": {"requests": {}, "limits": {"memory": 512}}},
+    ),
+    "too little memory": cluster(
+        "rule",
+        "spec.brokers.resources.requests.memory is 64Mi; allowed: 128Mi or more",
+        brokers={"resources": {"requests": {"memory": "64Mi"}}},
+    ),
+    "a port of root": cluster("rule", "port", "80", "1024 to 65535", listeners=[{"name": "a", "port": 80}]),
+    "a resource that is none": pods("spec.brokers.resources", "disk", resources={"limits": {"disk": "1Gi"}}),
+    "a toleration's operator that is none": in_template(
+        "dry run",
+        "spec.template.pod.spec.tolerations[0].operator",
+        "Maybe",
+        "Exists",
+        pod={"spec": {"tolerations": [{"key": "a", "operator": "Maybe"}]}},
+    ),
+    "a toleration's field that is none": in_template(
+        "dry run",
+        "spec.template.pod.spec.tolerations[0].operater",
+        pod={"spec": {"tolerations": [{"key": "a", "operater": "Exists"}]}},
+    ),
+    "affinity in words": in_template(
+        "dry run", "Affinity", "string", pod={"spec": {"affinity": {"nodeAffinity": "near"}}}
+    ),
+    "a label that nobody may have": in_template(
+        "dry run",
+        "spec.template.pod.metadata.labels",
+        "a b",
+        "alphanumeric",
+        pod={"metadata": {"labels": {"x": "a b"}}},
+    ),
+    "a node's label that nobody has": in_template(
+        "dry run", "spec.template.pod.spec.nodeSelector", "a b", pod={"spec": {"nodeSelector": {"x": "a b"}}}
+    ),
+    "a variable without a name": in_template(
+        "webhook",
+        "spec.template.brokerContainer.env[0].name is missing",
+        "a new one",
+        brokerContainer={"env": [{"value": "x"}]},
+    ),
+    "a container's field that is none": in_template(
+        "dry run", "spec.template.brokerContainer.tty2", brokerContainer={"tty2": True}
+    ),
+    "brokers by the StatefulSet": in_template(
+        "webhook", "spec.template.statefulSet.spec.replicas is 5", "leave it out", statefulSet={"spec": {"replicas": 5}}
+    ),
+    "a label that finds the brokers": in_template(
+        "webhook",
+        "spec.template.pod.metadata.labels[\"app.kubernetes.io/name\"] is 'mine'",
+        "any other name",
+        pod={"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}},
+    ),
+    "a budget's field that is none": in_template(
+        "dry run",
+        "PodDisruptionBudget other-broker: spec.maxUnavailabel: field not declared",
+        podDisruptionBudget={"spec": {"maxUnavailabel": 1}},
+    ),
+    "an object that nobody makes": in_template("schema", "spec.template", "deployment", deployment={}),
+    "racks by a label that is none": cluster(
+        "schema", "spec.brokers.rack.topologyKey", "a b", brokers={"rack": {"topologyKey": "a b"}}
+    ),
+    "a priority that cannot be": in_template(
+        "dry run",
+        "spec.template.pod.spec.priorityClassName",
+        "Very High",
+        pod={"spec": {"priorityClassName": "Very High"}},
+    ),
+    "an image with a space": cluster("schema", "spec.brokers.image", " broker", brokers={"image": " broker"}),
+    "none may restart": cluster("schema", "maxUnavailablePerRack", "0", "1", rolling={"maxUnavailablePerRack": 0}),
+    "a rebalance that is none": cluster(
+        "schema", "spec.rebalance", "Sometimes", "Manual", "Automatic", rebalance="Sometimes"
+    ),
+    "a broker's field that is none": cluster("schema", "replica", brokers={"replica": 3}),
+    "a name that is too long for pods": cluster("rule", "metadata.name", "40", name="c" * 41),
+    "a name with a dot": cluster("rule", "metadata.name", "a.b", "dot", name="a.b"),
+    "a name that no Service can have": cluster("rule", "metadata.name", "3brokers", "letter", name="3brokers"),
+    "the same port twice": cluster(
+        "rule", "spec.listeners", "port", "9092", "once", listeners=[{"name": "a"}, {"name": "b"}]
+    ),
+    "the brokers' own port": cluster(
+        "rule", "spec.listeners", "port", "9091", "65535", listeners=[{"name": "a", "port": 9091}]
+    ),
+    "any free port": cluster("rule", "spec.listeners", "port", "0", "65535", listeners=[{"name": "a", "port": 0}]),
+    "a disk that goes": cluster(
+        "rule", "spec.storage.volumes", "1", before={"storage": volumes("1Gi", "1Gi")}, storage=volumes("1Gi")
+    ),
+    "another class for a disk": cluster(
+        "rule",
+        "storageClass",
+        "slow",
+        "fast",
+        before={"storage": {"volumes": [{"id": 0, "storageClass": "fast"}]}},
+        storage={"volumes": [{"id": 0, "storageClass": "slow"}]},
+    ),
+    "a level of the metadata that is none": cluster("schema", "spec.metadataVersion", "1", metadataVersion=0),
+    "a lower level of the metadata than there is": Bad(
+        "Cluster",
+        "webhook",
+        {"metadataVersion": 1},
+        ("spec.metadataVersion is 1", "allowed: 2 or more", "downgrade"),
+        before={"metadataVersion": 2},
+        name="other",
+        status={"metadataVersion": 2},
+    ),
+    "a listener of the brokers": cluster(
+        "rule", "spec.listeners", "name", "replication", "allowed", listeners=[{"name": "replication", "port": 9095}]
+    ),
+    "a listener by the name of the port of probes": cluster(
+        "rule", "spec.listeners", "name", "http", "allowed", listeners=[{"name": "http", "port": 9095}]
+    ),
+    "a setting that the operator makes": cluster("webhook", "node.id", "leave it out", config={"node.id": 7}),
+    "disks as a setting": cluster("webhook", "log.dirs", "leave it out", config={"log.dirs": "/tmp"}),
+    "a broker's setting out of range": cluster("webhook", "num.partitions", "0", "1", config={"num.partitions": 0}),
+    "a broker's setting in words": cluster(
+        "webhook", "log.retention.hours", "long", config={"log.retention.hours": "long"}
+    ),
+    "more replicas by default than brokers": cluster(
+        "webhook", "default.replication.factor", "3", "1", config={"default.replication.factor": 3}
+    ),
+    "a topic's setting for brokers": cluster(
+        "webhook", "spec.config retention.ms=5", "did you mean log.retention.ms?", config={"retention.ms": 5}
+    ),
+    "a broker's setting that does not exist": cluster(
+        "webhook", "log.retention.weeks", config={"log.retention.weeks": 3}
+    ),
+}
+
+BAD: Final = {
+    f"{prefix}: {name}": bad
+    for prefix, table in (("topic", TOPICS), ("cluster", CLUSTERS))
+    for name, bad in table.items()
+}
+
+
+def refused_by(*by: By) -> list[str]:
+    """The names of what these refuse."""
+    return [name for name, bad in BAD.items() if bad.by in by]

@@ -1,0 +1,163 @@
+"""The rights that the chart gives are enough, also where a namespace ends; and what people may do by their roles."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from e2e.world import SECONDS_MAX, World
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.helm import CHART, ask_helm
+
+pytestmark = pytest.mark.slow
+CAN_I = (
+    ("view", "get", "topics.barnabas.dev", True),
+    ("view", "watch", "clusters.barnabas.dev", True),
+    ("view", "list", "statedocuments.internal.barnabas.dev", True),
+    ("view", "create", "topics.barnabas.dev", False),
+    ("edit", "create", "topics.barnabas.dev", True),
+    ("edit", "patch", "topics.barnabas.dev/scale", True),
+    ("edit", "get", "clusters.barnabas.dev", True),
+    ("edit", "patch", "clusters.barnabas.dev", False),
+    ("edit", "patch", "topics.barnabas.dev/status", False),
+    ("admin", "delete", "topics.barnabas.dev", True),
+    ("admin", "create", "clusters.barnabas.dev", True),
+    ("admin", "patch", "statedocuments.internal.barnabas.dev", False),
+)
+
+
+@pytest.fixture
+def namespace(controllers: ControlPlane) -> Iterator[str]:
+    name = f"rights-{uuid4().hex[:8]}"
+    controllers.kubectl("create", "namespace", name)
+    yield name
+    controllers.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def release(controllers: ControlPlane) -> Iterator[str]:
+    """The namespace of a release; the test says what it watches (`install`)."""
+    name = f"release-{uuid4().hex[:8]}"
+    yield name
+    ask_helm("uninstall", "barnabas", f"--kubeconfig={controllers.kubeconfig}", f"--namespace={name}")
+    controllers.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+
+
+def install(plane: ControlPlane, release: str, *values: str) -> str:
+    """What helm says. The definitions are there already, and no pod could answer for a webhook."""
+    given = [f"--set={each}" for each in ("crds.enabled=false", "webhook.enabled=false", *values)]
+    place = (f"--kubeconfig={plane.kubeconfig}", f"--namespace={release}", "--create-namespace")
+    done = ask_helm("upgrade", "--install", "barnabas", str(CHART), *place, *given)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def kubeconfig_of_the_operator(plane: ControlPlane, release: str, folder: Path) -> Path:
+    token = plane.kubectl("-n", release, "create", "token", "barnabas-operator").strip()
+    config = json.loads(plane.kubeconfig.read_text())
+    config["users"] = [{"name": "admin", "user": {"token": token}}]
+    file = folder / "operator.kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def test_a_watched_namespace_ends_though_the_rights_in_it_go_first(
+    controllers: ControlPlane, namespace: str, release: str, broker: ServerProcess, tmp_path: Path
+) -> None:
+    install(controllers, release, f"watchNamespaces={{{namespace}}}")
+    world = World(controllers, namespace, broker, tmp_path)
+    own = {
+        "KUBECONFIG": str(kubeconfig_of_the_operator(controllers, release, tmp_path)),
+        "LEASE": f"{release}/barnabas-operator",
+    }
+    world.apply_cluster("one", brokers={"replicas": 1}, deletionPolicy="Delete")
+    names = [f"{policy.lower()}-of-{namespace}" for policy in ("Delete", "Protect")]
+    for name, policy in zip(names, ("Delete", "Protect"), strict=True):
+        world.apply(name, cluster="one", partitions=1, deletionPolicy=policy)
+    first = world.operator(**own)
+    try:
+        world.await_ready(*names)
+    finally:
+        first.close()
+    controllers.kubectl("delete", "namespace", namespace, "--wait=false")
+    wait_for(lambda: world.kubectl("get", "rolebindings", "-oname"), lambda left: left == "", SECONDS_MAX)
+    assert world.topics() == sorted(names), "their finalizers hold them"
+    second = world.operator(**own)
+    try:
+        controllers.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=60s")
+    finally:
+        second.close()
+
+
+def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_the_next_upgrade(
+    controllers: ControlPlane, release: str
+) -> None:
+    late = f"{release}-late"
+    said = install(controllers, release, f"watchNamespaces={{{late}}}")
+    assert f"The namespace {late} does not exist" in said
+    assert f"kubectl -n {late} apply" in said
+    with controllers.kubectl.namespace(late):
+        assert "does not exist" not in install(controllers, release, f"watchNamespaces={{{late}}}")
+        account = f"--as=system:serviceaccount:{release}:barnabas-operator"
+        assert controllers.kubectl("-n", late, "auth", "can-i", "create", "statefulsets", account) == "yes\n"
+    gone = install(controllers, release, f"watchNamespaces={{{late}}}", "logLevel=DEBUG")
+    assert gone, "an upgrade while it ends, or when it is gone, goes on"
+
+
+def test_the_operator_may_scale_what_groups_name_and_nothing_else_of_it(
+    controllers: ControlPlane, namespace: str, release: str
+) -> None:
+    install(controllers, release, f"watchNamespaces={{{namespace}}}")
+    account = f"--as=system:serviceaccount:{release}:barnabas-operator"
+
+    def may(verb: str, resource: str, part: str = "") -> bool:
+        asked = ("auth", "can-i", verb, resource, f"--subresource={part}", account)
+        return controllers.kubectl.ask("-n", namespace, *asked).stdout == "yes\n"
+
+    wait_for(lambda: may("patch", "deployments", "scale"), seconds_max=SECONDS_MAX)
+    assert may("patch", "statefulsets", "scale")
+    assert may("list", "horizontalpodautoscalers")
+    assert not may("patch", "replicasets", "scale")
+    assert not may("patch", "horizontalpodautoscalers")
+    assert not may("patch", "deployments", "status")
+
+
+def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, namespace: str, release: str) -> None:
+    install(controllers, release, f"watchNamespaces={{{namespace}}}")
+    account = f"--as=system:serviceaccount:{release}:barnabas-operator"
+    meta = {"name": "one-broker-0", "namespace": namespace, "ownerReferences": [owner_of(controllers, namespace)]}
+    spec = {"containers": [{"name": "broker", "image": "broker"}]}
+    controllers.requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    patch = ("patch", "pod", "one-broker-0", "--type=merge", '-p={"metadata":{"ownerReferences":[]}}', account)
+    wait_for(lambda: controllers.kubectl.ask("-n", namespace, *patch).returncode == 0, seconds_max=SECONDS_MAX)
+    found = controllers.requests.get("Pod", namespace, "one-broker-0")
+    assert found is not None
+    assert "ownerReferences" not in found["metadata"]
+
+
+def owner_of(plane: ControlPlane, namespace: str) -> dict[str, str]:
+    """A reference to what is there."""
+    found = wait_for(lambda: plane.requests.get("ServiceAccount", namespace, "default"), seconds_max=SECONDS_MAX)
+    assert found is not None
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "name": "default", "uid": found["metadata"]["uid"]}
+
+
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_the_roles_of_a_namespace_have_rights_to_topics_and_clusters(
+    role: str, controllers: ControlPlane, namespace: str
+) -> None:
+    controllers.kubectl("-n", namespace, "create", "rolebinding", role, f"--clusterrole={role}", "--user=somebody")
+
+    def said(verb: str, resource: str) -> str:
+        plural, _, part = resource.partition("/")
+        asked = ("auth", "can-i", verb, plural, f"--subresource={part}", "--as=somebody")
+        return str(controllers.kubectl.ask("-n", namespace, *asked).stdout)
+
+    wait_for(lambda: said("get", "topics.barnabas.dev"), lambda answer: answer == "yes\n", SECONDS_MAX)
+    for whose, verb, resource, allowed in CAN_I:
+        if whose == role:
+            assert (said(verb, resource) == "yes\n") is allowed, f"{verb} {resource}"

@@ -1,0 +1,235 @@
+"""The operator on a real API server with Kubernetes' own Job controller; what pods do is told by the test."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from barnabas_operator.resources.json_types import Json
+from e2e.world import SECONDS_MAX, World, world_of_one
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+
+KIND: Final = "MaintenanceJob"
+OPTIONS: Final = {"topic": "flights", "archive": "/archive/flights"}
+
+
+@pytest.fixture(scope="module")
+def world(
+    controllers: ControlPlane, broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    folder: Path = tmp_path_factory.mktemp("maintenance")
+    with world_of_one(controllers, f"maintenance-{os.getpid()}", broker, folder) as found:
+        operator = found.operator(RUN_LOOK_SECONDS="0.5")
+        try:
+            yield found
+        finally:
+            operator.close()
+
+
+def apply(world: World, name: str, **spec: object) -> None:
+    meta = {"name": name, "namespace": world.namespace}
+    whole = {"cluster": "one", "job": "archive", "options": OPTIONS, **spec}
+    world.plane.requests.apply({"apiVersion": "barnabas.dev/v1alpha1", "kind": KIND, "metadata": meta, "spec": whole})
+
+
+def status(world: World, name: str) -> Json:
+    found: Json = (world.plane.requests.get(KIND, world.namespace, name) or {}).get("status", {})
+    return found
+
+
+def await_phase(world: World, name: str, phase: str) -> Json:
+    return wait_for(lambda: status(world, name), lambda found: found.get("phase") == phase, SECONDS_MAX)
+
+
+def said(found: Json) -> tuple[str, str]:
+    (ready,) = (each for each in found["conditions"] if each["type"] == "Ready")
+    return ready["reason"], ready.get("message", "")
+
+
+def drivers(world: World, name: str) -> list[Any]:
+    return world.plane.requests.listing("Pod", world.namespace, {"barnabas.dev/maintenance-job": name})
+
+
+def await_driver(world: World, name: str) -> str:
+    return str(
+        wait_for(lambda: drivers(world, name), lambda found: len(found) == 1, SECONDS_MAX)[0]["metadata"]["name"]
+    )
+
+
+def driver_ends(world: World, pod: str, exit_code: int, **told: object) -> None:
+    """As a kubelet tells it."""
+    ended = {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **told})}
+    container = {"name": "driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    phase = "Failed" if exit_code else "Succeeded"
+    statuses = [{**container, "state": {"terminated": ended}}]
+    world.plane.requests.merge_status("Pod", world.namespace, pod, {"phase": phase, "containerStatuses": statuses})
+
+
+def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) -> None:
+    apply(world, "good")
+    pod = await_driver(world, "good")
+    progress = {"phase": "reading", "stages": {"done": 1, "total": 2}, "records": {"done": 43, "total": 100}}
+    world.kubectl("annotate", "pod", pod, f"barnabas.dev/progress={json.dumps(progress)}")
+    wait_for(lambda: status(world, "good"), lambda found: found.get("progress") == "43%", SECONDS_MAX)
+    driver_ends(world, pod, 0, message="archived 100 records", result={"records": 100}, ledger="/archive/ledger/1")
+    found = await_phase(world, "good", "Succeeded")
+    assert said(found) == ("Succeeded", "archived 100 records")
+    assert found["result"] == {"records": 100}
+    head, row = world.kubectl("get", "bm", "good").splitlines()
+    assert head.split() == ["NAME", "JOB", "PHASE", "PROGRESS", "RECORDS", "DURATION", "AGE", "MESSAGE"]
+    assert row.split()[:5] == ["good", "archive", "Succeeded", "100%", "43"]
+    assert row.endswith("archived 100 records")
+    reasons = {reason for _, reason, _ in world.events(KIND, "good")}
+    assert {"Running", "Succeeded"} <= reasons
+    job = world.plane.requests.get("Job", world.namespace, "good-driver")
+    assert job is not None
+    assert world.plane.requests.get("Service", world.namespace, "good-driver") is not None
+
+
+def test_a_wrong_option_that_only_the_job_knows_ends_the_run_at_the_first_try(world: World) -> None:
+    apply(world, "wrong", options={**OPTIONS, "topic": "nowhere"})
+    driver_ends(world, await_driver(world, "wrong"), 2, message="--option topic=nowhere: there is no such topic")
+    found = await_phase(world, "wrong", "Failed")
+    assert said(found) == ("InvalidOptions", "--option topic=nowhere: there is no such topic")
+    assert len(drivers(world, "wrong")) == 1
+
+
+def test_a_run_that_is_deleted_takes_its_pods_along(world: World) -> None:
+    apply(world, "deleted", options={**OPTIONS, "topic": "deleted"})
+    await_driver(world, "deleted")
+    await_phase(world, "deleted", "Running")
+    world.kubectl("delete", "bm", "deleted", "--timeout=60s")
+    assert not drivers(world, "deleted")
+    assert world.plane.requests.get("Job", world.namespace, "deleted-driver") is None
+
+
+def test_a_run_whose_pods_the_namespace_does_not_allow_tells_so(world: World) -> None:
+    limit = {"type": "Container", "max": {"memory": "1Gi"}}
+    meta = {"name": "small", "namespace": world.namespace}
+    small = {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": [limit]}}
+    world.kubectl("apply", "-f-", stdin=json.dumps(small))
+    apply(world, "large", options={**OPTIONS, "topic": "large"})
+    found = wait_for(lambda: status(world, "large"), lambda found: "forbidden" in json.dumps(found), SECONDS_MAX)
+    assert said(found)[1].startswith("its driver is being made: Error creating: pods ")
+    assert "maximum memory usage per Container is 1Gi" in said(found)[1]
+    world.kubectl("delete", "bm,limitrange", "large", "small", "--ignore-not-found", "--timeout=60s")
+
+
+def test_pods_run_where_the_template_says_and_a_misspelt_field_ends_the_run_before_it_begins(world: World) -> None:
+    here: Json = {"nodeSelector": {"disk": "local"}, "tolerations": [{"key": "jobs", "operator": "Exists"}]}
+    apply(world, "placed", options={**OPTIONS, "topic": "placed"}, executors=1, template={"pod": {"spec": here}})
+    await_driver(world, "placed")
+    (pod,) = drivers(world, "placed")
+    of_executors = json.loads(pod["metadata"]["annotations"]["barnabas.dev/executor-pod"])
+    for spec in (pod["spec"], of_executors["spec"]):
+        assert spec["nodeSelector"] == here["nodeSelector"]
+        assert here["tolerations"][0] in spec["tolerations"]
+    misspelt: Json = {"affinity": {"nodeAfinity": {}}}
+    other = {"topic": "misspelt", "archive": "/archive/misspelt"}
+    apply(world, "misspelt", options=other, template={"pod": {"spec": misspelt}})
+    reason, message = said(await_phase(world, "misspelt", "Failed"))
+    assert (reason, 'unknown field "spec.template.spec.affinity.nodeAfinity"' in message) == ("InvalidOptions", True)
+    assert world.plane.requests.get("Job", world.namespace, "misspelt-driver") is None
+    world.kubectl("delete", "bm", "placed", "misspelt", "--timeout=60s")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"job": "archiv"}, "Unsupported value"),
+        ({"executors": -1}, "should be greater than or equal to 0"),
+        ({"env": [{"name": "A"}]}, "env A needs exactly one of value and secretKeyRef"),
+    ],
+)
+def test_the_api_server_refuses_what_the_types_do_not_allow(world: World, change: Json, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        apply(world, "never", **change)
+
+
+@pytest.mark.parametrize("name", ["2026-11-22-archive", "a.b", "a" * 57])
+def test_a_name_that_no_service_can_have_is_refused_at_once(world: World, name: str) -> None:
+    with pytest.raises(AssertionError, match="allowed: at most 56 characters, a letter first and without a dot"):
+        apply(world, name)
+
+
+def test_a_spec_never_changes(world: World) -> None:
+    apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
+    apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
+    with pytest.raises(AssertionError, match="spec cannot change, for a run is done once"):
+        apply(world, "fixed", options={**OPTIONS, "topic": "other"})
+    world.kubectl("delete", "bm", "fixed", "--timeout=60s")
+
+
+def entry(name: str = "nightly", **fields: object) -> Json:
+    return {"name": name, "schedule": "0 3 1 1 *", "job": "archive", "options": OPTIONS, **fields}
+
+
+def cron_jobs(world: World) -> list[str]:
+    return [each["metadata"]["name"] for each in world.plane.requests.listing("CronJob", world.namespace)]
+
+
+def cluster_said(world: World) -> str:
+    conditions = (world.plane.requests.get("Cluster", world.namespace, "one") or {}).get("status", {}).get("conditions")
+    return " ".join(each.get("message", "") for each in conditions or () if each["type"] == "Ready")
+
+
+def start(world: World, job: str) -> subprocess.Popen[str]:
+    """What the pod of a schedule's Job runs."""
+    uid = (world.plane.requests.get("Job", world.namespace, job) or {})["metadata"]["uid"]
+    told = {
+        "KUBECONFIG": str(world.plane.kubeconfig),
+        "POD_NAMESPACE": world.namespace,
+        "JOB_NAME": job,
+        "JOB_UID": uid,
+    }
+    command = [sys.executable, "-m", "barnabas", "start-maintenance", "one", "nightly"]
+    return subprocess.Popen(command, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_schedule_is_a_cron_job_whose_jobs_make_maintenance_jobs_and_wait_for_them(world: World) -> None:
+    world.apply_cluster("one", maintenance=[entry(timeZone="Europe/Berlin", successfulJobsHistoryLimit=0)])
+    wait_for(lambda: cron_jobs(world), lambda found: found == ["one-nightly"], SECONDS_MAX)
+    world.kubectl("create", "job", "--from=cronjob/one-nightly", "one-nightly-1")
+    (pod,) = wait_for(
+        lambda: world.plane.requests.listing("Pod", world.namespace, {"barnabas.dev/schedule": "nightly"}),
+        lambda found: len(found) == 1,
+        SECONDS_MAX,
+    )
+    paths = [each["valueFrom"]["fieldRef"]["fieldPath"] for each in pod["spec"]["containers"][0]["env"][1:]]
+    labels = [path.partition("'")[2].rstrip("']") for path in paths]
+    assert pod["metadata"]["labels"][labels[0]] == "one-nightly-1"
+    running = start(world, "one-nightly-1")
+    try:
+        driver_ends(world, await_driver(world, "one-nightly-1"), 0, message="archived 7 records")
+        told, _ = running.communicate(timeout=SECONDS_MAX)
+    finally:
+        running.kill()
+    assert (running.returncode, told.strip()) == (0, "MaintenanceJob one-nightly-1: Succeeded: archived 7 records")
+    driver_ends(world, pod["metadata"]["name"], 0)
+    wait_for(lambda: status(world, "one-nightly-1"), lambda found: not found, SECONDS_MAX)
+    cron_job = world.plane.requests.get("CronJob", world.namespace, "one-nightly") or {}
+    assert "lastSuccessfulTime" in cron_job["status"], "it remembers what it does not keep"
+    world.apply_cluster("one")
+    wait_for(lambda: cron_jobs(world), lambda found: not found, SECONDS_MAX)
+
+
+@pytest.mark.slow
+def test_a_wrong_entry_is_told_and_holds_up_no_other(world: World) -> None:
+    wrong = [entry("elsewhere", timeZone="Mars/Base"), entry("bad", options={"topic": "flights"}), entry("good")]
+    world.apply_cluster("one", maintenance=wrong)
+    wait_for(lambda: cron_jobs(world), lambda found: found == ["one-good"], SECONDS_MAX)
+    said = wait_for(lambda: cluster_said(world), lambda text: "maintenance" in text, SECONDS_MAX)
+    assert "spec.maintenance[1].options.archive is missing; allowed: " in said
+    world.apply_cluster("one", maintenance=wrong[:1])
+    said = wait_for(lambda: cluster_said(world), lambda text: "CronJob" in text, SECONDS_MAX)
+    assert 'CronJob one-elsewhere: spec.maintenance[].timeZone: Invalid value: "Mars/Base"' in said
+    world.apply_cluster("one")
+    wait_for(lambda: cron_jobs(world), lambda found: not found, SECONDS_MAX)

@@ -1,0 +1,196 @@
+"""Runs by Kubeflow's Spark operator, on a real API server that knows its types.
+
+What that operator does is told by the test, which writes the status of a SparkApplication and makes the driver's pod.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from barnabas_operator.manifests.spark_application import spark_application
+from barnabas_operator.planning.object_names import run_labels
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from e2e.maintenance.kubeflow_definition import spark_application_definition
+from e2e.world import SECONDS_MAX, World, world_of_one
+from harness.deadline import wait_for
+from harness.require import missing
+from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+
+pytestmark = pytest.mark.slow
+DEFINITION: Final = "sparkapplications.sparkoperator.k8s.io"
+RUN: Final = "MaintenanceJob"
+KIND: Final = "SparkApplication"
+ARCHIVE: Final = {"topic": "flights", "archive": "/archive/flights"}
+EVERYTHING: Final = {
+    "executors": 2,
+    "volumes": [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}],
+    "eventLogs": {"claimName": "history"},
+    "env": [{"name": "A", "value": "b"}, {"name": "KEY", "secretKeyRef": {"name": "s3", "key": "secret"}}],
+    "sparkConf": {"spark.x": "y"},
+    "driver": {"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 1, "memory": "2Gi"}}},
+    "template": {"pod": {"spec": {"nodeSelector": {"disk": "local"}, "tolerations": [{"operator": "Exists"}]}}},
+    "backoffLimit": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def kubeflow(controllers: ControlPlane) -> Iterator[ControlPlane]:
+    """The API server that knows SparkApplications, as long as these tests run."""
+    try:
+        definition = spark_application_definition()
+    except subprocess.CalledProcessError as error:
+        missing(error)
+    controllers.kubectl("apply", "--server-side", "-f", str(definition))
+    wait_for(lambda: controllers.kubectl.ask("get", "sparkapplications").returncode, lambda code: not code, SECONDS_MAX)
+    yield controllers
+    controllers.kubectl("delete", "crd", DEFINITION, "--timeout=60s")
+
+
+@pytest.fixture(scope="module")
+def world(kubeflow: ControlPlane, broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world_of_one(kubeflow, f"kubeflow-{os.getpid()}", broker, tmp_path_factory.mktemp("kubeflow")) as found:
+        operator = found.operator(RUN_LOOK_SECONDS="0.5")
+        try:
+            yield found
+        finally:
+            operator.close()
+
+
+def run(world: World, name: str, **spec: object) -> dict[str, Any]:
+    meta = {"name": name, "namespace": world.namespace}
+    whole = {"cluster": "one", "job": "archive", "options": {**ARCHIVE, "topic": name}, "backend": "Kubeflow", **spec}
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": RUN, "metadata": meta, "spec": whole}
+
+
+def await_application(world: World, name: str) -> Json:
+    """Once it is let go."""
+    found = wait_for(
+        lambda: world.plane.requests.get(KIND, world.namespace, name),
+        lambda found: found is not None and found["spec"].get("suspend") is False,
+        SECONDS_MAX,
+    )
+    assert found is not None
+    return found
+
+
+def state(world: World, name: str, word: str, **status: object) -> None:
+    told = {"applicationState": {"state": word}, "driverInfo": {"podName": f"{name}-driver"}, "executionAttempts": 1}
+    world.plane.requests.merge_status(KIND, world.namespace, name, {**told, **status})
+
+
+def driver(world: World, name: str) -> None:
+    """As Spark makes it for a SparkApplication, which takes it along when it goes."""
+    owner = world.plane.requests.get(KIND, world.namespace, name) or {}
+    meta = {
+        "name": f"{name}-driver",
+        "namespace": world.namespace,
+        "labels": dict(run_labels("one", name, "driver")),
+        "ownerReferences": [
+            {"apiVersion": owner["apiVersion"], "kind": KIND, "name": name, "uid": owner["metadata"]["uid"]}
+        ],
+    }
+    containers = [{"name": "spark-kubernetes-driver", "image": "x"}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}}
+    world.kubectl("apply", "-f-", stdin=json.dumps(pod))
+
+
+def driver_ends(world: World, name: str, exit_code: int, **told: object) -> None:
+    """As a kubelet tells it."""
+    ended = {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **told})}
+    container = {"name": "spark-kubernetes-driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    phase = "Failed" if exit_code else "Succeeded"
+    statuses = [{**container, "state": {"terminated": ended}}]
+    world.plane.requests.merge_status(
+        "Pod", world.namespace, f"{name}-driver", {"phase": phase, "containerStatuses": statuses}
+    )
+
+
+def await_phase(world: World, name: str, phase: str) -> Json:
+    def status() -> Json:
+        found: Json = (world.plane.requests.get(RUN, world.namespace, name) or {}).get("status", {})
+        return found
+
+    return wait_for(status, lambda found: found.get("phase") == phase, SECONDS_MAX)
+
+
+def said(found: Json) -> tuple[str, str]:
+    (ready,) = (each for each in found["conditions"] if each["type"] == "Ready")
+    return ready["reason"], ready.get("message", "")
+
+
+@pytest.mark.parametrize("spec", [{}, EVERYTHING, {"backoffLimit": 0}], ids=["defaults", "everything", "once"])
+def test_kubeflows_types_have_every_field_that_is_declared(world: World, spec: dict[str, Any]) -> None:
+    body = run(world, "strict", **spec)
+    declared = resource_of(MaintenanceJob, {**body, "metadata": {**body["metadata"], "uid": "u"}})
+    made = json.dumps(spark_application(declared, "one", "broker:9091", "jobs:dev"))
+    world.kubectl("create", "--dry-run=server", "--validate=strict", "-f-", stdin=made)
+    wrong = made.replace('"sparkVersion"', '"sparkVersoin"')
+    with pytest.raises(AssertionError, match="unknown field"):
+        world.kubectl("create", "--dry-run=server", "--validate=strict", "-f-", stdin=wrong)
+
+
+def test_a_run_is_followed_from_its_application_to_its_result(world: World) -> None:
+    world.plane.requests.apply(run(world, "good", **EVERYTHING))
+    found = await_application(world, "good")
+    assert found["spec"]["driver"]["template"]["spec"]["containers"][0]["name"] == "spark-kubernetes-driver"
+    assert world.plane.requests.get("Job", world.namespace, "good-driver") is None
+    state(world, "good", "RUNNING")
+    driver(world, "good")
+    progress = {"phase": "reading", "records": {"done": 43, "total": 100}}
+    world.kubectl("annotate", "pod", "good-driver", f"barnabas.dev/progress={json.dumps(progress)}")
+    wait_for(
+        lambda: (world.plane.requests.get(RUN, world.namespace, "good") or {})["status"],
+        lambda status: status.get("progress") == "43%",
+        SECONDS_MAX,
+    )
+    driver_ends(world, "good", 0, message="archived 100 records", result={"records": 100})
+    state(world, "good", "COMPLETED", terminationTime="2026-01-01T00:01:40Z")
+    status = await_phase(world, "good", "Succeeded")
+    assert said(status) == ("Succeeded", "archived 100 records")
+    assert status["result"] == {"records": 100}
+    world.kubectl("delete", "bm", "good", "--timeout=60s")
+    gone = wait_for(
+        lambda: world.plane.requests.get(KIND, world.namespace, "good"), lambda found: found is None, SECONDS_MAX
+    )
+    assert gone is None
+
+
+def test_a_finding_is_final_and_the_application_goes_before_another_try(world: World) -> None:
+    world.plane.requests.apply(run(world, "found"))
+    await_application(world, "found")
+    driver(world, "found")
+    state(world, "found", "FAILING")
+    driver_ends(world, "found", 3, message="flights-0 differs at offset 7")
+    assert said(await_phase(world, "found", "Failed")) == ("FoundSomething", "flights-0 differs at offset 7")
+    wait_for(lambda: world.plane.requests.get(KIND, world.namespace, "found"), lambda found: found is None, SECONDS_MAX)
+
+
+def test_a_definition_that_would_lose_a_field_ends_the_run_with_its_name(world: World) -> None:
+    place = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/suspend"
+    world.plane.kubectl(
+        "patch", "crd", DEFINITION, "--type=json", f"-p={json.dumps([{'op': 'remove', 'path': place}])}"
+    )
+    try:
+        wait_for(lambda: _takes_suspend(world), lambda takes: not takes, SECONDS_MAX)
+        world.plane.requests.apply(run(world, "old"))
+        reason, message = said(await_phase(world, "old", "Failed"))
+        assert reason == "InvalidOptions"
+        assert 'unknown field "spec.suspend"' in message
+        assert world.plane.requests.get(KIND, world.namespace, "old") is None
+    finally:
+        world.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(spark_application_definition()))
+
+
+def _takes_suspend(world: World) -> bool:
+    body = run(world, "asked")
+    declared = resource_of(MaintenanceJob, {**body, "metadata": {**body["metadata"], "uid": "u"}})
+    made = json.dumps(spark_application(declared, "one", "broker:9091", "jobs:dev"))
+    asked = ("-n", world.namespace, "create", "--dry-run=server", "--validate=strict", "-f-")
+    return bool(world.plane.kubectl.ask(*asked, stdin=made).returncode == 0)

@@ -1,0 +1,168 @@
+"""An operator in this process on a real API server and real brokers, which dies at one of its writes.
+
+What watches for it is a listing, and a death is a request that never ends.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kube.client import ApiClient
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.kube.api import APPLY, KubeApi
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.topics.topic_steps import TopicStep
+from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
+
+SECONDS_MAX: Final = 60.0
+LOOK_S: Final = 0.05
+CONNECT_S: Final = 3.0
+Bodies = list[dict[str, Any]]
+
+
+class Life:
+    """An operator's, until its `last` write: that one is not sent, or (`sent`) it is and nobody hears of the answer.
+
+    Without `applies`, objects that are applied do not count: each new operator applies all of them once more.
+    """
+
+    def __init__(self, last: int, *, sent: bool, applies: bool = True) -> None:
+        self.sent = sent
+        self.applies = applies
+        self.is_over = False
+        self._left = last
+
+    def ends(self) -> bool:
+        """Whether this write, of which it is told, is the last or comes after it."""
+        self._left -= 1
+        return self._left <= 0
+
+
+IMMORTAL: Final = Life(sys.maxsize, sent=False)
+
+
+class MortalApi(KubeApi):
+    """What a life writes to the API server."""
+
+    def __init__(self, connection: ApiClient, life: Life) -> None:
+        super().__init__(connection)
+        self._life = life
+
+    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        if not self._life.is_over:
+            counts = method != "GET" and (self._life.applies or given.get("content_type") != APPLY)
+            if not counts or not self._life.ends():
+                return await super().request(method, path, **given)
+            if self._life.sent:
+                await super().request(method, path, **given)
+            self._life.is_over = True
+        await asyncio.Event().wait()
+        raise AssertionError("the dead do not go on")
+
+
+class MortalAdmin(ClusterAdmin):
+    """What a life writes to the brokers; each is in a thread, which must end."""
+
+    def __init__(self, life: Life, *given: Any) -> None:
+        super().__init__(*given)
+        self.life = life
+
+    def cluster_state(self) -> ClusterState:
+        self._must_live()
+        return super().cluster_state()
+
+    def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
+        self._must_live()
+        return super().with_overrides(state, names)
+
+    def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
+        return self._write(lambda: super(MortalAdmin, self).apply(steps)) if steps else {}
+
+    def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
+        self._write(lambda: super(MortalAdmin, self).alter_brokers(changes))
+
+    def raise_metadata_version(self, level: int) -> StepRefused | None:
+        refused: StepRefused | None = self._write(lambda: super(MortalAdmin, self).raise_metadata_version(level))
+        return refused
+
+    def balance_leaders(self) -> None:
+        self._write(super().balance_leaders)
+
+    def _write(self, send: Callable[[], Any]) -> Any:
+        self._must_live()
+        if not self.life.ends():
+            return send()
+        if self.life.sent:
+            send()
+        self.life.is_over = True
+        return self._must_live()
+
+    def _must_live(self) -> None:
+        if self.life.is_over:
+            raise ClusterUnreachable("the dead do not go on")
+
+
+def new_workers(api: KubeApi, bootstrap: str, life: Life = IMMORTAL) -> ClusterWorkers:
+    """An operator that has just started and was told nothing yet. What it writes to brokers counts in its `life`."""
+
+    def connect(bootstrap: str, configs_kept_s: float, writing: TimedWrite) -> ClusterAdmin:
+        return MortalAdmin(life, bootstrap, SystemClock(), CONNECT_S, configs_kept_s, writing)
+
+    inventory = Inventory()
+    settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
+    environment = WorkerEnvironment(api, settings, SystemClock(), connect)
+    return ClusterWorkers(inventory, environment, OperatorMetrics(inventory))
+
+
+async def live(opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
+    """A whole life of the operator: until what it looks after is `done`."""
+    await _live(KubeApi(opened), KubeApi(opened), namespace, bootstrap, done, IMMORTAL)
+
+
+async def die(life: Life, opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
+    """The same, but it may end before."""
+    await _live(MortalApi(opened, life), KubeApi(opened), namespace, bootstrap, done, life)
+
+
+async def _live(
+    api: KubeApi,
+    watcher: KubeApi,
+    namespace: str,
+    bootstrap: str,
+    done: Callable[[Bodies], bool],
+    life: Life,
+) -> None:
+    workers = new_workers(api, bootstrap, life)
+    told: dict[str, dict[str, Any]] = {}
+    bodies: Bodies = []
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not life.is_over:
+                bodies = [body for kind in ("Cluster", "Topic") for body in await watcher.listing(kind, namespace, {})]
+                if done(bodies):
+                    return
+                _tell(workers, told, {body["metadata"]["uid"]: body for body in bodies})
+                workers.begin(namespace)
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError as error:
+        raise AssertionError([body.get("status") for body in bodies]) from error
+    finally:
+        await workers.close()
+
+
+def _tell(workers: ClusterWorkers, told: dict[str, dict[str, Any]], there: dict[str, dict[str, Any]]) -> None:
+    """What has changed since."""
+    for uid in told.keys() - there.keys():
+        workers.resource_event(told.pop(uid), is_gone=True)
+    for uid, body in there.items():
+        if uid not in told or told[uid]["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            told[uid] = body
+            workers.resource_event(body, is_gone=False)

@@ -1,0 +1,116 @@
+"""An operator that dies at any of its writes, before it or before it hears of it: the next one comes to the same."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.api_resources import API_RESOURCES
+from barnabas_operator.reconcile.status_writer import FINALIZER
+from e2e.operators.mortal_operator import LOOK_S, SECONDS_MAX, Life, die, live, new_workers
+from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
+
+WRITES_MAX = 60
+OWNED = (
+    "ConfigMap",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+    "StatefulSet",
+)
+
+
+def is_ready(bodies: list[dict[str, Any]]) -> bool:
+    """Whether the Topic is, and the Cluster says what it waits for: nobody makes pods here."""
+    said = {body["kind"]: body.get("status", {}).get("conditions", [{}])[0] for body in bodies}
+    waits = "waiting for Kubernetes to start broker 0"
+    return bool(said["Topic"].get("status") == "True" and said["Cluster"].get("message") == waits)
+
+
+async def owned(api: KubeApi, namespace: str) -> set[tuple[str, str]]:
+    labels = {"barnabas.dev/cluster": "one"}
+    return {(kind, each["metadata"]["name"]) for kind in OWNED for each in await api.listing(kind, namespace, labels)}
+
+
+def declare(plane: ControlPlane, namespace: str, topic: str) -> None:
+    plane.requests.create({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})
+    for kind, name, spec in (
+        ("Cluster", "one", {"deletionPolicy": "Delete"}),
+        ("Topic", topic, {"cluster": "one", "partitions": 3, "deletionPolicy": "Delete"}),
+    ):
+        body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": {"name": name, "namespace": namespace}}
+        plane.requests.apply({**body, "spec": spec})
+
+
+async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, sent: bool) -> bool:
+    """Whether there was a `last` write to die at. What is there in the end is checked."""
+    namespace = f"killed-{last}-{'sent' if sent else 'unsent'}"
+    topic = namespace
+    declare(plane, namespace, topic)
+    async with api_client(plane) as opened:
+        watcher, life = KubeApi(opened), Life(last, sent=sent)
+        await die(life, opened, namespace, bootstrap, is_ready)
+        await live(opened, namespace, bootstrap, is_ready)
+        counts = Counter(kind for kind, _ in await owned(watcher, namespace))
+        assert counts == dict.fromkeys(OWNED, 1) | {"Service": 2}
+        found = await watcher.listing("Topic", namespace, {})
+        assert [each["metadata"]["finalizers"] for each in found] == [[FINALIZER]]
+    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=10)
+    assert len(metadata.topics[topic].partitions) == 3
+    return life.is_over
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
+def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
+    defined_api_server: ControlPlane, broker: ServerProcess, sent: bool
+) -> None:
+    assert set(OWNED) <= API_RESOURCES.keys()
+    deaths = 0
+    for last in range(1, WRITES_MAX):
+        if not asyncio.run(die_and_begin_anew(defined_api_server, f"127.0.0.1:{broker.port}", last, sent=sent)):
+            break
+        deaths += 1
+    assert 10 < deaths < WRITES_MAX - 1
+
+
+async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done: Callable[[], bool]) -> None:
+    """An operator that knows these bodies and hears of no change, until it is `done`."""
+    workers = new_workers(api, bootstrap)
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            for body in bodies:
+                workers.resource_event(body, is_gone=False)
+            workers.begin(None)
+            while not done():
+                await asyncio.sleep(LOOK_S)
+    finally:
+        await workers.close()
+
+
+def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
+    defined_api_server: ControlPlane, broker: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    declare(defined_api_server, "late", "late")
+
+    async def scenario() -> None:
+        async with api_client(defined_api_server) as opened:
+            api = KubeApi(opened)
+            bodies = [body for kind in ("Cluster", "Topic") for body in await api.listing(kind, "late", {})]
+            bodies[-1]["metadata"]["finalizers"] = [FINALIZER]
+            await api.delete("Topic", "late", "late")
+            said = [f"late/one: {step}" for step in ("create late with 3 partitions x 1 replicas", "delete late")]
+            await bring(api, bodies, f"127.0.0.1:{broker.port}", lambda: set(said) <= set(caplog.messages))
+
+    caplog.set_level("INFO")
+    asyncio.run(scenario())
+    metadata = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}", "log_level": 0}).list_topics(timeout=10)
+    assert "late" not in metadata.topics

@@ -1,0 +1,133 @@
+"""Two operators with one lease on a real API server: one acts, the other follows when it ends, dies or is cut off."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from barnabas_operator.planning.lease import DURATION_S, RETRY_S
+from e2e.operators.refusing_proxy import RefusingProxy
+from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of, world_of_one
+from harness.deadline import wait_for
+from harness.machine_load import with_load
+from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+
+pytestmark = pytest.mark.slow
+ACTS_S_MAX = 15.0
+"""After a death, on a machine with little load."""
+SLACK_S = 5.0
+"""A busy machine may have renewed the lease that much before the death."""
+LOOK_S = 0.1
+
+Start = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
+    namespace = f"leaders-{os.getpid()}-{uuid4().hex[:8]}"
+    with world_of_one(defined_api_server, namespace, broker, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def start(world: World) -> Iterator[Start]:
+    """An operator of the two."""
+    started: list[ServerProcess] = []
+
+    def one(**environment: str) -> ServerProcess:
+        started.append(world.operator(LEASE=f"{world.namespace}/operator", **environment))
+        return started[-1]
+
+    yield one
+    for each in started:
+        if each.running:
+            each.close()
+
+
+def both(start: Start) -> tuple[ServerProcess, ServerProcess]:
+    """The one that acts, and the one that stands by."""
+    first = start()
+    wait_for(lambda: acts(first), seconds_max=SECONDS_MAX)
+    second = start()
+    wait_for(lambda: "stands by" in second.log_path.read_text(), seconds_max=SECONDS_MAX)
+    return first, second
+
+
+def test_one_of_two_acts_and_the_other_follows_at_once_when_it_ends(world: World, start: Start) -> None:
+    first, second = both(start)
+    world.apply("before", partitions=1)
+    world.await_ready("before")
+    assert (acts(first), acts(second)) == (True, False)
+    assert rounds_of(second) == 0
+    began = time.monotonic()
+    first.stop()
+    wait_for(lambda: acts(second), seconds_max=SECONDS_MAX)
+    took = time.monotonic() - began
+    assert took < DURATION_S - SLACK_S, "the lease was released"
+    world.apply("after", partitions=1)
+    world.await_ready("after")
+
+
+def test_the_other_follows_within_the_lease_when_the_one_that_acts_dies(world: World, start: Start) -> None:
+    first, second = both(start)
+    began = time.monotonic()
+    first.kill()
+    wait_for(lambda: acts(second), seconds_max=SECONDS_MAX)
+    took = time.monotonic() - began
+    print(f"the other acted after {took:.1f} s")
+    assert DURATION_S - RETRY_S - SLACK_S < took < with_load(ACTS_S_MAX)
+    world.apply("after", partitions=1)
+    world.await_ready("after")
+
+
+def retention_of(world: World, topic: str) -> str:
+    about = ConfigResource(ResourceType.TOPIC, topic)
+    return str(world.admin.describe_configs([about])[about].result(WAIT_S)["retention.ms"].value)
+
+
+def set_retention(world: World, topic: str, value: str) -> None:
+    entry = ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
+    about = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    world.admin.incremental_alter_configs([about])[about].result(WAIT_S)
+
+
+def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_other_acts(
+    world: World, start: Start, tmp_path: Path
+) -> None:
+    topic = f"flights-{world.namespace}"
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not await asyncio.to_thread(condition):
+                await asyncio.sleep(LOOK_S)
+
+    async def scenario() -> None:
+        proxy = RefusingProxy(world.plane)
+        async with proxy.running(tmp_path / "kubeconfig"):
+            first = start(KUBECONFIG=str(tmp_path / "kubeconfig"))
+            await until(lambda: acts(first))
+            world.apply(topic, partitions=1, config={"retention.ms": 1000})
+            await until(lambda: world.ready(topic)[0] == "True")
+            second = start()
+            await until(lambda: "stands by" in second.log_path.read_text())
+            proxy.refuse(503)
+            await until(lambda: acts(second))
+            assert not await asyncio.to_thread(acts, first), "two act at once"
+            # Only who does not hear of the pause would still undo what others change.
+            world.apply(topic, partitions=1, config={"retention.ms": 1000}, pause=True)
+            await until(lambda: world.ready(topic)[0] == "Unknown")
+            await asyncio.to_thread(set_retention, world, topic, "5000")
+            rounds = await asyncio.to_thread(rounds_of, second)
+            await until(lambda: rounds_of(second) >= rounds + 3)
+            assert await asyncio.to_thread(retention_of, world, topic) == "5000"
+            proxy.open()
+            await until(lambda: "stands by" in first.log_path.read_text())
+            assert not await asyncio.to_thread(acts, first)
+
+    asyncio.run(scenario())

@@ -1,0 +1,31 @@
+"""Prometheus in a pod, by the manifest of the guide to monitoring."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from e2e.pods.castle import NAME, Castle
+from e2e.pods.providers import Cluster
+from monitoring.prometheus_image import MANIFEST, PROMETHEUS_IMAGE
+from monitoring.prometheus_server import Prometheus
+from monitoring.promtool import RULES
+
+PORT: Final = 9090
+OFTEN: Final = "1s"
+
+
+@contextmanager
+def prometheus_pod(cluster: Cluster, castle: Castle) -> Iterator[Prometheus]:
+    """It runs in the Cluster's namespace while inside, and looks more often than that of users."""
+    assert castle.name == NAME, "the Cluster that the manifest names"
+    assert cluster.image(PROMETHEUS_IMAGE) == PROMETHEUS_IMAGE
+    manifest = MANIFEST.read_text(encoding="utf-8").replace("15s", OFTEN)
+    try:
+        castle.kubectl("create", "configmap", "prometheus-rules", f"--from-file={RULES}")
+        castle.kubectl("apply", "-f-", stdin=manifest)
+        castle.kubectl("rollout", "status", "deployment/prometheus", "--timeout=120s")
+        with castle.cluster_kubectl.forwarded(castle.namespace, "service/prometheus", PORT) as port:
+            yield Prometheus(port)
+    finally:
+        castle.ask("delete", "-f-", "--ignore-not-found", "--wait=false", stdin=manifest)
+        castle.ask("delete", "configmap", "prometheus-rules", "--ignore-not-found")

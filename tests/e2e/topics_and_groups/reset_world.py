@@ -1,0 +1,241 @@
+"""A ConsumerGroup on a real API server, its consumers on a real broker, and the operator's part that resets offsets.
+
+No pods run here: a consumer joins while the Deployment declares replicas, and leaves when it declares none.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+from msgspec.structs import replace
+
+from barnabas_kafka.connection import ClusterUnreachable, connected_client
+from barnabas_kube.client import ApiClient
+from barnabas_lag.evaluation.lags import GroupLags
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.group_status import group_status
+from barnabas_operator.planning.groups.work_status import WorkStatus
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
+from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.consumer_group import ConsumerGroup
+from barnabas_operator.resources.object_meta import ObjectMeta
+from e2e.operators.mortal_operator import IMMORTAL, LOOK_S, Life, MortalApi
+from harness.deadline import wait_for
+from harness.stock_client import WAIT_SECONDS, StockClient
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
+
+TARGET: Final = "billing"
+REPLICAS: Final = 3
+RECORDS: Final = 10
+COMMITTED: Final = 8
+SEEN: Final = GroupSeen(state="Empty", lags=GroupLags(None, {}, {}))
+CLUSTER: Final = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec())
+CONNECT_S: Final = 10.0
+
+
+class ResetWorld:
+    """One group, of the same name as its namespace and its topic of one partition."""
+
+    def __init__(self, plane: ControlPlane, bootstrap: str, name: str) -> None:
+        self.plane = plane
+        self.name = name
+        self.client = StockClient(bootstrap)
+        self.bootstrap = bootstrap
+        self.before_request: Callable[[], object] = lambda: None
+        """Called each time that the operator turns to the brokers."""
+        self._ended = threading.Event()
+        self._pods = threading.Thread(target=self._run_pods, name="pods")
+        plane.requests.create({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
+        self.client.create_topic(name)
+        self.client.write(name, [b"%d" % number for number in range(RECORDS)])
+
+    def commit(self, offset: int = COMMITTED, metadata: str | None = None) -> None:
+        """As one who is no member."""
+        consumer = self.client.consumer(self.name)
+        where = TopicPartition(self.name, 0, offset)
+        if metadata is not None:
+            where = TopicPartition(self.name, 0, offset, metadata=metadata)
+        consumer.commit(offsets=[where], asynchronous=False)
+        consumer.close()
+
+    def committed(self) -> tuple[int, str]:
+        """The offset and what was said with it; -1001 where there is none."""
+        consumer = self.client.consumer(self.name)
+        (told,) = consumer.committed([TopicPartition(self.name, 0)], WAIT_SECONDS)
+        consumer.close()
+        assert told.error is None, told.error
+        return told.offset, told.metadata or ""
+
+    def declare(self, reset: Mapping[str, Any] | None, **more: object) -> None:
+        """The ConsumerGroup; its status is lost where it was there before, as when a backup is restored."""
+        body = self.manifest(reset, **more)
+        if self.plane.requests.get("ConsumerGroup", self.name, self.name) is not None:
+            self.plane.requests.delete("ConsumerGroup", self.name, self.name)
+        self.plane.requests.create(body)
+
+    def manifest(self, reset: Mapping[str, Any] | None, **more: object) -> dict[str, Any]:
+        """The ConsumerGroup as it is declared."""
+        offsets = {"reset": reset} if reset is not None else {}
+        spec = {"cluster": "one", "offsets": offsets, "scaling": {"target": {"name": TARGET}}, **more}
+        meta = {"name": self.name, "namespace": self.name}
+        return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "ConsumerGroup", "metadata": meta, "spec": spec}
+
+    def cluster_manifest(self) -> dict[str, Any]:
+        """The Cluster that has it."""
+        meta = {"name": "one", "namespace": self.name}
+        return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": {}}
+
+    def change(self, reset: Mapping[str, Any] | None) -> None:
+        """Another reset, or none, of the same resource."""
+        offsets = {"reset": reset} if reset is not None else {}
+        change = [{"op": "add", "path": "/spec/offsets", "value": offsets}]
+        self.plane.kubectl(
+            "-n", self.name, "patch", "consumergroup", self.name, "--type=json", f"-p={json.dumps(change)}"
+        )
+
+    def deploy(self) -> None:
+        """What runs the group's consumers."""
+        labels = {"app": TARGET}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "b", "image": "b"}]}}
+        spec = {"replicas": REPLICAS, "selector": {"matchLabels": labels}, "template": template}
+        meta = {"name": TARGET, "namespace": self.name}
+        self.plane.requests.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
+        self._pods.start()
+        wait_for(self.members, lambda count: count == 1, WAIT_SECONDS)
+
+    def members(self) -> int:
+        """In the group now."""
+        found = self.client.admin.describe_consumer_groups([self.name])[self.name].result(WAIT_SECONDS)
+        return len(found.members)
+
+    def target(self) -> Mapping[str, Any]:
+        """The Deployment as it is."""
+        found = self.plane.requests.get("Deployment", self.name, TARGET)
+        assert found is not None
+        return found
+
+    def status(self) -> Mapping[str, Any]:
+        """Of the ConsumerGroup; empty where there is none."""
+        found = self.plane.requests.get("ConsumerGroup", self.name, self.name) or {}
+        return dict(found.get("status", {}))
+
+    def told(self, kind: str = "OffsetsReset") -> tuple[str, str, str]:
+        """A condition: status, reason, message."""
+        every = self.status().get("conditions", ())
+        return next(
+            ((each["status"], each["reason"], each.get("message", "")) for each in every if each["type"] == kind),
+            ("", "", ""),
+        )
+
+    def look(self) -> tuple[str, str, str]:
+        """One look of an operator; what it told."""
+        asyncio.run(self._life(IMMORTAL, looks=1))
+        return self.told()
+
+    def live(self, life: Life = IMMORTAL) -> None:
+        """Looks until the reset is done, or the life is over."""
+        asyncio.run(self._life(life, looks=1_000))
+
+    def end(self, policy: str) -> Refusal | None:
+        """What the deletion of the resource, with this policy, has to wait for."""
+        return asyncio.run(self._end(policy))
+
+    async def _end(self, policy: str) -> Refusal | None:
+        async with api_client(self.plane) as opened:
+            with self._resets(KubeApi(opened), IMMORTAL) as resets:
+                group = await self._read(KubeApi(opened))
+                spec = replace(group.spec, deletion_policy=policy)
+                ending = replace(group, spec=spec)
+                return await resets.clean_up(ending) or await resets.end(ending)
+
+    async def _life(self, life: Life, looks: int) -> None:
+        async with api_client(self.plane) as opened:
+            working = asyncio.create_task(self._looks(opened, life, looks))
+            async with asyncio.timeout(60):
+                while not (working.done() or life.is_over):
+                    await asyncio.sleep(LOOK_S)
+            working.cancel()
+            with suppress(asyncio.CancelledError, ClusterUnreachable):
+                await working
+
+    async def _looks(self, opened: ApiClient, life: Life, looks: int) -> None:
+        watcher, api = KubeApi(opened), MortalApi(opened, life)
+        statuses, clock = StatusWriter(api, SystemClock()), SystemClock()
+        with self._resets(api, life) as resets:
+            for _ in range(looks):
+                group = await self._read(watcher)
+                told = await resets.act(CLUSTER, group, SEEN, WorkStatus())
+                status = group_status(group, SEEN, told, None, "one", time_text(clock.now_ms()))
+                (body,) = await watcher.listing("ConsumerGroup", self.name, {})
+                await statuses.write([(replace(group, status=status), body)])
+                if self.told()[0] == "True":
+                    return
+                await asyncio.sleep(LOOK_S)
+
+    async def _read(self, api: KubeApi) -> ConsumerGroup:
+        (body,) = await api.listing("ConsumerGroup", self.name, {})
+        return resource_of(ConsumerGroup, body)
+
+    @contextmanager
+    def _resets(self, api: KubeApi, life: Life) -> Iterator[OffsetResets]:
+        client = connected_client(self.bootstrap, CONNECT_S, "operator")
+
+        def connected() -> Any:
+            self.before_request()
+            return client
+
+        try:
+            yield OffsetResets(GroupEnvironment(api, self.name, connected, _mortal(life), SystemClock()))
+        finally:
+            client.close()
+
+    def _run_pods(self) -> None:
+        consumer: Consumer | None = None
+        while not self._ended.wait(LOOK_S):
+            wanted = self.target()["spec"]["replicas"] > 0
+            if wanted and consumer is None:
+                consumer = self.client.consumer(self.name, client_id="pod")
+                consumer.subscribe([self.name])
+            elif not wanted and consumer is not None:
+                consumer.close()
+                consumer = None
+            if consumer is not None:
+                consumer.poll(0.05)
+        if consumer is not None:
+            consumer.close()
+
+    def close(self) -> None:
+        """No consumer is left."""
+        self._ended.set()
+        if self._pods.is_alive():
+            self._pods.join(WAIT_SECONDS)
+
+
+def _mortal(life: Life) -> Any:
+    """What is entered for each write to the brokers."""
+
+    @contextmanager
+    def writing(_seconds: float) -> Iterator[None]:
+        ends = life.ends()
+        if ends and not life.sent:
+            life.is_over = True
+        if life.is_over:
+            raise ClusterUnreachable("the dead do not go on")
+        yield
+        if ends:
+            life.is_over = True
+            raise ClusterUnreachable("the dead do not go on")
+
+    return writing

@@ -1,0 +1,327 @@
+"""Declared resets on a real API server and a real broker, under consumers of librdkafka."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from barnabas_core.reset_mark import RESET_MARK, reset_mark
+from barnabas_operator.admission.webhook import Previewed, answer
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.planning.groups.target_scale import BEFORE_RESET
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup
+from e2e.operators.mortal_operator import Life
+from e2e.topics_and_groups.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld
+from e2e.webhook_server import webhook
+from e2e.world import World
+from harness.barnabas_server import prepare_barnabas
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess, free_port
+from local_kubernetes.control_plane import ControlPlane
+
+BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
+"""Done twice it would be seen."""
+ONCE = (COMMITTED - 3, f"{RESET_MARK}2026-11-a")
+WRITES_MAX = 20
+NOW = "2026-11-22T12:00:00Z"
+WAIT_S = 30.0
+
+numbers = itertools.count()
+NewWorld = Callable[[], ResetWorld]
+
+
+@pytest.fixture(scope="module")
+def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Groups need not wait for more members."""
+    alone = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
+    properties = {**alone, "group.initial.rebalance.delay.ms": "0"}
+    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), properties)
+    try:
+        process.launch()
+        process.await_port()
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def new_world(defined_api_server: ControlPlane, quick_broker: ServerProcess) -> Iterator[NewWorld]:
+    worlds: list[ResetWorld] = []
+
+    def new() -> ResetWorld:
+        worlds.append(ResetWorld(defined_api_server, quick_broker.bootstrap, f"resets-{next(numbers)}"))
+        worlds[-1].commit()
+        return worlds[-1]
+
+    yield new
+    for each in worlds:
+        each.close()
+
+
+@pytest.fixture
+def world(new_world: NewWorld) -> ResetWorld:
+    return new_world()
+
+
+def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: ResetWorld) -> None:
+    world.declare(BACK)
+    told = ("True", "ResetDone", "the reset 2026-11-a was carried out; 1 partition: 0 records skipped, 3 read again")
+    assert world.look() == told
+    assert world.committed() == ONCE
+    planned = {"topic": world.name, "partition": 0, "from": COMMITTED, "to": COMMITTED - 3}
+    done = world.status()["reset"]
+    assert (done["id"], done["partitions"], done["again"], done["plan"]) == ("2026-11-a", 1, 3, [planned])
+    world.commit(RECORDS)  # A consumer has read it all.
+    world.look()
+    assert world.committed() == (RECORDS, ONCE[1])
+    world.declare(BACK)
+    before = "the reset 2026-11-a was carried out before: the committed offsets say so"
+    assert world.look() == ("True", "ResetDone", before)
+    assert world.committed() == (RECORDS, ONCE[1])
+
+
+def test_an_older_resource_that_is_restored_repeats_nothing_either(world: ResetWorld) -> None:
+    world.declare(BACK)
+    world.look()
+    world.change({"id": "2026-12-a", "to": {"latest": {}}})
+    world.look()
+    assert world.committed() == (RECORDS, f"{RESET_MARK}2026-12-a,2026-11-a")
+    world.declare(BACK)
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed()[0] == RECORDS
+
+
+def test_a_commit_whose_answer_was_lost_and_that_arrives_after_the_next_look_is_not_followed_by_another(
+    world: ResetWorld,
+) -> None:
+    requests = itertools.count()
+
+    def arrive_late() -> None:
+        if next(requests) == 1:  # After the look, before the plan.
+            world.commit(COMMITTED - 3, reset_mark("2026-11-a", ()).rstrip("\0"))
+
+    world.before_request = arrive_late
+    world.declare(BACK)
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == ONCE
+
+
+def test_where_consumers_say_something_with_their_commits_the_status_tells_what_was_done(world: ResetWorld) -> None:
+    world.declare(BACK)
+    world.look()
+    world.commit(RECORDS, "at gate 4")
+    world.look()
+    world.change({**BACK, "whenActive": "Wait"})
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == (RECORDS, "at gate 4")
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing_until_it_is_none_any_more(world: ResetWorld) -> None:
+    world.declare({**BACK, "dryRun": True})
+    status, reason, message = world.look()
+    assert (status, reason) == ("False", "DryRun")
+    assert message.startswith("spec.offsets.reset.dryRun is true; without it, as of 20")
+    assert message.endswith("1 partition: 0 records skipped, 3 read again")
+    assert "doneAt" not in world.status()["reset"]
+    assert world.committed() == (COMMITTED, "")
+    world.change({**BACK, "dryRun": False})
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == ONCE
+
+
+def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare(BACK)
+    status, reason, message = world.look()
+    assert (status, reason) == ("False", "GroupActive")
+    assert message.startswith(f"group {world.name} has 1 member: pod at 127.0.0.1; allowed: stop them")
+    world.change({**BACK, "whenActive": "Wait"})
+    assert world.look()[:2] == ("False", "WaitingForMembers")
+    assert world.committed() == (COMMITTED, "")
+    world.plane.kubectl("-n", world.name, "scale", "deployment/billing", "--replicas=0")
+    wait_for(world.members, lambda count: count == 0, WAIT_S)
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == ONCE
+
+
+def test_a_target_is_scaled_down_for_a_reset_and_up_again(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare({**BACK, "whenActive": "ScaleDown"})
+    status, reason, message = world.look()
+    assert (status, reason) == ("False", "ScaledDown") or status == "True", message
+    world.live()
+    assert world.committed() == ONCE
+    target = world.target()
+    assert target["spec"]["replicas"] == REPLICAS
+    assert BEFORE_RESET not in target["metadata"].get("annotations", {})
+    wait_for(world.members, lambda count: count == 1, WAIT_S)
+
+
+def test_a_reset_that_cannot_be_carried_out_scales_nothing_down(world: ResetWorld) -> None:
+    world.deploy()
+    version = world.target()["metadata"]["resourceVersion"]
+    world.declare({**BACK, "topics": ["nothing"], "whenActive": "ScaleDown"})
+    assert world.look()[:2] == ("False", "TopicNotFound")
+    assert world.target()["metadata"]["resourceVersion"] == version
+
+
+def test_a_reset_that_is_taken_back_in_the_middle_leaves_the_target_as_it_was(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare({**BACK, "whenActive": "ScaleDown"})
+    life = Life(3, sent=False)  # After the annotation and the scale.
+    world.live(life)
+    assert life.is_over
+    assert world.target()["spec"]["replicas"] == 0
+    assert world.end("Retain") is None
+    assert world.target()["spec"]["replicas"] == REPLICAS
+    assert BEFORE_RESET not in world.target()["metadata"].get("annotations", {})
+
+
+def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(world: ResetWorld) -> None:
+    world.declare(None)
+    waits = {
+        "type": "OffsetsReset",
+        "status": "False",
+        "reason": "ScaledDown",
+        "message": "",
+        "lastTransitionTime": NOW,
+    }
+
+    def says(spec: dict[str, Any]) -> str:
+        change = ("patch", "consumergroup", world.name, "--type=merge", f"-p={json.dumps({'spec': spec})}")
+        return world.plane.kubectl.ask("-n", world.name, *change).stderr
+
+    world.plane.requests.merge_status("ConsumerGroup", world.name, world.name, {"conditions": [waits]})
+    for spec in ({"scaling": None}, {"scaling": {"target": {"name": "other"}}}):
+        assert "spec.scaling.target is scaled down for a reset; allowed: the same" in says(spec)
+    assert says({"scaling": {"lagThreshold": 5}, "pause": True}) == ""
+    world.plane.requests.merge_status("ConsumerGroup", world.name, world.name, {"conditions": []})
+    assert says({"scaling": None}) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
+@pytest.mark.parametrize("policy", ["Refuse", "ScaleDown"])
+def test_wherever_an_operator_dies_a_reset_is_carried_out_once(new_world: NewWorld, policy: str, sent: bool) -> None:
+    deaths = 0
+    for last in range(1, WRITES_MAX):
+        world = new_world()
+        if policy == "ScaleDown":
+            world.deploy()
+        world.declare({**BACK, "whenActive": policy})
+        life = Life(last, sent=sent)
+        world.live(life)
+        world.live()
+        assert world.committed() == ONCE
+        assert world.told()[:2] == ("True", "ResetDone")
+        if policy == "ScaleDown":
+            assert world.target()["spec"]["replicas"] == REPLICAS
+            assert BEFORE_RESET not in world.target()["metadata"].get("annotations", {})
+        world.close()
+        if not life.is_over:
+            break
+        deaths += 1
+    assert {"Refuse": 2, "ScaleDown": 6}[policy] <= deaths < WRITES_MAX - 1
+
+
+def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare(None)
+    for policy in ("DeleteGroup", "DeleteOffsets"):
+        refusal = world.end(policy)
+        assert refusal is not None
+        assert refusal == (
+            "GroupActive",
+            (
+                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; it goes on"
+                " when they are gone; Retain leaves the group as it is"
+            ),
+        )
+    assert world.end("Retain") is None
+    assert world.committed() == (COMMITTED, "")
+    world.plane.kubectl("-n", world.name, "scale", "deployment/billing", "--replicas=0")
+    wait_for(world.members, lambda count: count == 0, WAIT_S)
+    assert world.end("DeleteOffsets") is None
+    assert world.committed() == (-1001, "")
+    world.commit()
+    assert world.end("DeleteGroup") is None
+    listed = world.client.admin.list_consumer_groups().result(WAIT_S)
+    assert world.name not in {each.group_id for each in listed.valid}
+    assert world.end("DeleteGroup") is None
+
+
+@pytest.mark.slow
+def test_the_operator_as_a_process_resets_and_deletes_what_is_declared(
+    world: ResetWorld, quick_broker: ServerProcess, tmp_path: Path
+) -> None:
+    around = World(world.plane, world.name, quick_broker, tmp_path)
+    around.apply_cluster("one")
+    world.deploy()
+    world.declare({**BACK, "whenActive": "ScaleDown"}, deletionPolicy="DeleteGroup")
+    operator = around.operator(GROUP_LOOK_SECONDS="0.5")
+    try:
+        wait_for(world.told, lambda told: told[:2] == ("True", "ResetDone"), WAIT_S)
+        assert world.committed() == ONCE
+        assert world.target()["spec"]["replicas"] == REPLICAS
+        wait_for(world.members, lambda count: count == 1, WAIT_S)
+        around.kubectl("delete", "consumergroup", world.name, "--wait=false")
+        waits = ("False", "GroupActive")
+        wait_for(lambda: world.told("Ready"), lambda told: told[:2] == waits, WAIT_S)
+        around.kubectl("scale", "deployment/billing", "--replicas=0")
+        around.kubectl("wait", "--for=delete", f"consumergroup/{world.name}", "--timeout=60s")
+        assert world.committed() == (-1001, "")
+    finally:
+        operator.close()
+
+
+def warnings_of(world: ResetWorld, reset: dict[str, Any]) -> list[str]:
+    """What `kubectl apply --dry-run=server` says."""
+    done = world.plane.kubectl.ask("apply", "--dry-run=server", "-f-", stdin=json.dumps(world.manifest(reset)))
+    assert done.returncode == 0, done.stderr
+    return [line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: ")]
+
+
+def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: ResetWorld) -> None:
+    inventory = Inventory()
+    inventory.keep(world.cluster_manifest(), is_gone=False)
+
+    async def ask(_: Cluster, group: Previewed) -> tuple[str, ...]:
+        assert isinstance(group, ConsumerGroup)
+        return await asyncio.to_thread(preview, world.bootstrap, group, SystemClock())
+
+    async def nothing_wrong(_: object) -> None:
+        return None
+
+    async def answered(asked: dict[str, Any]) -> dict[str, Any]:
+        return await answer(asked, inventory, lambda _: None, nothing_wrong, ask)
+
+    with webhook(world.plane, lambda asked: asyncio.run(answered(asked))):
+        where = f"{world.name}-0 from {COMMITTED} to {COMMITTED - 3}"
+        told = f"the reset 2026-11-a of group {world.name}, now: 1 partition: 0 records skipped, 3 read again"
+        assert warnings_of(world, BACK) == [told, where]
+        assert world.committed() == (COMMITTED, "")
+        (refused,) = warnings_of(world, {**BACK, "topics": ["nothing"]})
+        assert refused.startswith(
+            "the reset 2026-11-a moves nothing: spec.offsets.reset.topics: the cluster has no topic"
+        )
+        world.deploy()
+        members = f"group {world.name} has 1 member: pod at 127.0.0.1; whenActive is Wait"
+        assert warnings_of(world, {**BACK, "whenActive": "Wait"}) == [told, where, members]
+        world.close()
+        wait_for(world.members, lambda count: count == 0, WAIT_S)
+        world.commit(COMMITTED, reset_mark("2026-11-a", ()).rstrip("\0"))
+        (done,) = warnings_of(world, BACK)
+        assert done == f"the reset 2026-11-a of group {world.name} was carried out before: another one needs another id"
+
+
+def test_brokers_that_do_not_answer_keep_no_resource_from_being_stored(world: ResetWorld) -> None:
+    group = msgspec.convert(world.manifest(BACK), ConsumerGroup)
+    assert preview(f"127.0.0.1:{free_port()}", group, SystemClock()) == (UNKNOWN,)

@@ -1,0 +1,38 @@
+"""The machine's Prometheus as an image, under the name that the guide's manifest has, for nodes that pull nothing."""
+
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from local_kubernetes.binaries import cache, locked
+from local_kubernetes.images import write_archive
+from monitoring.prometheus_programs import prometheus_programs
+from monitoring.promtool import ROOT
+
+MANIFEST: Final = ROOT / "examples" / "kubernetes" / "monitoring" / "prometheus.yaml"
+(PROMETHEUS_IMAGE,) = re.findall(r"image: (\S+)", MANIFEST.read_text(encoding="utf-8"))
+PROGRAM: Final = "/bin/prometheus"
+
+
+def prometheus_archive() -> Path:
+    """Made once for each version of the program. Raises CannotStart."""
+    program = prometheus_programs() / "prometheus"
+    content = {PROGRAM[1:]: program.read_bytes()}
+    content |= {path[1:]: Path(path).read_bytes() for path in _libraries(program)}
+    digest = hashlib.sha256(PROMETHEUS_IMAGE.encode() + b"".join(content.values())).hexdigest()[:12]
+    archive = cache() / f"prometheus-{digest}.image"
+    with locked("prometheus"):
+        if not archive.exists():
+            written = archive.with_suffix(f".{os.getpid()}")
+            write_archive(written, PROMETHEUS_IMAGE, content, PROGRAM)
+            written.rename(archive)
+    return archive
+
+
+def _libraries(program: Path) -> list[str]:
+    """The loader and what it loads; none of a static program."""
+    told = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+    return re.findall(r"(/\S+) \(0x", told)

@@ -1,0 +1,120 @@
+"""A log that begins anew is the old one or the new one, never both: the power may go at each moment."""
+
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
+from simulation.disk import SimulatedDisk
+
+FLIGHTS = TopicPartition("flights", 0)
+CONFIG = LogConfig()
+END, START = 9, 12
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_leaves_the_log_as_it_was_or_as_it_begins_anew(seed: int) -> None:
+    """A follower's log ends before its leader's begins, for somebody has deleted records."""
+    disk, logs = filled()
+    logs.logs[FLIGHTS].truncate_fully_and_start_at(START, 0)
+    assert after_a_power_cut(disk, seed).log_end_offset in (END, START)
+
+
+@pytest.mark.parametrize("is_start_known", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_that_begins_anew_within_a_segment_does_not_come_back_beside_that(
+    seed: int, is_start_known: bool
+) -> None:
+    """A compacted log of which records were deleted, cut by an unclean election."""
+    disk, logs = filled()
+    log = compacted(logs, start_offset=3)
+    if is_start_known:
+        logs.checkpoint(lambda _: END)
+    logs.truncated.on_added = lambda _: None
+    truncate_to(log, 5)
+    again = after_a_power_cut(disk, seed)
+    offsets = [batch.header.base_offset for batch in again.segments.batches_from(again.log_start_offset)]
+    assert offsets == list(range(again.log_start_offset, again.log_end_offset))
+
+
+@pytest.mark.parametrize("start_offset", [0, 3])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_log_has_dropped_does_not_come_back_once_it_takes_records_again(seed: int, start_offset: int) -> None:
+    """It lacks the values that compaction has removed, and no checkpoint tells that any more."""
+    disk, logs = filled()
+    log = compacted(logs, start_offset)
+    logs.checkpoint(lambda _: END)
+    truncate_to(log, 5)
+    for _ in range(4):
+        append(log, epoch=2)
+    again = after_a_power_cut(disk, seed)
+    epochs = {batch.header.leader_epoch for batch in again.segments.batches_from(again.log_start_offset)}
+    assert epochs <= {2}
+
+
+@pytest.mark.parametrize("begins_anew", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_cut_does_not_come_back_after_a_clean_shutdown(seed: int, begins_anew: bool) -> None:
+    """The broker stops before the truncation is complete, and then the power goes. The next start looks for nothing."""
+    disk, logs = filled()
+    logs.truncated.on_added = lambda _: None
+    log = compacted(logs, start_offset=0) if begins_anew else logs.logs[FLIGHTS]
+    truncate_to(log, 5)
+    logs.shutdown(lambda _: 3)
+    again = after_a_power_cut(disk, seed)
+    append(again, epoch=2)
+    offsets = [batch.header.base_offset for batch in again.segments.batches_from(again.log_start_offset)]
+    assert offsets == list(range(again.log_start_offset, again.log_end_offset))
+
+
+def filled() -> tuple[SimulatedDisk, LogManager]:
+    """A log with records of epoch 1, all on the disk."""
+    disk = SimulatedDisk(lambda: 0)
+    disk.make_dir("/logs")
+    logs = started(disk)
+    log = logs.create(FLIGHTS, UUID(int=7), CONFIG)
+    for _ in range(END):
+        append(log, epoch=1)
+    log.flush()
+    logs.checkpoint(lambda _: None)
+    disk.sync_dir("/")
+    disk.sync_dir("/logs")
+    return disk, logs
+
+
+def compacted(logs: LogManager, start_offset: int) -> Log:
+    log = logs.logs[FLIGHTS]
+    log.superseded_until = END
+    log.increment_log_start_offset(start_offset)
+    return log
+
+
+def after_a_power_cut(disk: SimulatedDisk, seed: int) -> Log:
+    disk.lose_power(Random(seed))
+    disk.process_ends()
+    return started(disk).logs[FLIGHTS]
+
+
+def started(disk: SimulatedDisk) -> LogManager:
+    environment = LogEnvironment(disk, OpenFiles(100), Trash(), Random(0))
+    settings = LogManagerSettings(["/logs"])
+    logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("cluster", 1), lambda _: CONFIG)
+    logs.load()
+    return logs
+
+
+def append(log: Log, epoch: int) -> None:
+    data = memoryview(encode_batch([Record(0, 0, None, b"value")]))
+    log.append(data, parse_header(data, 0), epoch, 0)

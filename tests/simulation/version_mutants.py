@@ -1,0 +1,37 @@
+"""Known mistakes where brokers are of two versions, each put in by a patch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.update_features import decide_update_features
+from barnabas_broker.metadata.model import Extensible
+from barnabas_broker.metadata.unknown_fields import with_unknown_fields_gathered
+
+
+@contextmanager
+def drops_what_a_newer_version_wrote() -> Iterator[None]:
+    """It reads past the fields that it does not know, and writes the rest."""
+
+    def mistaken(value: bytes, kind: type[Extensible]) -> bytes:
+        found = msgspec.json.decode(with_unknown_fields_gathered(value, kind))
+        partitions = found.get("partitions")
+        for each in (found, *(partitions if isinstance(partitions, list) else ())):
+            each.pop("unknown_fields", None)
+        return msgspec.json.encode(found)
+
+    with patch("barnabas_broker.metadata.documents.with_unknown_fields_gathered", mistaken):
+        yield
+
+
+@contextmanager
+def finalizes_what_one_does_not_support() -> Iterator[None]:
+    """Whoever is asked for a level looks at nobody else."""
+
+    def mistaken(finalized: object, updates: object, _: object, split_topics: object) -> dict[str, int]:
+        return decide_update_features(finalized, updates, (), split_topics)  # type: ignore[arg-type]
+
+    with patch("barnabas_broker.metadata.controller.metadata_writer.decide_update_features", mistaken):
+        yield
