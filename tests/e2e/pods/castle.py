@@ -148,8 +148,8 @@ class Castle:
         return dict(told[0])
 
     def create_topic(self, name: str, partitions: int, **more: object) -> None:
-        """A Topic; returns when it is ready."""
-        self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))
+        """A Topic that is not there yet: what another test wrote is not counted. Returns when it is ready."""
+        self.kubectl("create", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))
         self.kubectl("wait", "--for=condition=Ready", f"topic/{name}", "--timeout=120s")
 
     def _troubles(self) -> str:

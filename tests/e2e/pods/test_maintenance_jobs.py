@@ -23,7 +23,7 @@ HELD: Final = {
 }
 """The values of the topic, by partition."""
 RECORDS: Final = sum(map(len, HELD.values()))
-OTHER: Final = "parcels"
+OTHER: Final = "kept-apart"
 OTHER_PARTITIONS: Final = 40
 """So many that a report of them is larger than what Kubernetes keeps of a pod's end."""
 CUT: Final = "2 items; see the log of the pod"
@@ -140,7 +140,7 @@ def fill(castle: Castle) -> None:
     castle.create_topic(OTHER, OTHER_PARTITIONS)
     for partition, values in HELD.items():
         client.write(TOPIC, values, partition)
-    client.write(OTHER, [b"a parcel"] * OTHER_RECORDS, OTHER_PARTITIONS - 1)
+    client.write(OTHER, [b"a record"] * OTHER_RECORDS, OTHER_PARTITIONS - 1)
     consumer = client.consumer(GROUP)
     for partition, offset in COMMITS:
         consumer.commit(offsets=[TopicPartition(TOPIC, partition, offset)], asynchronous=False)
