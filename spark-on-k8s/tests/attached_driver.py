@@ -1,7 +1,7 @@
 """A driver that uses the JVM of another process: it begins within a second, and what it began there outlives its death.
 
 Tests run it as a program: `attached_driver.py JOB NAME=VALUE ...` in the `environment` of a session. It prints `begun`
-before the job begins, and `ended` after it.
+before the job begins, and `ended` after it; its exit code is that of `barnabas jobs run`.
 """
 
 import sys
@@ -12,6 +12,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.catalog import JOBS
+from barnabas_jobs.app.run import ending_of
 from barnabas_jobs.planning.options import parse
 
 
@@ -34,5 +35,7 @@ if __name__ == "__main__":
     job = JOBS[sys.argv[1]].load()
     session = attached()
     print("begun", flush=True)
-    job.run(session, parse(job.Options, sys.argv[2:]))
+    options = parse(job.Options, sys.argv[2:])
+    ending = ending_of(job.run(session, options), options)
     print("ended", flush=True)
+    sys.exit(ending.exit)

@@ -13,6 +13,7 @@ from jobs_world import WAIT_S, World
 from pyspark.sql import SparkSession
 from started_drivers import driver
 
+from barnabas_jobs.app.main import EXIT_TERMINATED
 from barnabas_jobs.jobs import archive
 from barnabas_jobs.jobs.location import archive_at
 from harness.deadline import wait_for
@@ -50,14 +51,14 @@ def test_what_is_written_is_archived_until_sigterm_and_once(spark: SparkSession,
         await_archived(spark, world, 30)
         world.write(30, 2)
         await_archived(spark, world, 60)
-        assert ended(process) == (0, "ended")
+        assert ended(process) == (EXIT_TERMINATED, "ended")
     world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(WAIT_S)
     world.write(30)
     with driver(spark, world, tmp_path / "driver.log", **CONTINUOUS) as process:
         await_archived(spark, world, 90)
         world.write(90)
         await_archived(spark, world, 180)
-        assert ended(process) == (0, "ended")
+        assert ended(process) == (EXIT_TERMINATED, "ended")
     assert world.archive(spark).commits == 0
     assert world.archived(spark) == world.read()
     assert world.verify(spark).fine

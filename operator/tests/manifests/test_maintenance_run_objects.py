@@ -147,10 +147,17 @@ def test_what_a_user_writes_is_no_variable(text: str) -> None:
 
 def test_faults_of_options_and_of_data_are_final_and_lost_nodes_do_not_count() -> None:
     spec = job_of(run_of(backoffLimit=5, activeDeadlineSeconds=60))["spec"]
-    fails, ignores = spec["podFailurePolicy"]["rules"]
+    fails, ignores, _ = spec["podFailurePolicy"]["rules"]
     assert (fails["action"], fails["onExitCodes"]["values"]) == ("FailJob", [2, 3])
     assert ignores["onPodConditions"][0]["type"] == "DisruptionTarget"
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["suspend"]) == (5, 60, True)
+
+
+def test_a_driver_that_sigterm_ended_is_started_again_and_that_does_not_count() -> None:
+    rules = job_of(run_of())["spec"]["podFailurePolicy"]["rules"]
+    (ignores,) = (each for each in rules if 143 in each.get("onExitCodes", {}).get("values", ()))
+    assert (ignores["action"], ignores["onExitCodes"]["operator"]) == ("Ignore", "In")
+    assert ignores["onExitCodes"]["containerName"] == "driver"
 
 
 def test_event_logs_have_their_own_claim() -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,6 +63,15 @@ def await_driver(world: World, name: str) -> str:
     )
 
 
+def await_driver_beside(world: World, name: str, ended: Collection[str]) -> str:
+    """The next one, after those that have ended."""
+    names = wait_for(
+        lambda: {each["metadata"]["name"] for each in drivers(world, name)} - set(ended), seconds_max=SECONDS_MAX
+    )
+    (pod,) = names
+    return str(pod)
+
+
 def driver_ends(world: World, pod: str, exit_code: int, **told: object) -> None:
     """As a kubelet tells it."""
     ended = {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **told})}
@@ -99,6 +108,19 @@ def test_a_wrong_option_that_only_the_job_knows_ends_the_run_at_the_first_try(wo
     found = await_phase(world, "wrong", "Failed")
     assert said(found) == ("InvalidOptions", "--option topic=nowhere: there is no such topic")
     assert len(drivers(world, "wrong")) == 1
+
+
+def test_a_driver_that_sigterm_ended_is_made_anew_however_often_and_none_of_them_is_a_try(world: World) -> None:
+    apply(world, "drained", options={**OPTIONS, "topic": "drained", "continuous": "true"}, backoffLimit=0)
+    ended: set[str] = set()
+    for _ in range(2):
+        pod = await_driver_beside(world, "drained", ended)
+        driver_ends(world, pod, 143, message="SIGTERM ended it after its last commit", result={"commits": 7})
+        ended.add(pod)
+    pod = await_driver_beside(world, "drained", ended)
+    assert status(world, "drained")["phase"] == "Running"
+    driver_ends(world, pod, 1, message="no broker answers")
+    assert said(await_phase(world, "drained", "Failed")) == ("JobFailed", "no broker answers")
 
 
 def test_a_run_that_is_deleted_takes_its_pods_along(world: World) -> None:

@@ -35,6 +35,8 @@ from barnabas_operator.resources.maintenance_run import EnvVar, RunVolume
 BAD_OPTIONS: Final = 2
 FINDINGS: Final = 3
 """Exit codes of jobs: the same comes of another try."""
+TERMINATED: Final = 143
+"""The exit code of a driver that SIGTERM ended before its work was done: whoever sent it, the job is not at fault."""
 END_S_MAX: Final = 60
 """A driver that is ended deletes its executors, and says how far it was."""
 
@@ -76,12 +78,19 @@ def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
 
 
 def _failure_rules() -> list[KubeObject]:
-    """What options or data are at fault for is final; a node that goes is no fault of the job."""
-    final = {"containerName": DRIVER, "operator": "In", "values": [BAD_OPTIONS, FINDINGS]}
+    """What options or data are at fault for is final; a node that goes is no fault of the job, nor is SIGTERM.
+
+    Tries count over the whole life of a Job: a run that goes on for months would have none left.
+    """
     return [
-        {"action": "FailJob", "onExitCodes": final},
+        {"action": "FailJob", "onExitCodes": _codes(BAD_OPTIONS, FINDINGS)},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "Ignore", "onExitCodes": _codes(TERMINATED)},
     ]
+
+
+def _codes(*values: int) -> KubeObject:
+    return {"containerName": DRIVER, "operator": "In", "values": list(values)}
 
 
 def driver_meta(run: MaintenanceJob, cluster: str) -> KubeObject:

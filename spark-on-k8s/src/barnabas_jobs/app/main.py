@@ -25,6 +25,7 @@ from barnabas_jobs.planning.errors import BadOption, JobFailed
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 DONE: Final = Ending(exit=0, message="done")
 Command = Callable[[argparse.Namespace, DriverPod | None], Ending]
 MASTER: Final = re.compile(r"local|local\[(\*|[1-9][0-9]*)(,[1-9][0-9]*)?\]|spark://.+|k8s://.+|yarn")
@@ -32,10 +33,13 @@ CONF: Final = re.compile(r"(spark\.[^=\s]+)=(.*)")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0 done, 1 failed, 2 bad options, 3 the job found something wrong, 143 by SIGTERM."""
+    """The exit code: 0 done, 1 failed, 2 bad options, 3 the job found something wrong, 143 by SIGTERM.
+
+    130 by Ctrl-C, of a job that goes on until somebody ends it.
+    """
     pod = DriverPod.here(os.environ)
     ending = _ending(arguments, pod)
-    if ending.exit in (EXIT_FAILED, EXIT_USAGE, EXIT_TERMINATED):
+    if ending.exit in (EXIT_FAILED, EXIT_USAGE, EXIT_TERMINATED, EXIT_INTERRUPTED):
         print(f"barnabas jobs: {ending.message}", file=sys.stderr)
     if pod:
         pod.end(ending)

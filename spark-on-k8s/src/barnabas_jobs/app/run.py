@@ -55,7 +55,7 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
             result = job.run(spark, options)
             # From here to its end SIGTERM changes nothing: another try would only do the same again.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return _ending(result, options)
+    return ending_of(result, options)
 
 
 @contextmanager
@@ -92,11 +92,22 @@ def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
         stopping.join(STOP_SECONDS_MAX)
 
 
-def _ending(result: Any, options: Any) -> Ending:
+def ending_of(result: Any, options: Any) -> Ending:
+    """The exit code is 128 and the number of the signal that ended a job which had not done all, as of any program."""
     archive = getattr(options, "archive", None)
+    code, message = _judged(result)
     return Ending(
-        exit=0 if result.fine else EXIT_FINDINGS,
-        message="done" if result.fine else "done, and something is wrong: see the result",
+        exit=code,
+        message=message,
         result=msgspec.to_builtins(result, str_keys=True),
         ledger=None if archive is None else os.path.join(archive, "ledger"),
     )
+
+
+def _judged(result: Any) -> tuple[int, str]:
+    ended_by = getattr(result, "ended_by", None)
+    if ended_by is not None:
+        return 128 + signal.Signals[ended_by], f"{ended_by} ended it after its last commit; the next run goes on there"
+    if not result.fine:
+        return EXIT_FINDINGS, "done, and something is wrong: see the result"
+    return 0, "done"

@@ -7,9 +7,7 @@ entry names: they do not count, and the next run removes them and reads the same
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from signal import SIGINT, SIGTERM, signal
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -19,6 +17,7 @@ from barnabas_jobs.jobs import verify
 from barnabas_jobs.jobs.archive_commit import Run, check_same_topic, commit, fence, write
 from barnabas_jobs.jobs.archive_stream import Stream
 from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.jobs.until_signal import SignalName, until_signal
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Entry, Generation, Ledger, LostRange, check_topic
@@ -47,7 +46,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did: records and bytes that it added, and what the archive has of this topic id."""
+    """What a run did: records and bytes that it added, and what the archive has of this topic id.
+
+    `ended_by`: the signal that ended a continuous run, which is never done by itself.
+    """
 
     topic: str
     topic_id: str
@@ -59,6 +61,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     mismatched: int
     lost: list[LostRange]
     deleted_before: dict[int, int]
+    ended_by: SignalName | None = None
 
     @property
     def fine(self) -> bool:
@@ -87,30 +90,18 @@ def run(
         check_topic(ledger, options.topic, options.archive)
         swept = _sweep(job, len(ledger.entries), left)
         entries = _commits(job, options, job.folder.ledger())
+        ended_by = None
         if options.continuous:
-            with _ended_by_signals(stopping or threading.Event()) as event:
-                entries += _stream(job, options, event)
-        return _result(job, options, entries, swept)
+            with until_signal(stopping) as told:
+                entries += _stream(job, options, told.event)
+            ended_by = told.ended_by
+        return msgspec.structs.replace(_result(job, options, entries, swept), ended_by=ended_by)
 
 
 def _stream(job: Run, options: Options, stopping: threading.Event) -> list[Entry]:
     ledger = job.folder.ledger()
     ends = ledger.generation(job.topic.name, job.topic.topic_id).ends()
     return Stream(job, len(ledger.entries), ends, stopping).run(options.trigger_seconds, options.commit_records)
-
-
-@contextmanager
-def _ended_by_signals(stopping: threading.Event) -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT set the event, if this thread can handle signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
-    before = {number: signal(number, lambda *_: stopping.set()) for number in (SIGTERM, SIGINT)}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal(number, handler)
 
 
 def _sweep(job: Run, number: int, left: Leftovers) -> int:

@@ -1,0 +1,40 @@
+"""A job without an end of its own: a signal ends it between two commits, and its result says which."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import Signals, signal
+from types import FrameType
+from typing import Final, Literal
+
+ENDING: Final = (Signals.SIGTERM, Signals.SIGINT)
+SignalName = Literal["SIGTERM", "SIGINT"]
+
+
+class Stopping:
+    """Whether the job is to end. `ended_by` names the signal that said so; None if the caller's event did."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self.event = event
+        self.ended_by: SignalName | None = None
+
+    def told(self, number: int, _: FrameType | None) -> None:
+        """The handler of both signals; the first one counts."""
+        if not self.event.is_set():
+            self.ended_by = "SIGTERM" if number == Signals.SIGTERM else "SIGINT"
+        self.event.set()
+
+
+@contextmanager
+def until_signal(event: threading.Event | None = None) -> Iterator[Stopping]:
+    """Inside, SIGTERM and SIGINT set the event, if this thread can handle signals."""
+    stopping = Stopping(event or threading.Event())
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = {number: signal(number, stopping.told) for number in ENDING}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal(number, handler)

@@ -1,0 +1,90 @@
+"""SIGTERM and Ctrl-C of a job that goes on until somebody ends it: it was not done, so Kubernetes tries again."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from barnabas_jobs.app import run
+from barnabas_jobs.app.catalog import JOBS, Job
+from barnabas_jobs.app.main import main
+from barnabas_jobs.jobs.until_signal import SignalName, until_signal
+from barnabas_jobs.planning.progress import Amount, Seen
+
+WAIT_S = 10.0
+COMMAND = ["run", "endless", "--master", "local[1]"]
+
+
+class Options(msgspec.Struct):
+    """None."""
+
+
+class Result(msgspec.Struct):
+    """How many records a job committed before it was told to end."""
+
+    records: int
+    ended_by: SignalName | None
+    fine: bool = True
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[signal.Signals]:
+    """The signals that the job `endless` gets, one after the other."""
+    signals: list[signal.Signals] = []
+
+    def run_until_told(_spark: object, _options: object) -> Result:
+        with until_signal() as stopping:
+            for each in signals:
+                os.kill(os.getpid(), each)
+            assert stopping.event.wait(WAIT_S)
+        return Result(7, stopping.ended_by)
+
+    module: Any = SimpleNamespace(Options=Options, run=run_until_told)
+    seen = Seen(phase="", stages=Amount(0, 0), records=Amount(0, None))
+    monkeypatch.setitem(sys.modules, "endless_job", module)
+    monkeypatch.setitem(JOBS, "endless", Job("endless_job", "nothing"))
+    monkeypatch.setattr(run, "session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(run, "SparkStatus", lambda _: SimpleNamespace(seen=lambda: seen))
+    return signals
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGTERM SIGTERM", 143), ("SIGTERM SIGINT", 143)]
+)
+def test_a_signal_is_its_exit_code_and_its_result_tells_how_far_it_came(
+    told: list[signal.Signals], sent: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told += [signal.Signals[name] for name in sent.split()]
+    assert main(COMMAND) == code
+    said = capsys.readouterr()
+    first = told[0].name
+    assert json.loads(said.out) == {"records": 7, "ended_by": first, "fine": True}
+    assert f"barnabas jobs: {first} ended it after its last commit; the next run goes on there\n" in said.err
+
+
+def test_who_sets_the_event_himself_hears_that_the_job_is_done() -> None:
+    event = threading.Event()
+    with until_signal(event) as stopping:
+        event.set()
+    assert stopping.event is event
+    assert run.ending_of(Result(7, stopping.ended_by), Options()).exit == 0
+
+
+def test_a_thread_that_gets_no_signals_leaves_them_to_the_main_one() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[object] = []
+
+    def inside() -> None:
+        with until_signal():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert seen == [before]
