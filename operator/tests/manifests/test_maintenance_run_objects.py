@@ -41,8 +41,24 @@ def test_a_driver_alone_does_the_work_in_its_own_process() -> None:
     assert command[:4] == ["barnabas", "jobs", "run", "archive"]
     assert "--option=bootstrap=one-broker.air.svc:9091" in command
     assert "--option=topic=flights" in command
-    assert "--master=local[*]" in command
+    assert "--master=local[1]" in command
     assert not [each for each in command if "spark.kubernetes" in each]
+
+
+@pytest.mark.parametrize(
+    ("resources", "cores"),
+    [
+        ({}, 1),
+        ({"requests": {"memory": "2Gi"}}, 1),
+        ({"requests": {"cpu": "2500m"}}, 2),
+        ({"requests": {"cpu": 1}, "limits": {"cpu": 4}}, 4),
+        ({"limits": {"cpu": "300m"}, "requests": {}}, 1),
+    ],
+)
+def test_a_driver_alone_does_as_many_tasks_at_once_as_it_has_cores_and_not_as_its_node_has(
+    resources: dict[str, Any], cores: int
+) -> None:
+    assert f"--master=local[{cores}]" in command_of(run_of(driver={"resources": resources}))
 
 
 @pytest.mark.parametrize("executors", [0, 1])

@@ -75,8 +75,8 @@ def is_set_by_operator(name: str) -> bool:
 
 
 def master_of(run: MaintenanceJob) -> str:
-    """Where Spark's work is done."""
-    return KUBERNETES if run.spec.executors else "local[*]"
+    """Where Spark's work is done. `local[*]` would be all cores of the node, and each task needs memory of the pod."""
+    return KUBERNETES if run.spec.executors else f"local[{whole_cores(run.spec.driver.resources)}]"
 
 
 def spark_conf(run: MaintenanceJob, cluster: str, image: str) -> Mapping[str, str]:
