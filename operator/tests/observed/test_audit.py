@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
+from barnabas_kube.client import ApiClient
+from barnabas_operator.kube import api
 from barnabas_operator.observed.audit import Audit, Versions, missed_between, turned_back
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.object_key import Key
@@ -15,6 +18,8 @@ from harness.manual_loop_clock import HurriedClock
 
 LOOKS = 5
 WAIT_S = 10.0
+PAGE = 10
+TOPICS = 100
 Asked = Callable[[KubeMemory, Inventory, int], None]
 
 CASES: dict[str, tuple[Versions, Versions, Versions, list[str]]] = {
@@ -105,3 +110,55 @@ def test_what_one_listing_lacks_may_have_been_told_meanwhile() -> None:
     inventory = Inventory()
     inventory.keep(topic("stays"), is_gone=False)
     assert audited(inventory, lacks_once) == []
+
+
+class Listed(dict[str, Any]):
+    """A resource in an answer; unlike a plain dict it can be followed until nobody has it any more."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+class Pages(KubeMemory):
+    """TOPICS Topics, in answers as large as they are asked for; `alive_max` of them were kept at once."""
+
+    def __init__(self, connection: ApiClient) -> None:
+        super().__init__(connection)
+        self.listed = asyncio.Event()
+        self.alive_max = 0
+        self._alive: WeakSet[Listed] = WeakSet()
+
+    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        if not path.endswith("/topics"):
+            return await super().request(method, path, **given)
+        query = given["query"]
+        first = int(query.get("continue") or 0)
+        after = min(first + int(query.get("limit", TOPICS)), TOPICS)
+        items = [Listed(topic(f"t{number}")) for number in range(first, after)]
+        self._alive.update(items)
+        self.alive_max = max(self.alive_max, len(self._alive))
+        if after == TOPICS:
+            self.listed.set()
+        return {"items": items, "metadata": {"continue": str(after) if after < TOPICS else ""}}
+
+
+def test_an_audit_lists_in_pages_and_keeps_no_more_than_two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once, each minute, would be more than the operator's memory."""
+    monkeypatch.setattr(api, "PAGE", PAGE)
+    inventory = Inventory()
+    for number in range(TOPICS):
+        inventory.keep(topic(f"t{number}"), is_gone=False)
+
+    async def scenario() -> int:
+        async with no_server() as connection:
+            pages = Pages(connection)
+            audit = Audit(inventory, pages, ("air",), lambda body: pytest.fail(str(body)), 60.0, HurriedClock())
+            running = asyncio.create_task(audit.run())
+            for _ in range(LOOKS):
+                pages.listed.clear()
+                async with asyncio.timeout(WAIT_S):
+                    await pages.listed.wait()
+            running.cancel()
+            assert audit.why_dead is None
+            return pages.alive_max
+
+    assert asyncio.run(scenario()) <= 2 * PAGE

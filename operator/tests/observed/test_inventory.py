@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas_operator.observed.inventory import Inventory
+import pytest
+
+from barnabas_operator.observed.inventory import LAST_APPLIED, Inventory
 from barnabas_operator.resources.object_key import Key
 
 
@@ -82,3 +84,62 @@ def test_late_news_of_one_that_went_are_not_of_the_one_that_has_its_name_since()
     assert inventory.clusters[Key("here", "one")]["metadata"]["uid"] == "b"
     inventory.keep(again, is_gone=True)
     assert not inventory.clusters
+
+
+def test_of_each_body_only_what_somebody_reads_is_kept() -> None:
+    """More than half of it is who wrote which field, and what kubectl applied last."""
+    for body, key in ((CLUSTER, Key("here", "one")), (FLIGHTS, Key("here", "flights"))):
+        notes = {LAST_APPLIED: "{}", "barnabas.dev/mine": "yes"}
+        meta = {**body["metadata"], "annotations": notes, "managedFields": [{"manager": "kubectl"}]}
+        kept = inventory_of({**body, "metadata": meta}).of_kind(body["kind"])[key]
+        assert kept == {**body, "metadata": {**body["metadata"], "annotations": {"barnabas.dev/mine": "yes"}}}
+
+
+class CountedSpec(dict[str, Any]):
+    """A spec that counts how often anybody looks into one."""
+
+    looks = 0
+
+    def get(self, name: str, default: object = None) -> Any:
+        CountedSpec.looks += 1
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        CountedSpec.looks += 1
+        return super().__getitem__(name)
+
+
+def counted(name: str, **spec: object) -> Mapping[str, Any]:
+    return {**resource("Topic", name), "spec": CountedSpec(spec)}
+
+
+def looks_beside(others: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What a Cluster's own Topics cost, all of them and one by one, beside so many of another."""
+    own = [counted(f"own{number}", cluster="one") for number in range(3)]
+    there = [counted(f"other{number}", cluster="two") for number in range(others)]
+    inventory = inventory_of(CLUSTER, resource("Cluster", "two"), *own, *there)
+    monkeypatch.setattr(CountedSpec, "looks", 0)
+    found = list(inventory.resources_of("Topic", Key("here", "one")))
+    assert [each["metadata"]["name"] for each in found] == ["own0", "own1", "own2"]
+    for each in found:
+        assert (inventory.namesake_of(each), inventory.colliding_with(each)) == (None, None)
+    inventory.keep(counted("own0", cluster="one"), is_gone=False)
+    return CountedSpec.looks
+
+
+def test_the_topics_of_a_cluster_cost_the_same_however_many_others_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a round of each Cluster looks at the Topics of all: quadratic."""
+    few = looks_beside(2, monkeypatch)
+    assert looks_beside(200, monkeypatch) == few > 0
+
+
+def test_a_topic_costs_the_same_however_many_its_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looks_of_one(topics: int) -> int:
+        inventory = inventory_of(CLUSTER, *(counted(f"t{number}") for number in range(topics)))
+        monkeypatch.setattr(CountedSpec, "looks", 0)
+        assert inventory.namesake_of(counted("new", topicName="t1")) == "t1"
+        assert inventory.colliding_with(counted("new", topicName="t1")) is None
+        return CountedSpec.looks
+
+    few = looks_of_one(2)
+    assert looks_of_one(200) == few > 0
