@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from barnabas_operator.app import operator
+from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
 
 
 def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends(tmp_path: Path) -> None:
@@ -51,3 +52,11 @@ def test_an_argument_is_refused() -> None:
     )
     assert ended.returncode == 2
     assert "unrecognized arguments: --namespace=x" in ended.stderr
+
+
+def test_its_neighbours_are_read_with_the_labels_of_monitors_as_the_chart_writes_them() -> None:
+    labels = '{"release":"prometheus","team":"a"}'
+    given = {"POD_NAMESPACE": "kafka", "RELEASE": "barnabas", "POD_MONITOR_LABELS": labels}
+    read = operator.read_settings(given, "me").neighbours
+    assert read == Neighbours("kafka", "barnabas", {"release": "prometheus", "team": "a"})
+    assert operator.read_settings({}, "me").neighbours == NOBODY_ELSE
