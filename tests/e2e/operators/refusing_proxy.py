@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +20,7 @@ NOT_ASKED: Final = HOP_BY_HOP | {"host", "content-encoding"}
 
 
 class RefusingProxy:
-    """`refusing` is the status that it refuses with, 0 for a way that is open; `refused` counts by the path."""
+    """`refused` counts requests by the path, while it refuses; `asked` has the queries of all, by the path."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -28,6 +28,7 @@ class RefusingProxy:
         self._running: set[asyncio.Transport] = set()
         self._session: ClientSession | None = None
         self.refused: Counter[str] = Counter()
+        self.asked: defaultdict[str, list[Mapping[str, str]]] = defaultdict(list)
 
     def refuse(self, status: int) -> None:
         """From now on."""
@@ -61,6 +62,7 @@ class RefusingProxy:
             await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked[request.path].append(request.query)
         if self._refusing:
             self.refused[request.path] += 1
             return web.json_response({"kind": "Status", "message": "not now"}, status=self._refusing)

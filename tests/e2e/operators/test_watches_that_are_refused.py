@@ -12,6 +12,7 @@ import kopf
 import pytest
 
 from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.watch import kopf_registry as watch
 from e2e.operators.refusing_proxy import RefusingProxy
@@ -48,6 +49,19 @@ class Heard:
         """Nothing of them here."""
 
 
+async def kopf_telling(heard: Heard, namespace: str, ending: asyncio.Event) -> None:
+    """Watches as the operator does, until it is to end."""
+
+    async def start() -> ClusterWorkers:
+        return cast(ClusterWorkers, heard)
+
+    async def stop() -> None:
+        """There is nothing to end."""
+
+    registry = watch.make_registry(start, stop, heard.failed.append, SoonClock())
+    await kopf.operator(registry=registry, standalone=True, namespaces=[namespace], stop_flag=ending)
+
+
 def manifest(name: str) -> str:
     topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": {}}
     return json.dumps(topic)
@@ -65,12 +79,6 @@ def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
     monkeypatch.setattr(watch, "BACKOFFS", watch.Backoffs((SOON_S,), SOON_S))
     watched = f"/apis/barnabas.dev/v1alpha1/namespaces/{namespace}/topics"
 
-    async def start() -> ClusterWorkers:
-        return cast(ClusterWorkers, heard)
-
-    async def stop() -> None:
-        """There is nothing to end."""
-
     async def until_heard(name: str) -> None:
         await asyncio.to_thread(kubectl, "-n", namespace, "apply", "-f-", stdin=manifest(name))
         async with asyncio.timeout(WAIT_S):
@@ -80,9 +88,7 @@ def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
     async def scenario() -> None:
         proxy, ending = RefusingProxy(api_server), asyncio.Event()
         async with proxy.running(tmp_path / "kubeconfig"):
-            registry = watch.make_registry(start, stop, heard.failed.append, SoonClock())
-            operator = kopf.operator(registry=registry, standalone=True, namespaces=[namespace], stop_flag=ending)
-            running = asyncio.create_task(operator)
+            running = asyncio.create_task(kopf_telling(heard, namespace, ending))
             await until_heard("before")
             proxy.refuse(status)
             async with asyncio.timeout(WAIT_S):
@@ -94,6 +100,37 @@ def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
             await running
 
     asyncio.run(scenario())
+
+
+def paths_of(namespace: str) -> Iterator[str]:
+    """Where what Clusters own is listed and watched."""
+    for group, version, plural in watch.OBJECTS:
+        root = f"apis/{group}" if group else "api"
+        yield f"/{root}/{version}/namespaces/{namespace}/{plural}"
+
+
+def test_of_what_clusters_own_the_api_server_is_asked_for_those_alone_that_carry_their_label(
+    defined_api_server: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each Pod of everybody would be sent, and be dropped here."""
+    namespace, ending = f"asked-{uuid4().hex[:8]}", asyncio.Event()
+    defined_api_server.kubectl("create", "namespace", namespace)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+
+    async def scenario() -> RefusingProxy:
+        proxy = RefusingProxy(defined_api_server)
+        async with proxy.running(tmp_path / "kubeconfig"):
+            running = asyncio.create_task(kopf_telling(Heard(), namespace, ending))
+            async with asyncio.timeout(WAIT_S):
+                while not all(any("watch" in each for each in proxy.asked[path]) for path in paths_of(namespace)):
+                    await asyncio.sleep(SOON_S)
+            ending.set()
+            await running
+        return proxy
+
+    proxy = asyncio.run(scenario())
+    for path in paths_of(namespace):
+        assert {each.get("labelSelector") for each in proxy.asked[path]} == {CLUSTER_LABEL}, path
 
 
 @pytest.fixture
