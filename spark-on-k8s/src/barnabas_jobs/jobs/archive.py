@@ -19,9 +19,9 @@ from barnabas_jobs.jobs.archive_stream import Stream
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.jobs.until_signal import SignalName, until_signal
 from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import Entry, Generation, Ledger, LostRange, check_topic
-from barnabas_jobs.planning.leftovers import Leftovers
+from barnabas_jobs.planning.ledger import Generation, Ledger, LostRange, check_topic
 from barnabas_jobs.planning.options import Bootstrap, Count, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
@@ -85,64 +85,64 @@ def run(
     topic = cluster.topic(options.topic)
     columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
     job = Run(spark, cluster, archive_at(spark, options.archive), topic, columns, clock)
+    committed = Committed()
+    ended_by: SignalName | None = None
     with job.folder.written_by_us(), reading(spark, options.topic):
-        ledger, left = job.folder.survey()
-        check_topic(ledger, options.topic, options.archive)
-        swept = _sweep(job, len(ledger.entries), left)
-        entries = _commits(job, options, job.folder.ledger())
-        ended_by = None
+        swept = _sweep(job, options)
+        _commits(job, options, job.folder.ledger(), committed)
         if options.continuous:
             with until_signal(stopping) as told:
-                entries += _stream(job, options, told.event)
+                _stream(job, committed, told.event).run(options.trigger_seconds, options.commit_records)
             ended_by = told.ended_by
-        return msgspec.structs.replace(_result(job, options, entries, swept), ended_by=ended_by)
+        return msgspec.structs.replace(_result(job, options, committed, swept), ended_by=ended_by)
 
 
-def _stream(job: Run, options: Options, stopping: threading.Event) -> list[Entry]:
+def _stream(job: Run, committed: Committed, stopping: threading.Event) -> Stream:
     ledger = job.folder.ledger()
     ends = ledger.generation(job.topic.name, job.topic.topic_id).ends()
-    return Stream(job, len(ledger.entries), ends, stopping).run(options.trigger_seconds, options.commit_records)
+    return Stream(job, len(ledger.entries), ends, stopping, committed)
 
 
-def _sweep(job: Run, number: int, left: Leftovers) -> int:
+def _sweep(job: Run, options: Options) -> int:
     """Removes what runs that ended early have left, once none of them can commit it any more; how many that was."""
+    ledger, left = job.folder.survey()
+    check_topic(ledger, options.topic, options.archive)
     if left.fence:
-        fence(job, number)
+        fence(job, len(ledger.entries))
     job.folder.sweep(left.runs)
     return len(left.runs)
 
 
-def _result(job: Run, options: Options, entries: list[Entry], swept: int) -> Result:
+def _result(job: Run, options: Options, committed: Committed, swept: int) -> Result:
     generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
     return Result(
         topic=job.topic.name,
         topic_id=job.topic.topic_id,
-        commits=len(entries),
-        records=sum(entry.records for entry in entries),
-        bytes=sum(file.bytes for entry in entries for file in entry.files),
+        commits=committed.commits,
+        records=committed.records,
+        bytes=committed.bytes,
         archived_records=generation.records,
         swept_runs=swept,
-        mismatched=sum(entry.mismatched for entry in entries),
-        lost=[each for entry in entries for each in entry.lost],
+        mismatched=committed.mismatched,
+        lost=committed.lost,
         deleted_before=_delete_archived(job, generation) if options.delete_archived else {},
     )
 
 
-def _commits(job: Run, options: Options, ledger: Ledger) -> list[Entry]:
+def _commits(job: Run, options: Options, ledger: Ledger, committed: Committed) -> None:
     ends = ledger.generation(job.topic.name, job.topic.topic_id).ends()
     log = job.cluster.bounds(job.topic)
     check_log_holds(job.topic.name, ends, log)
     lost = _lost(job.topic.name, options, ends, log)
     offsets = sum(each.offsets for each in pending(ends, log))
-    number, entries = len(ledger.entries), list[Entry]()
+    number = len(ledger.entries)
     while (ranges := first_of(pending(ends, log), options.commit_records)) or lost:
         wanted = [each for each in ranges if each.offsets > 0]
-        following = number + len(entries)
+        following = number + committed.commits
         records = of_topic(job.spark, options.bootstrap, options.topic, wanted)
-        entries.append(commit(job, following, write(job, following, records, offsets), ranges, lost))
+        committed.add(commit(job, following, write(job, following, records, offsets), ranges, lost))
         ends.update({each.partition: each.end for each in ranges})
         lost = []
-    return entries
 
 
 def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.jobs.archive_commit import Run, commit, write
-from barnabas_jobs.planning.ledger import Entry
+from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import stream_of_topic
@@ -22,8 +22,10 @@ POLL_S: Final = 0.2
 class Stream:
     """One query. `ends`: by partition, where the ledger ends; `number`: that of the next entry."""
 
-    def __init__(self, job: Run, number: int, ends: dict[int, int], stopping: threading.Event) -> None:
-        self.entries: list[Entry] = []
+    def __init__(
+        self, job: Run, number: int, ends: dict[int, int], stopping: threading.Event, committed: Committed
+    ) -> None:
+        self._committed = committed
         self._job = job
         self._number = number
         self._ends = dict(ends)
@@ -33,8 +35,8 @@ class Stream:
         self._busy = threading.Lock()
         self._failed: Exception | None = None
 
-    def run(self, trigger_seconds: int, records_max: int) -> list[Entry]:
-        """Runs until it is to stop, and returns what it committed. Raises JobFailed.
+    def run(self, trigger_seconds: int, records_max: int) -> None:
+        """Runs until it is to stop. Raises JobFailed.
 
         It finishes the batch that is under way.
         """
@@ -48,7 +50,6 @@ class Stream:
             if self._failed is not None:
                 raise self._failed
             query.awaitTermination()
-        return self.entries
 
     def _begin(self, trigger_seconds: int, records_max: int) -> StreamingQuery:
         topic = self._job.topic.name
@@ -83,7 +84,7 @@ class Stream:
             ranges = [
                 OffsetRange(partition, self._ends.get(partition, 0), end) for partition, end in sorted(ends.items())
             ]
-            self.entries.append(commit(self._job, self._number, written, ranges, []))
+            self._committed.add(commit(self._job, self._number, written, ranges, []))
             self._number += 1
             self._ends.update(ends)
             self._unknown.clear()

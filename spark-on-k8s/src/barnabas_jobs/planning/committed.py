@@ -1,0 +1,22 @@
+"""What a run has committed so far, as sums: a run may make commits for months, and keeps none of their entries."""
+
+from barnabas_jobs.planning.ledger import Entry, LostRange
+
+
+class Committed:
+    """Of one run. `lost` grows with its first commit only."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.records = 0
+        self.bytes = 0
+        self.mismatched = 0
+        self.lost: list[LostRange] = []
+
+    def add(self, entry: Entry) -> None:
+        """It counts now."""
+        self.commits += 1
+        self.records += entry.records
+        self.bytes += sum(file.bytes for file in entry.files)
+        self.mismatched += entry.mismatched
+        self.lost += entry.lost

@@ -1,0 +1,103 @@
+"""A run that goes on for months keeps sums of what it has done, and nothing of each commit or each job of Spark's."""
+
+import gc
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.jobs import archive_stream
+from barnabas_jobs.jobs.archive_commit import Run, Written
+from barnabas_jobs.kafka.topics import Topic
+from barnabas_jobs.planning.committed import Committed
+from barnabas_jobs.planning.ledger import DataFile, Entry
+from barnabas_jobs.planning.progress import Amount, Seen
+from barnabas_jobs.spark.job_sums import UNNAMED, JobSums, SparkJob
+from barnabas_jobs.spark.phases import Phase
+from barnabas_jobs.spark.records import Counted
+
+BATCHES = 20
+RECORDS = 5
+TOPIC = Topic("flights", "id", [0])
+RETAINED = 100
+"""How many jobs Spark tells of (`app/session.py`)."""
+ARCHIVING = Phase("archiving", None)
+
+
+def entries() -> int:
+    gc.collect()
+    return sum(isinstance(each, Entry) for each in gc.get_objects())
+
+
+def test_a_stream_keeps_no_entry_of_what_it_has_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_job: Run, number: int, _records: object) -> Written:
+        first = number * RECORDS
+        return Written([DataFile(f"data/a/{number}/x", 10)], {0: Counted(RECORDS, first, first + RECORDS - 1, 1)})
+
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    folder.store.make("ledger", "data", *(f"data/a/{number}" for number in range(BATCHES)))
+    brokers: Any = SimpleNamespace(topic=lambda _: TOPIC, own_config=lambda _: {})
+    nothing: Any = None
+    committed = Committed()
+    job = Run(nothing, brokers, folder, TOPIC, None, lambda: 0.0)
+    stream = archive_stream.Stream(job, 0, {0: 0}, threading.Event(), committed)
+    monkeypatch.setattr(archive_stream, "write", write)  # Spark's part.
+    before = entries()
+    for number in range(BATCHES):
+        stream._batch(nothing, number)
+    assert entries() == before
+    sums = committed.commits, committed.records, committed.bytes, committed.mismatched
+    assert sums == (BATCHES, BATCHES * RECORDS, BATCHES * 10, BATCHES)
+    assert sum(each.records for each in folder.ledger().entries) == committed.records
+
+
+def job(number: int, *, ended: bool = True, phase: Phase = ARCHIVING) -> SparkJob:
+    return SparkJob(number=number, ended=ended, phase=phase, stages=Amount(2 if ended else 1, 3), records=10)
+
+
+def after(sums: JobSums, jobs: int) -> Seen:
+    """So many jobs that ended one after the other, as Spark told of them."""
+    seen = sums.seen([], [])
+    for number in range(jobs):
+        seen = sums.seen([job(number)], range(max(0, number - RETAINED), number + 1))
+    return seen
+
+
+def size(sums: JobSums) -> int:
+    return sum(sys.getsizeof(each) for each in vars(sums).values())
+
+
+def test_jobs_of_spark_that_have_ended_are_sums() -> None:
+    few, many = JobSums(), JobSums()
+    after(few, 3 * RETAINED)
+    seen = after(many, 100 * RETAINED)
+    assert size(many) == size(few)
+    assert (seen.phase, seen.stages, seen.records) == (
+        "archiving",
+        Amount(200 * RETAINED, 300 * RETAINED),
+        Amount(1000 * RETAINED, None),
+    )
+
+
+def test_a_job_counts_once_while_it_runs_and_when_it_has_ended() -> None:
+    sums = JobSums()
+    assert sums.seen([job(0, ended=False)], [0]).records.done == 10
+    assert not sums.has(0)
+    assert sums.seen([job(0)], [0]).records.done == 10
+    assert sums.has(0)
+    assert sums.seen([], [0]).stages == Amount(2, 3)
+
+
+def test_the_phase_is_that_of_the_last_job_that_has_a_name() -> None:
+    sums, counting = JobSums(), Phase("counting", 40)
+    assert sums.seen([], []).phase == "starting"
+    assert sums.seen([job(0, phase=UNNAMED)], [0]).phase == "running"
+    assert sums.seen([job(1), job(2, phase=UNNAMED, ended=False)], [0, 1, 2]).phase == "archiving"
+    seen = sums.seen([job(2, phase=UNNAMED), job(3, phase=counting, ended=False)], [1, 2, 3])
+    assert (seen.phase, seen.records) == ("counting", Amount(10, 40))
+    assert sums.seen([job(3, phase=counting), job(4)], [2, 3, 4]).records == Amount(20, None), "with that of job 1"
