@@ -187,6 +187,26 @@ def test_without_kubeflows_definition_it_waits_and_says_what_to_install() -> Non
     play_maintenance(scenario)
 
 
+def test_one_that_cannot_begin_holds_up_no_other_on_its_topic_and_begins_when_it_can() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a", backend="Kubeflow")
+        world.apply("b", made="2026-01-01T00:00:01Z")
+        await world.look()
+        await world.look()
+        assert world.said("b")[0] == "Running"
+        await world.look()
+        assert world.said("a")[:2] == ("Pending", "OtherRunUnderWay")
+        installed(world)
+        await world.look()
+        assert application(world) is None, "b is under way"
+        world.driver_ends("b", 0)
+        await world.look()
+        await world.look()
+        assert (world.said("b")[0], world.said("a")[0]) == ("Succeeded", "Running")
+
+    play_maintenance(scenario)
+
+
 def test_where_nobody_may_list_spark_applications_runs_of_jobs_go_on_and_the_others_say_so() -> None:
     """For example with a role that is older than the operator: nobody can tell whether such a run is under way."""
 

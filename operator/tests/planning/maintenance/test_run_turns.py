@@ -16,10 +16,13 @@ from harness.worker_world import resource
 RUNS = 300
 
 
-def run_of(name: str, *, job: str = "archive", annotations: Any = (), **options: str) -> MaintenanceJob:
+def run_of(name: str, *, job: str = "archive", annotations: Any = (), why: str = "", **options: str) -> MaintenanceJob:
+    """`why`: the reason of its condition."""
     body = resource(KIND, name, cluster="one", job=job, options=options)
     meta = {**body["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": dict(annotations)}
-    return resource_of(MaintenanceJob, {**body, "metadata": meta})
+    ready = {"type": "Ready", "status": "False", "reason": why, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"status": {"phase": "Pending", "conditions": [ready]}} if why else {}
+    return resource_of(MaintenanceJob, {**body, "metadata": meta, **status})
 
 
 def test_the_first_of_all_who_are_about_the_same_is_waited_for() -> None:
@@ -39,6 +42,20 @@ def test_one_that_has_begun_comes_before_an_older_one() -> None:
     assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {
         "a": "archive of the topic flights"
     }
+
+
+@pytest.mark.parametrize("why", ["SparkOperatorNotFound", "ResourceConflict", "KubernetesError", "InternalError"])
+def test_one_that_could_not_begin_in_its_turn_holds_up_no_other(why: str) -> None:
+    stuck = run_of("a", topics="flights", why=why)
+    assert set(waiting_turns([stuck, run_of("b", topics="flights")])) == {"a"}
+    assert not waiting_turns([stuck])
+    begun = run_of("a", topics="flights", why=why, annotations={MARK: "a Started"})
+    assert set(waiting_turns([begun, run_of("b", topics="flights")])) == {"b"}
+
+
+@pytest.mark.parametrize("why", ["OtherRunUnderWay", "ClusterNotReady"])
+def test_one_that_waited_for_something_else_keeps_its_turn(why: str) -> None:
+    assert set(waiting_turns([run_of("a", topics="x", why=why), run_of("b", topics="x")])) == {"b"}
 
 
 def test_one_that_waits_is_waited_for_by_those_after_it() -> None:

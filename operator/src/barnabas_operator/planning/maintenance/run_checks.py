@@ -21,6 +21,7 @@ EXECUTOR_POD: Final = "executor-pod"
 WHOLE: Final = re.compile(r"-?[0-9]{1,19}")
 OF_OTHERS: Final = ("BARNABAS_", "SPARK_")
 """Variables that begin so are those by which the operator, and Spark, tell pods who they are."""
+NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
 SPARK_OPERATOR_MISSING: Final = (
     "backend is Kubeflow, and the API server has no SparkApplication (sparkoperator.k8s.io/v1beta2); install Kubeflow's"
     " Spark operator, or use backend Kubernetes"

@@ -3,16 +3,20 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR
 from barnabas_operator.planning.maintenance.run_step import has_begun
 from barnabas_operator.planning.maintenance.scheduled_run import REPORT
-from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.refusal import INTERNAL_ERROR, KUBERNETES_ERROR, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.maintenance_run import RunSpec
+from barnabas_operator.resources.object_meta import READY, condition_of
 
 OTHER_RUN: Final = "OtherRunUnderWay"
 TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
 """The options that say what a run is about, and what that is."""
+OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
+"""Why a run could not begin though its turn had come; that may last for ever."""
 
 
 class _Subject(NamedTuple):
@@ -24,7 +28,10 @@ class _Subject(NamedTuple):
 
 
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
-    """By name, of those that wait, for whom: for one that has begun, else for an older one."""
+    """By name, of those that wait, for whom: for one that has begun, else for an older one.
+
+    One that could not begin when its turn had come tries again when nobody else is about the same.
+    """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}
     """Whose turn comes first, of those who are about it."""
@@ -46,9 +53,16 @@ def _other_run(subject: _Subject, other: MaintenanceJob) -> Refusal:
     return Refusal(OTHER_RUN, f"{what}; this one begins when that has ended")
 
 
-def _turn(run: MaintenanceJob) -> tuple[bool, bool, str, str]:
+def _turn(run: MaintenanceJob) -> tuple[bool, bool, bool, str, str]:
     made = run.metadata.creation_timestamp  # RFC 3339 in UTC, whose order is that of the text.
-    return not has_begun(run), made is None, made or "", run.metadata.name
+    return not has_begun(run), _could_not_begin(run), made is None, made or "", run.metadata.name
+
+
+def _could_not_begin(run: MaintenanceJob) -> bool:
+    if has_begun(run) or run.status is None:
+        return False
+    ready = condition_of(run.status.conditions, READY)
+    return ready is not None and ready.reason in OWN_REASONS
 
 
 def _subjects(run: RunSpec) -> Iterator[_Subject]:

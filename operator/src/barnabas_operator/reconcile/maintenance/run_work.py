@@ -10,7 +10,7 @@ from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service, run_access
 from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.planning.maintenance.observed_run import ObservedRun
-from barnabas_operator.planning.maintenance.run_checks import SPARK_OPERATOR_MISSING
+from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING
 from barnabas_operator.planning.maintenance.run_status import ended, pending, recalled, running
 from barnabas_operator.planning.maintenance.run_step import (
     MARK,
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 RIGHTS_EVERY_S: Final = 5.0
 """As often as runs are looked at."""
-NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
 GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob was deleted meanwhile")
 
 
