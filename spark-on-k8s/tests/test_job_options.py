@@ -1,5 +1,6 @@
 """Options of jobs, and the command that takes them: what is wrong is named with what is allowed. No Spark runs here."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from barnabas_jobs.app import connector
 from barnabas_jobs.app.catalog import JOBS, listing
 from barnabas_jobs.app.connector import JARS, ConnectorMissing, jars
 from barnabas_jobs.app.main import EXIT_FAILED, EXIT_USAGE, main
-from barnabas_jobs.jobs import archive, audit, lag_history, verify
+from barnabas_jobs.jobs import archive, audit, lag_history, restore, skew, verify
 from barnabas_jobs.planning.errors import BadOption
 from barnabas_jobs.planning.options import parse
 
@@ -92,6 +93,46 @@ def test_lists_times_and_fractions_say_what_they_must_be(kind: type[Any], given:
     with pytest.raises(BadOption) as found:
         parse(kind, given)
     assert str(found.value) == told
+
+
+HERE: dict[str, Any] = {"bootstrap": "localhost:9092", "topic": "flights", "archive": "/archive"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "told"),
+    [
+        (archive.Options, {**HERE, "archive": "hdfs://nn/a"}, "archive='hdfs://nn/a': allowed is " + LOCATION),
+        (archive.Options, {**HERE, "archive": Path("/a")}, f"archive={Path('/a')!r}: allowed is {LOCATION}"),
+        (archive.Options, {**HERE, "commit_records": 0}, "commit_records=0: allowed is a whole number, 1 or more"),
+        (archive.Options, {**HERE, "continuous": "yes"}, "continuous='yes': allowed is true or false"),
+        (
+            restore.Options,
+            {**HERE, "from_time": datetime(2013, 1, 31, 6, 30)},
+            "from_time=datetime.datetime(2013, 1, 31, 6, 30): allowed is a time with its zone, like ",
+        ),
+        (verify.Options, {**HERE, "match": "colour"}, "match='colour': allowed is offset or order"),
+        (
+            skew.Options,
+            {"bootstrap": "localhost:9092", "report": "/r", "topics": "flights"},
+            "topics='flights': allowed is a list with commas, each a topic's name",
+        ),
+    ],
+)
+def test_options_that_a_notebook_makes_are_checked_as_words_are(
+    kind: type[Any], given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(BadOption) as found:
+        kind(**given)
+    assert str(found.value).startswith(told)
+
+
+def test_a_notebook_may_give_times_as_text_or_as_times_and_lists_as_tuples() -> None:
+    when = datetime(2013, 1, 31, 6, 30, tzinfo=UTC)
+    as_text: Any = "2013-01-31T06:30:00Z"
+    assert restore.Options(**HERE, from_time=when).from_time == when
+    assert restore.Options(**HERE, from_time=as_text).from_time == when
+    several: Any = ("flights", "orders")
+    assert skew.Options(bootstrap="localhost:9092", report="/r", topics=several).topics == ["flights", "orders"]
 
 
 def test_the_list_names_each_job_with_its_options() -> None:

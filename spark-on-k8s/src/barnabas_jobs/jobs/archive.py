@@ -22,13 +22,13 @@ from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation, Ledger, LostRange, check_topic
-from barnabas_jobs.planning.options import Bootstrap, Count, Location, TopicName
+from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
 from barnabas_jobs.spark.records import of_topic, reading
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `archive` takes. `commit_records` bounds what a run that ends early has to read again."""
 
     bootstrap: Bootstrap

@@ -43,7 +43,7 @@ from barnabas_jobs.planning.logs.replicas import (
     wrong_checkpoint,
     wrong_over_segments,
 )
-from barnabas_jobs.planning.options import Folder, TopicName
+from barnabas_jobs.planning.options import Folder, JobOptions, TopicName
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.run_name import run_name
@@ -62,7 +62,7 @@ Key = tuple[str, str, int]
 """A replica: log dir, topic, partition."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `audit` takes. `log_dirs` are `ID:/FOLDER`, all of a broker and of as many brokers as there are.
 
     `topics` are all where none is named. `compacted` names topics that were compacted once and are not any more: they
@@ -71,8 +71,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     log_dirs: list[LogDirWord]
     report: Folder
-    topics: list[TopicName] = []
-    compacted: list[TopicName] = []
+    topics: list[TopicName] = msgspec.field(default_factory=list)
+    compacted: list[TopicName] = msgspec.field(default_factory=list)
     deep: bool = False
 
 

@@ -18,7 +18,16 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, TopicPartition, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
 from barnabas_jobs.planning.lag.report import GroupLag, Now, Objective, RollUp, groups, lag_page
-from barnabas_jobs.planning.options import Bootstrap, Count, Folder, Location, Time, TopicName, since_1970_ms
+from barnabas_jobs.planning.options import (
+    Bootstrap,
+    Count,
+    Folder,
+    JobOptions,
+    Location,
+    Time,
+    TopicName,
+    since_1970_ms,
+)
 from barnabas_jobs.planning.ranges import pending
 from barnabas_jobs.spark.commits import PLACE, chosen, decoded, every, kinds, newest, roll_ups, with_lags
 from barnabas_jobs.spark.failures import spark_failures
@@ -36,7 +45,7 @@ ROLL_UPS: Final = (
 )
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `lag-history` takes. `groups` and `topics` are all where none is named.
 
     Commits are those of `from_time` (inclusive) to `to_time` (exclusive). `archive` is a folder that `archive` keeps of
@@ -47,8 +56,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     bootstrap: Bootstrap
     report: Folder
-    groups: list[GroupName] = []
-    topics: list[TopicName] = []
+    groups: list[GroupName] = msgspec.field(default_factory=list)
+    topics: list[TopicName] = msgspec.field(default_factory=list)
     from_time: Time | None = None
     to_time: Time | None = None
     archive: Location | None = None

@@ -19,7 +19,7 @@ from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation, Ledger
-from barnabas_jobs.planning.options import Bootstrap, Location, Time, TopicName, since_1970_ms
+from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, Time, TopicName, since_1970_ms
 from barnabas_jobs.planning.restore_plan import (
     Plan,
     Selected,
@@ -38,7 +38,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 to 50 of a-z, 0-9 and '-'")]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `restore` takes.
 
     From (inclusive) and to (exclusive) bound times and offsets. `create` makes the target as the topic was. `append`

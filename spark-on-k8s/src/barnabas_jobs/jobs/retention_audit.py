@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.kafka.topics import Cluster
-from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
+from barnabas_jobs.planning.options import Bootstrap, Folder, JobOptions, TopicName
 from barnabas_jobs.planning.ranges import pending
 from barnabas_jobs.planning.retention_report import AGES, Held, TopicRetention, audited, declared, retention_page
 from barnabas_jobs.spark.failures import spark_failures
@@ -24,7 +24,7 @@ SCHEMA = (
 )
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `retention-audit` takes: `topics` are separated by commas, `report` is a folder that is not there yet.
 
     `retention_ms` is another setting, of which the report says what it would delete.

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
-from barnabas_jobs.planning.options import Bootstrap, Count, Folder, TopicName
+from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, TopicName
 from barnabas_jobs.planning.placement import (
     BrokerLoad,
     LogDirLoad,
@@ -48,7 +48,7 @@ PLAN_BYTES_MAX: Final = 2560
 """The size of the plan in the result: Kubernetes keeps 4,096 bytes of a pod's result, and the plan is not all of it."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `skew` takes: `topics` are separated by commas, all but internal ones where they are left out.
 
     `report` is a folder that is not there yet, `top` how many keys of each topic it names, `moves` how many replicas

@@ -12,7 +12,7 @@ from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation
-from barnabas_jobs.planning.options import Bootstrap, Location, TopicName
+from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
@@ -27,7 +27,7 @@ TWICE: Final = "more than once"
 Match = Literal["offset", "order"]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `verify` takes.
 
     `match=order` compares the first record of each partition with the first, the second with the second, and so on,

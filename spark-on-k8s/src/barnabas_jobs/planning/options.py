@@ -11,6 +11,20 @@ from barnabas_jobs.planning.errors import BadOption
 
 Options = TypeVar("Options", bound=msgspec.Struct)
 
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a job: every value is checked, whoever makes them. Raises BadOption."""
+
+    def __post_init__(self) -> None:
+        """A time may be given as text, a list as a tuple: afterwards each field has its own type."""
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            try:
+                msgspec.structs.force_setattr(self, field.name, msgspec.convert(value, field.type))
+            except msgspec.ValidationError:
+                raise BadOption(f"{field.name}={value!r}: allowed is {allowed(field.type)}") from None
+
+
 Bootstrap = Annotated[
     str, msgspec.Meta(pattern=r"^[^,:\s]+:[0-9]{1,5}(,[^,:\s]+:[0-9]{1,5})*$", description="HOST:PORT[,HOST:PORT...]")
 ]
