@@ -17,10 +17,15 @@ from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.wakefulness import Wakefulness
 from barnabas_broker.metadata.store.metadata_store import Changes
+from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.loop_turns import timed
 
 HANG_S, PROBE_S = 1.0, 0.1
+DISK_HANG_S = 3.0
+"""Longer than a sync takes that a busy machine holds up."""
 LONG_TURN_S = 1.2
 
 
@@ -111,6 +116,31 @@ def break_recovery(is_broken: Callable[[], bool]) -> None:
     Recovery.advance = broken  # type: ignore[method-assign]
 
 
+def break_disk(is_broken: Callable[[], bool]) -> None:
+    """It does not answer any more."""
+    node.DISK_HANG_S = DISK_HANG_S  # type: ignore[misc]
+    check_dirs = LogManager.check_dirs
+
+    def broken(self: LogManager) -> list[StorageError]:
+        while is_broken():
+            time.sleep(0.01)
+        return check_dirs(self)
+
+    LogManager.check_dirs = broken  # type: ignore[method-assign]
+
+
+def break_cleaner(is_broken: Callable[[], bool], fault: Callable[[], Any]) -> None:
+    node.DISK_HANG_S = DISK_HANG_S  # type: ignore[misc]
+    clean_all = LogCleaner._clean_all
+
+    async def broken(self: LogCleaner) -> None:
+        if is_broken():
+            await fault()
+        await clean_all(self)
+
+    LogCleaner._clean_all = broken  # type: ignore[method-assign]
+
+
 STORE_FAULTS = {
     "the feed fails": ("watch", fail),
     "the feed hangs": ("watch", hang),
@@ -128,6 +158,10 @@ def break_it(fault: str, is_broken: Callable[[], bool]) -> None:
         break_image(is_broken)
     elif fault == "a timer fails":
         break_timer(is_broken)
+    elif fault == "a disk hangs":
+        break_disk(is_broken)
+    elif fault in ("the cleaner fails", "the cleaner hangs"):
+        break_cleaner(is_broken, fail if fault == "the cleaner fails" else hang)
     elif fault == "a turn is long":
         break_turn(is_broken)
     elif fault == "the recovery hangs":

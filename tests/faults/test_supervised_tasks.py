@@ -13,7 +13,7 @@ from harness.barnabas_server import page
 from harness.deadline import wait_for
 
 EXIT_FAILED = 1
-QUICK = {"broker_heartbeat_interval_ms": "100", "broker_session_timeout_ms": "3000"}
+QUICK = {"broker_heartbeat_interval_ms": "100", "broker_session_timeout_ms": "3000", "log_cleaner_backoff_ms": "100"}
 
 
 def break_next_start(broker: FaultyBroker, fault: str) -> None:
@@ -46,6 +46,9 @@ def broken(start_broker: StartBroker, fault: str) -> FaultyBroker:
         ("the controller hangs", "the task controller hangs"),
         ("a listener fails", "the task metadata feed failed: ZeroDivisionError: division by zero"),
         ("a timer fails", "a callback failed: Broken: by the test"),
+        ("the cleaner fails", "the task cleaner failed: Broken: by the test"),
+        ("the cleaner hangs", "the task cleaner hangs"),
+        ("a disk hangs", "the task disks hangs"),
     ],
 )
 def test_a_task_that_fails_or_hangs_ends_the_process_with_the_reason_and_without_leases(

@@ -16,7 +16,6 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
-from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
@@ -72,7 +71,6 @@ class SimulatedBroker:
         self.clock = cluster.make_clock()
         self.host: Host | None = None
         self.node: Node | None = None
-        self.cleaner: LogCleaner | None = None
         self.helper: SimulatedHelper | None = None
         self.wanted = True
         """Whether it is to be started again whenever it ends."""
@@ -135,8 +133,7 @@ class SimulatedBroker:
         if self.cluster.compacts:
             self.helper = helper = SimulatedHelper(self.disk, self.cluster.random)
             logs, replicas = node.handler_environment.logs, node.handler_environment.replicas
-            self.cleaner = make_cleaner(logs, replicas, helper, host, host, node.current_config)  # type: ignore[arg-type]
-            self.cleaner.start()
+            node.start_cleaner(make_cleaner(logs, replicas, helper, host, host, node.current_config))  # type: ignore[arg-type]
 
     @property
     def is_compacting(self) -> bool:
@@ -163,7 +160,7 @@ class SimulatedBroker:
         self.cluster.network.take_down(self.name, silently=silently)
         self.disk.process_ends()
         self._were_clean = self._marked_clean()
-        self.host = self.node = self.cleaner = self.helper = None
+        self.host = self.node = self.helper = None
         if self._knows_of_lost_pages:  # The next incarnation could not know; that a machine runs on is all that it has.
             self._knows_of_lost_pages = False
             self.boot_id += " and another"
@@ -222,8 +219,6 @@ class SimulatedBroker:
     async def _stop(self, host: Host, node: Node) -> None:
         await node.hand_over()
         self.cluster.network.take_down(self.name)
-        if self.cleaner is not None:
-            await self.cleaner.stop()
         with suppress(StoreUnavailable):
             await node.stop()
         self._ends(host)

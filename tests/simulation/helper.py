@@ -21,6 +21,7 @@ class SimulatedHelper:
 
     def __init__(self, files: FileSystem, random: Random) -> None:
         self.starts = 1
+        self.signs_of_life = 0
         self.is_asked = False
         """Somebody waits for an answer."""
         self._files = files

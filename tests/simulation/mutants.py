@@ -353,7 +353,7 @@ SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
     "elects-a-replica-that-lacks-records": 9,
     "elects-from-outside-the-isr": 2,
     "followers-forget-the-producers": 3,
-    "forgets-a-round-of-compaction-that-a-crash-ended": 1,
+    "forgets-a-round-of-compaction-that-a-crash-ended": 9,
     "forgets-the-members-in-a-failover": 2,
     "forgives-holes": 9,
     "joins-the-isr-before-the-epochs-start": 1,

@@ -11,6 +11,7 @@ import pytest
 from cleaner_samples import dirty
 from compaction_samples import PLANES, HelperHere, OneCompactedLog
 
+from barnabas_broker.app.supervision import Supervisor
 from barnabas_broker.storage.cleaner.backoff import PAUSE_MS_MAX
 from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
 from barnabas_broker.storage.disk.files import PosixFileSystem
@@ -20,6 +21,7 @@ from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_timers import ManualTimer
 
 OTHERS = TopicPartition("others", 0)
 
@@ -205,19 +207,26 @@ def test_nothing_is_compacted_where_the_cleaner_is_switched_off(tmp_path: Path) 
     assert one.helper.asked == []
 
 
+async def the_timer(one: OneCompactedLog) -> ManualTimer:
+    """The one that begins the next round."""
+    while not one.timers.waiting:
+        await asyncio.sleep(0)
+    (timer,) = one.timers.waiting
+    return timer
+
+
 def test_rounds_come_by_timer_until_the_cleaner_is_stopped(tmp_path: Path) -> None:
     one = dirty(tmp_path)
 
     async def run() -> None:
-        one.cleaner.start()
-        (timer,) = one.timers.waiting
+        supervisor = Supervisor(pytest.fail)
+        one.cleaner.start(supervisor.supervise)
+        timer = await the_timer(one)
         assert timer.delay_s == 15.0
         timer.run()
-        task = one.cleaner._task
-        assert task is not None
-        await task
+        assert await the_timer(one) is not timer
         assert one.cleaner.stats.rounds == 1
-        assert len(one.timers.waiting) == 1
+        supervisor.stopping()
         await one.cleaner.stop()
         assert one.timers.waiting == []
 
@@ -234,12 +243,11 @@ def test_a_bug_in_a_round_does_not_end_the_rounds(tmp_path: Path, caplog: pytest
     one.helper.before = bug
 
     async def run() -> None:
-        one.cleaner.start()
-        one.timers.waiting[0].run()
-        task = one.cleaner._task
-        assert task is not None
-        await task
-        assert len(one.timers.waiting) == 1
+        supervisor = Supervisor(pytest.fail)
+        one.cleaner.start(supervisor.supervise)
+        (await the_timer(one)).run()
+        await the_timer(one)
+        supervisor.stopping()
         await one.cleaner.stop()
 
     asyncio.run(run())

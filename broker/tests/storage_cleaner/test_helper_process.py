@@ -37,7 +37,7 @@ def quick_request() -> InspectBatch:
     return inspection(batch(), LogConfig(compression=Compression.LZ4), NOW_MS)
 
 
-def slow_request(one: OneCompactedLog) -> MapKeys:
+def slow_request(one: OneCompactedLog, bytes_per_s: float = 0.1) -> MapKeys:
     """So few bytes a second that it takes hours, in waits of hours."""
     return MapKeys(
         directory=str(one.directory),
@@ -48,7 +48,7 @@ def slow_request(one: OneCompactedLog) -> MapKeys:
         load_factor=0.9,
         read_bytes=1024,
         unpacked_bytes_max=1 << 20,
-        bytes_per_s=0.1,
+        bytes_per_s=bytes_per_s,
     )
 
 
@@ -116,6 +116,23 @@ def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_pat
     asyncio.run(run())
     assert one.cleaner.backoff.failed == {}
     assert sorted(one.records()) == [38, 39]
+
+
+def test_a_process_at_work_gives_signs_of_life_until_it_answers(tmp_path: Path) -> None:
+    """A round may take hours; whoever watches the cleaner sees that it goes on."""
+    one = filled(tmp_path)
+    module = "barnabas_broker.storage.helper_worker"
+    often = f"from {module} import main; import {module} as worker; worker.SIGN_OF_LIFE_S = 0.001; main()"
+
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES, command=(sys.executable, "-c", often))
+        assert isinstance(await helper.request(quick_request()), Inspected)
+        assert helper.signs_of_life == 0
+        assert isinstance(await helper.request(slow_request(one, bytes_per_s=20_000)), KeysMapped)
+        assert helper.signs_of_life > 1
+        await helper.stop()
+
+    asyncio.run(run())
 
 
 def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(

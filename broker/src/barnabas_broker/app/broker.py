@@ -219,8 +219,7 @@ class Broker:
         cleaner = make_cleaner(
             environment.logs, environment.replicas, helper, self._timers, self._clock, node.current_config
         )
-        cleaner.start()
-        self._takedown.append(cleaner.stop)
+        node.start_cleaner(cleaner)
         return cleaner
 
     async def _start_http(self) -> None:

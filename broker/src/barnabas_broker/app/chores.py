@@ -3,37 +3,48 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from barnabas_core.loop_turns import timed
+from barnabas_core.steps import Steps
 
 R = TypeVar("R")
+
+Supervise = Callable[[str, Coroutine[object, object, None], Callable[[], object]], asyncio.Task[object]]
 
 log = logging.getLogger(__name__)
 
 
 class Chore(NamedTuple):
-    """`run` is called every `period_s`, the first time after `first_s`."""
+    """`run` is called every `period_s`, the first time after `first_s`.
+
+    While `lasts` says so, nobody can tell how long one step of it may take.
+    """
 
     name: str
     period_s: float
     run: Callable[[], Awaitable[None] | None]
     first_s: float | None = None
+    lasts: Callable[[], bool] = lambda: False
 
 
 class Chores:
     """Runs chores one beside the other until stopped. A chore that fails is logged and comes round again.
 
-    `supervise` runs the rounds of one, by its name.
+    `supervise` runs the rounds of one, by its name, and watches how far it is.
     """
 
-    def __init__(self, supervise: Callable[[str, Coroutine[object, object, None]], asyncio.Task[object]]) -> None:
+    def __init__(self, supervise: Supervise) -> None:
         self._supervise = supervise
         self._tasks: list[asyncio.Task[object]] = []
 
     def start(self, chores: list[Chore]) -> None:
         """Starts a task for each chore; each does its work once a period."""
-        self._tasks += [self._supervise(chore.name, self._rounds(chore)) for chore in chores]
+        for chore in chores:
+            steps = Steps()
+            progress = partial(_progress, chore, steps)
+            self._tasks.append(self._supervise(chore.name, self._rounds(chore, steps), progress))
 
     async def stop(self) -> None:
         """No round begins any more, and none is under way."""
@@ -42,16 +53,20 @@ class Chores:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _rounds(self, chore: Chore) -> None:
+    async def _rounds(self, chore: Chore, steps: Steps) -> None:
         await asyncio.sleep(chore.period_s if chore.first_s is None else chore.first_s)
         while True:
             try:
                 pending = timed(chore.name)(chore.run)()
                 if pending is not None:
-                    await pending
+                    await steps.count(pending)
             except Exception:
                 log.exception("%s failed; it comes round again in %s s", chore.name, chore.period_s)
             await asyncio.sleep(chore.period_s)
+
+
+def _progress(chore: Chore, steps: Steps) -> object:
+    return object() if chore.lasts() else steps.progress()
 
 
 async def in_thread(call: Callable[[], R]) -> R:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.app.due_syncs import DueSyncs
@@ -15,13 +15,17 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.fair_turns import FairTurn, slices
+
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
 FLUSH_CHECK_S: Final = 1.0
 TRASH_CHECK_S: Final = 1.0
 DISK_CHECK_S: Final = 1.0
+REMOVED_AT_ONCE: Final = 100
+"""Files and directories, by one call of a thread: a round over many shows that it goes on."""
 
 
 class LogChores:
@@ -39,6 +43,8 @@ class LogChores:
         self._clock = clock
         self._truncations = Truncations(logs, replicas, spawn)
         self._due_syncs = DueSyncs(logs, replicas, spawn)
+        self._reads_logs = False
+        """Whole ones, in a thread: that takes as long as they are large."""
 
     def table(self, config: BrokerConfig) -> list[Chore]:
         """What comes round how often."""
@@ -56,7 +62,7 @@ class LogChores:
             Chore("flushes", FLUSH_CHECK_S, self.flush),
             Chore("topic ids", FLUSH_CHECK_S, self.sync_topic_ids),
             Chore("trash", TRASH_CHECK_S, self.empty_trash),
-            Chore("disks", DISK_CHECK_S, self.look_at_disks),
+            Chore("disks", DISK_CHECK_S, self.look_at_disks, lasts=lambda: self._reads_logs),
             Chore("producer ids", expiry_s, self.expire_producers),
         ]
 
@@ -114,8 +120,8 @@ class LogChores:
     async def empty_trash(self) -> None:
         """Deleted files whose delay is over."""
         paths = self._logs.due_deletions(self._clock.now_ms())
-        if paths:
-            await in_thread(lambda: self._logs.remove_files(paths))
+        for some in slices(paths, lambda _: 1, REMOVED_AT_ONCE, REMOVED_AT_ONCE):
+            await in_thread(partial(self._logs.remove_files, some))
 
     async def look_at_disks(self) -> None:
         """Directories that vanished go offline, those that are back come online."""
@@ -124,7 +130,7 @@ class LogChores:
         self._replicas.failures.look_at_full_dirs()
         wanted_logs = self._logs.strays.wanted_logs()
         for stray, wanted in wanted_logs:
-            outcome = await in_thread(partial(self._logs.strays.read, stray, wanted))
+            outcome = await self._read(partial(self._logs.strays.read, stray, wanted))
             self._logs.stray_read(stray, wanted, outcome)
             if isinstance(outcome, LogDirFailed):
                 self._replicas.failures.log_dir_failed(outcome)
@@ -136,7 +142,14 @@ class LogChores:
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:
         """Of those alone: one that fails meanwhile has partitions that do not know of it."""
-        return await in_thread(lambda: self._logs.probe(failed_dirs))
+        return await self._read(lambda: self._logs.probe(failed_dirs))
+
+    async def _read(self, logs: Callable[[], R]) -> R:
+        self._reads_logs = True
+        try:
+            return await in_thread(logs)
+        finally:
+            self._reads_logs = False
 
     async def expire_producers(self) -> None:
         """Idempotent producers that have been silent are forgotten."""

@@ -20,7 +20,7 @@ from barnabas_broker.app.metadata_copy_file import MetadataCopyFile
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.registration import last_incarnation, registration_of
-from barnabas_broker.app.supervision import Supervisor, Watched, every, watch
+from barnabas_broker.app.supervision import Supervisor, every
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
@@ -56,18 +56,24 @@ from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import Throttle
+from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.steps import Steps
 
 log = logging.getLogger(__name__)
 
 HANG_S: Final = 120.0
 """A task that goes round every few seconds hangs when it has not for so long: no store takes that long to fail."""
+DISK_HANG_S: Final = 600.0
+"""Work on the disk hangs when one step of it, such as the sync of a segment, takes so long."""
 PROBE_S: Final = 30.0
+CANCEL_S: Final = 1.0
+"""The leases are given back whatever hangs."""
 ISR_CHECKS_IN_LAG: Final = 2
 """A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
 
@@ -101,7 +107,7 @@ class Node:
             asyncio.sleep,
             self.supervisor.spawn,
         )
-        self._chores = Chores(self.supervisor.supervise)
+        self._chores = Chores(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
@@ -300,18 +306,15 @@ class Node:
 
     def _supervise(self) -> None:
         feed = image_feed.ImageFeed(self.image, self._store, asyncio.sleep)
-        self.supervisor.supervise("leases", self._keep())
-        self.supervisor.supervise("metadata feed", feed.follow())
-        self.supervisor.supervise("controller", self.controller.run())
-        self.supervisor.supervise("restorations", self.restorations.run())
-        watched = [
-            Watched("metadata feed", feed.progress),
-            Watched("controller", self.controller.progress),
-            Watched("leases", lambda: self.membership.passes),
-        ]
+        probes, supervise = Steps(), partial(self.supervisor.supervise, hang_s=HANG_S)
+        probe = every(PROBE_S, lambda: probes.count(feed.probe()), asyncio.sleep)
+        supervise("leases", self._keep(), lambda: self.membership.passes)
+        supervise("metadata feed", feed.follow(), feed.progress)
+        supervise("probes of the metadata feed", probe, probes.progress)
+        supervise("controller", self.controller.run(), self.controller.progress)
+        supervise("restorations", self.restorations.run(), self.restorations.progress)
         period_s = self.config.broker_heartbeat_interval_ms / 1000
-        self.supervisor.supervise("probes of the metadata feed", every(PROBE_S, feed.probe, asyncio.sleep))
-        self.supervisor.supervise("watchdog", watch(watched, period_s, HANG_S, self.supervisor.fail, asyncio.sleep))
+        self.supervisor.supervise("watchdog", self.supervisor.watch(period_s, asyncio.sleep))
 
     async def _keep(self) -> None:
         try:
@@ -341,6 +344,11 @@ class Node:
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
         isr = Chore("isr", isr_check_s, environment.replicas.check_isr)
         self._chores.start([*log_chores.table(self.config), isr, self.metadata_copy.chore(), *self._log_ends.chores()])
+
+    def start_cleaner(self, cleaner: LogCleaner) -> None:
+        """Compact the logs from now on."""
+        self._takedown.append(cleaner.stop)
+        cleaner.start(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
 
     def _configs_changed(self, change: ImageChange) -> None:
         if change.configs & {str(self.config.broker_id), ALL_BROKERS}:
@@ -382,7 +390,7 @@ class Node:
 
         What the logs have on disk the next start finds as after a crash of the process.
         """
-        await self.supervisor.cancel()
+        await self.supervisor.cancel(CANCEL_S)
         await self._give_back()
 
 

@@ -6,8 +6,8 @@ nobody tries to mend it: the next start reads everything from the disk and the m
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from math import ceil
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ class Supervisor:
     def __init__(self, on_failure: Callable[[str], object]) -> None:
         self._on_failure = on_failure
         self._tasks: set[asyncio.Task[object]] = set()
+        self._watched: list[Watched] = []
         self._is_stopping = False
         self.failure: str | None = None
         """Why the process must end; None while it need not."""
@@ -34,8 +35,19 @@ class Supervisor:
         """Run it for one client; what it raises costs nobody else anything, and is logged."""
         self._start(work, _name(work)).add_done_callback(self._attempted)
 
-    def supervise(self, name: str, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
-        """Run it as long as the broker lives; it must not end."""
+    def supervise(
+        self,
+        name: str,
+        work: Coroutine[object, object, object],
+        progress: Callable[[], object] | None = None,
+        hang_s: float = inf,
+    ) -> asyncio.Task[object]:
+        """Run it as long as the broker lives; it must not end.
+
+        `progress` is another value whenever it has gone on, or has nothing to do; otherwise it hangs after `hang_s`.
+        """
+        if progress is not None:
+            self._watched.append(Watched(name, progress, hang_s))
         task = self._start(work, name)
         task.add_done_callback(self._ended)
         return task
@@ -76,55 +88,51 @@ class Supervisor:
         """From now on everything may end, in whichever order."""
         self._is_stopping = True
 
-    async def cancel(self) -> None:
-        """Cancels the tasks that still run, and waits for their end."""
+    async def watch(self, period_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Look each `period_s` whether something hangs that has said how far it is."""
+        watchdog = Watchdog(self._watched, period_s)
+        while True:
+            await sleep(period_s)
+            reason = watchdog.look()
+            if reason is not None:
+                self.fail(reason)
+
+    async def cancel(self, waits_s: float | None = None) -> None:
+        """Cancels the tasks that still run, and waits for their end; so long at most, if that is given."""
         self.stopping()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=waits_s)
 
 
 class Watched(NamedTuple):
-    """A task that goes round: `progress` is another value whenever it has."""
+    """A task, how far it is, and after how many seconds without progress it hangs."""
 
     name: str
     progress: Callable[[], object]
+    hang_s: float
 
 
 class Watchdog:
     """Finds the tasks that go round no longer. It counts its own looks, so a process that stood still is not blamed."""
 
-    def __init__(self, watched: list[Watched], looks_max: int) -> None:
+    def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
+        """`watched` may grow meanwhile."""
         self._watched: Final = watched
-        self._looks_max = looks_max
+        self._period_s = period_s
         self._seen: dict[str, tuple[object, int]] = {}
 
     def look(self) -> str | None:
-        """To be called at even intervals; why the process must end, or None."""
-        for name, progress in self._watched:
+        """To be called each `period_s`; why the process must end, or None."""
+        for name, progress, hang_s in self._watched:
             now = progress()
             before, looks = self._seen.get(name, (None, 0))
             looks = looks + 1 if now == before else 0
             self._seen[name] = now, looks
-            if looks >= self._looks_max:
+            if looks >= max(LOOKS_MIN, hang_s / self._period_s):
                 return f"the task {name} hangs"
         return None
-
-
-async def watch(
-    watched: list[Watched],
-    period_s: float,
-    hang_s: float,
-    fail: Callable[[str], object],
-    sleep: Callable[[float], Awaitable[None]],
-) -> None:
-    """Look each `period_s`; `fail` hears of a task that has not gone on for `hang_s` worth of looks."""
-    watchdog = Watchdog(watched, max(LOOKS_MIN, ceil(hang_s / period_s)))
-    while True:
-        await sleep(period_s)
-        reason = watchdog.look()
-        if reason is not None:
-            fail(reason)
 
 
 async def every(

@@ -1,7 +1,8 @@
 """The helper process: answers the broker's requests one after the other, at low priority and in bounded memory.
 
 Run as `python -m barnabas_broker.storage.helper_worker MEMORY_BYTES_MAX` with the requests on standard input and the
-responses on standard output. It ends when the broker closes the pipe or is gone, in the middle of its work, too.
+responses on standard output. While it reads logs it says every few seconds that it is at work. It ends when the broker
+closes the pipe or is gone, in the middle of its work, too.
 """
 
 import logging
@@ -23,7 +24,7 @@ from barnabas_broker.storage.cleaner.segment_cleaning import clean_segments
 from barnabas_broker.storage.cleaner.throttle import CleanerThrottle
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
-from barnabas_broker.storage.helper.frames import LENGTH, frame
+from barnabas_broker.storage.helper.frames import LENGTH, SIGN_OF_LIFE, frame
 from barnabas_broker.storage.helper.requests import (
     CleanSegments,
     Failed,
@@ -39,6 +40,8 @@ from barnabas_broker.storage.inspection.batch_inspection import inspect_batch
 _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10
 WAIT_S_MAX: Final = 3600.0
+SIGN_OF_LIFE_S: Final = 10.0
+"""So often whoever waits for a response hears that this process is at work on it."""
 OOM_SCORE: Final = 500
 """When memory runs out the kernel takes this process, not the broker: all it loses is a round of compaction."""
 
@@ -96,16 +99,34 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
         responses.flush()
 
 
-def _wait_for_the_end_of_the_broker(descriptor: int) -> Callable[[float], None]:
-    """A wait that ends this process as soon as nobody holds the other end of its standard input."""
-    poll = select.poll()
-    poll.register(descriptor, 0)
+class PauseBesideTheBroker:
+    """A wait that ends this process as soon as nobody holds the other end of its standard input, `descriptor`.
 
-    def wait(seconds: float) -> None:
-        if poll.poll(min(seconds, WAIT_S_MAX) * 1000):
-            sys.exit("the broker is gone")
+    At its beginning and meanwhile it writes a sign of life to `responses` where that is due.
+    """
 
-    return wait
+    def __init__(self, descriptor: int, responses: IO[bytes]) -> None:
+        self._poll = select.poll()
+        self._poll.register(descriptor, 0)
+        self._responses = responses
+        self._told_s = time.monotonic()
+
+    def __call__(self, seconds: float) -> None:
+        """Wait so many seconds. SystemExit."""
+        end_s = time.monotonic() + min(seconds, WAIT_S_MAX)
+        while True:
+            self._live()
+            left_s = max(end_s - time.monotonic(), 0.0)
+            if self._poll.poll(min(left_s, SIGN_OF_LIFE_S) * 1000):
+                sys.exit("the broker is gone")
+            if left_s <= SIGN_OF_LIFE_S:
+                return
+
+    def _live(self) -> None:
+        if time.monotonic() >= self._told_s + SIGN_OF_LIFE_S:
+            self._told_s = time.monotonic()
+            self._responses.write(SIGN_OF_LIFE)
+            self._responses.flush()
 
 
 def _be_modest(memory_bytes_max: int) -> None:
@@ -119,7 +140,7 @@ def _be_modest(memory_bytes_max: int) -> None:
 def main() -> None:
     """Answers requests on stdin until that is closed."""
     _be_modest(int(sys.argv[1]))
-    worker = Worker(PosixFileSystem(), _wait_for_the_end_of_the_broker(sys.stdin.fileno()))
+    worker = Worker(PosixFileSystem(), PauseBesideTheBroker(sys.stdin.fileno(), sys.stdout.buffer))
     with suppress(BrokenPipeError):
         serve(worker, sys.stdin.buffer, sys.stdout.buffer)
 

@@ -15,6 +15,7 @@ from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.restoration import confirmed
 from barnabas_core.errors import ApiError
+from barnabas_core.steps import Steps
 
 OTHERS_FIRST_S: Final = 1.0
 RETRY_S: Final = 1.0
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Restorations:
-    """`run` is a task of its own on every broker."""
+    """`run` is a task of its own on every broker; `progress` says how far it is, for whoever watches it."""
 
     def __init__(
         self,
@@ -40,6 +41,8 @@ class Restorations:
         self._is_controller = is_controller
         self._sleep = sleep
         self._woken = asyncio.Event()
+        self._steps = Steps()
+        self.progress = self._steps.progress
         self._unconfirmed: set[str] = set()
         """Topics that may wait for this broker to say that it has compared."""
 
@@ -51,12 +54,15 @@ class Restorations:
             if not self._image.lost and not self._unconfirmed:
                 await self._woken.wait()
             self._woken.clear()
-            await self._confirm()
-            if self._image.lost and not self._is_controller():
-                await self._sleep(OTHERS_FIRST_S)
-            await self._write_anew()
-            if self._image.lost or self._unconfirmed:
-                await self._sleep(RETRY_S)
+            await self._steps.count(self._go_round())
+
+    async def _go_round(self) -> None:
+        await self._confirm()
+        if self._image.lost and not self._is_controller():
+            await self._sleep(OTHERS_FIRST_S)
+        await self._write_anew()
+        if self._image.lost or self._unconfirmed:
+            await self._sleep(RETRY_S)
 
     def _image_changed(self, change: ImageChange) -> None:
         self._see([topic.name for topics in (change.created, change.changed) for topic in topics])

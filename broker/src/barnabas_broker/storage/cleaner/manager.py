@@ -7,7 +7,7 @@ tried again later, the others go on.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.cleaner.backoff import Backoff
@@ -32,8 +32,9 @@ from barnabas_broker.storage.helper.requests import (
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
-from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FairTurn
+from barnabas_core.steps import Steps
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
@@ -81,32 +82,43 @@ class LogCleaner:
         self._settings = settings
         self._stable_offset = stable_offset
         self._on_storage_error = on_storage_error
-        self._timer: Cancellable | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._steps = Steps()
+        self._task: asyncio.Task[object] | None = None
 
     @property
     def helper_starts(self) -> int:
         """How often the helper process was started; more than a few means that it dies."""
         return self._helper.starts
 
-    def start(self) -> None:
-        """Look for dirty logs from now on, every `log.cleaner.backoff.ms` while there are none."""
-        self._wait()
+    def start(
+        self,
+        supervise: Callable[[str, Coroutine[object, object, None], Callable[[], object]], asyncio.Task[object]],
+    ) -> None:
+        """Look for dirty logs from now on, every `log.cleaner.backoff.ms` while there are none.
+
+        `supervise` runs that, by its name, and watches how far it is: a round of hours goes on as the helper does.
+        """
+        self._task = supervise("cleaner", self._run(), lambda: (self._steps.progress(), self._helper.signs_of_life))
 
     async def stop(self) -> None:
         """End the helper process, in the middle of its work too; what it wrote so far goes at the next round."""
-        if self._timer is not None:
-            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._helper.stop()
 
-    def _wait(self) -> None:
-        self._timer = self._timers.call_later(self._settings().backoff_ms / 1000, self._begin)
+    async def _run(self) -> None:
+        while True:
+            await self._pause(self._settings().backoff_ms / 1000)
+            await self._steps.count(self._clean_all())
 
-    def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._clean_all())
+    async def _pause(self, delay_s: float) -> None:
+        over = asyncio.Event()
+        timer = self._timers.call_later(delay_s, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
 
     async def _clean_all(self) -> None:
         try:
@@ -114,7 +126,6 @@ class LogCleaner:
                 pass
         except Exception:
             _logger.exception("compaction failed; it goes on in %d ms", self._settings().backoff_ms)
-        self._wait()
 
     async def clean_dirtiest(self) -> bool:
         """One round on one log; whether there was one to be compacted, and it is worth looking for the next."""

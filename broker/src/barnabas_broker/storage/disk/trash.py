@@ -1,5 +1,6 @@
 """Files and directories that have been renamed out of sight and are removed after a while, in a thread if need be."""
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from barnabas_broker.storage.disk.files import FileSystem
@@ -26,7 +27,7 @@ class Trash:
         return taken
 
 
-def remove_all(files: FileSystem, paths: list[str]) -> list[OSError]:
+def remove_all(files: FileSystem, paths: Sequence[str]) -> list[OSError]:
     """Remove files and directories; what a disk says to those that stay. Touches no shared state: for a thread, too."""
     refusals = []
     for path in paths:

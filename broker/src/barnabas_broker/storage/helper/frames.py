@@ -5,6 +5,8 @@ import struct
 from typing import Final
 
 LENGTH: Final = struct.Struct(">I")
+SIGN_OF_LIFE: Final = LENGTH.pack(0)
+"""In place of a response, from a helper that is at work on one."""
 
 
 def frame(value: object) -> bytes:

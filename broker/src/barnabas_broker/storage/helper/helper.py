@@ -36,6 +36,8 @@ class Helper:
         """`memory_bytes_max` is asked at each start."""
         self.starts = 0
         """How often a process was started."""
+        self.signs_of_life = 0
+        """How often one said that it was at work."""
         self._timers = timers
         self._idle_s = idle_s
         self._memory_bytes_max = memory_bytes_max
@@ -90,16 +92,20 @@ class Helper:
                     stdout=asyncio.subprocess.PIPE,
                     limit=READ_BYTES,
                 )
-                self._running = _Running(process)
+                self._running = _Running(process, self._lives)
                 self.starts += 1
             return self._running
+
+    def _lives(self) -> None:
+        self.signs_of_life += 1
 
 
 class _Running:
     """One process, from its start to its end. `ended` is done when it is gone."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lives: Callable[[], None]) -> None:
         self.process = process
+        self._lives = lives
         self._waiting: deque[asyncio.Future[Response]] = deque()
         self.ended = asyncio.create_task(self._take_answers())
 
@@ -124,6 +130,9 @@ class _Running:
         try:
             while True:
                 (length,) = LENGTH.unpack(await self.process.stdout.readexactly(LENGTH.size))
+                if not length:
+                    self._lives()
+                    continue
                 response = cast("Response", pickle.loads(await self.process.stdout.readexactly(length)))
                 answer = self._waiting.popleft()
                 if not answer.done():  # Who asked may have given up.

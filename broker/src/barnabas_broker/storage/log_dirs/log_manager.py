@@ -356,7 +356,7 @@ class LogManager:
         """Paths to give to `remove_files`."""
         return self._environment.trash.take(now_ms)
 
-    def remove_files(self, paths: list[str]) -> None:
+    def remove_files(self, paths: Sequence[str]) -> None:
         """Remove deleted files and directories; what cannot be removed goes at the next start. May run in a thread."""
         refusals = remove_all(self._environment.files, paths)
         if refusals:

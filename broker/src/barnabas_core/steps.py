@@ -1,0 +1,45 @@
+"""The steps of work that comes now and then: whoever watches it sees whether it goes on."""
+
+from collections.abc import Awaitable, Generator
+from functools import partial
+from types import coroutine
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+
+class Steps:
+    """Counts how often the work went on after a wait, whatever it waited for: a thread, a store, its next turn."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._under_way = 0
+
+    def progress(self) -> object:
+        """Another value whenever the work went on, and always while there is none."""
+        return self._taken if self._under_way else object()
+
+    async def count(self, work: Awaitable[R]) -> R:
+        """What the work returns, or raises."""
+        self._under_way += 1
+        try:
+            return await self._each_step(work)
+        finally:
+            self._under_way -= 1
+
+    @coroutine
+    def _each_step(self, work: Awaitable[R]) -> Generator[Any, None, R]:
+        steps = work.__await__()
+        go_on = steps.__next__
+        while True:
+            self._taken += 1
+            try:
+                awaited = go_on()
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            try:
+                yield awaited
+            except BaseException as error:  # Such as that it is cancelled.
+                go_on = partial(steps.throw, error)
+            else:
+                go_on = steps.__next__
