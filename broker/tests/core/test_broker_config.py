@@ -120,6 +120,7 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
             "must be text, ADDRESS:COUNT",
         ),
         ({"group.min.session.timeout.ms": "1800001"}, "group.min.session.timeout.ms", "must be at most group.max."),
+        ({"log.preallocate": "true"}, "log.preallocate", "must be true or false, false (segment files grow as they"),
         ({"log.cleanup.policy": "shred"}, "log.cleanup.policy", "must be a list separated by commas, one of compact"),
         (
             {"metadata.store": "postgres://h/db"},
