@@ -80,10 +80,11 @@ def namespace(api_server: ControlPlane) -> Iterator[str]:
 @pytest.fixture
 def pod(api_server: ControlPlane, namespace: str, tmp_path: Path) -> dict[str, Any]:
     """The driver's, as the API server has it."""
-    pyspark = pytest.importorskip("pyspark")
     try:
+        import pyspark
+
         require("java")
-    except CannotStart as reason:
+    except (CannotStart, ImportError) as reason:
         missing(reason)
     application = spark_application(declared(namespace), "one", BROKERS, "jobs:dev")
     (template := tmp_path / "driver.yaml").write_text(json.dumps(application["spec"]["driver"]["template"]))
