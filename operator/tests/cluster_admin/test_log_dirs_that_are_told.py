@@ -1,23 +1,19 @@
 """F64: the operator's choice of log dirs reaches the brokers; where it cannot, topics are made all the same."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from barnabas_core.log_dir_placement import LogDirLoad
-from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.rebalance_request import NamedRebalance, PlannedPartition, SkewPlan
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
 from barnabas_operator.planning.topics.named_rebalance import NamedProgress
-from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, TopicStep
+from barnabas_operator.planning.topics.topic_steps import CreateTopic
 from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Storage, Volume
@@ -31,6 +27,7 @@ from harness.stock_client import StockClient
 NOW = "2026-01-01T00:00:00Z"
 TWO_DISKS = Storage(volumes=(Volume(id=0), Volume(id=1)))
 HEAVY, LIGHT = b"x" * 500_000, b"x"
+LIGHT_ONES = 9
 HEAVY_ONES = 20
 """A move that lacks less than 4 MiB is done at once, however slow it is to be."""
 
@@ -43,40 +40,23 @@ def wanted(partitions: int, storage: Storage = TWO_DISKS, brokers: int = 1, **co
     return DesiredState(Cluster(metadata=ObjectMeta(name="c"), spec=spec), (topic,), ())
 
 
-class TwoBrokers:
-    """An admin client of brokers 0 and 1 with two empty log dirs each; it takes note of what brokers are told."""
-
-    def __init__(self, mute: int | None = None) -> None:
-        self.mute = mute
-        self.told: dict[NewReplica, str] = {}
-        self.steps: list[TopicStep] = []
-        self.topics: dict[str, TopicState] = {}
-
-    def cluster_state(self) -> ClusterState:
-        return ClusterState({0: None, 1: None}, dict(self.topics), 1, 2, 1)
-
-    def with_overrides(self, state: ClusterState, _names: object) -> ClusterState:
-        return state
-
-    def log_dirs(self, broker_id: int) -> list[LogDirLoad]:
-        if broker_id == self.mute:
-            raise ClusterUnreachable("no answer after 10 s")
-        return [LogDirLoad(f"/{name}", 0, 0, 0, 1) for name in "ab"]
-
-    def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
-        self.told |= placed
-
-    def apply(self, steps: Sequence[TopicStep]) -> Mapping[str, Any]:
-        for step in steps:
-            self.steps.append(step)
-            if isinstance(step, (CreateTopic, IncreasePartitions)):
-                had = self.topics[step.topic].partitions if step.topic in self.topics else ()
-                self.topics[step.topic] = TopicState("id", had + step.assignments, {})
-        return {}
+def fill(admin: ClusterAdmin, broker_id: int, heavy: Path, light: Path) -> None:
+    """The log dirs of one broker. The brokers go by the fewest partitions: `heavy`. By bytes it would be `light`."""
+    client = StockClient(admin.bootstrap)
+    for name, path, partitions, value in (("heavy", heavy, 1, HEAVY), ("light", light, LIGHT_ONES, LIGHT)):
+        topic = f"{name}-{broker_id}"
+        admin.prefer_log_dirs({NewReplica(topic, number, broker_id): str(path) for number in range(partitions)})
+        admin.apply([CreateTopic(topic, ((broker_id,),) * partitions, {})])
+        for number in range(partitions):
+            client.write(topic, [value], number)
 
 
-def reconciled(admin: TwoBrokers, resources: DesiredState) -> DesiredState:
-    return reconcile_topics(cast(ClusterAdmin, admin), resources, NOW, Seen(admin.cluster_state())).wanted
+def told_in(log_dir: Path) -> list[str]:
+    return sorted(found.name for found in log_dir.glob("told-*"))
+
+
+def told(partitions: int) -> list[str]:
+    return [f"told-{number}" for number in range(partitions)]
 
 
 @pytest.fixture
@@ -117,21 +97,23 @@ def test_a_plan_moves_a_replica_to_another_log_dir_of_its_broker(running: Runnin
 def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_not_the_broker(
     running: RunningUp,
 ) -> None:
-    """The brokers go by the fewest partitions, which is the first log dir, the operator by bytes: the second."""
     with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
-        first, second = (load.path for load in admin.log_dirs(0))
-        admin.prefer_log_dirs({NewReplica("heavy", 0, 0): first, NewReplica("light", 0, 0): second})
-        admin.prefer_log_dirs({NewReplica("light", number, 0): second for number in range(9)})
-        admin.apply([CreateTopic("heavy", ((0,),), {}), CreateTopic("light", ((0,),) * 9, {})])
-        client = StockClient(running.bootstrap)
-        client.write("heavy", [HEAVY], 0)
-        for number in range(9):
-            client.write("light", [LIGHT], number)
+        first, second = (Path(load.path) for load in admin.log_dirs(0))
+        fill(admin, 0, heavy=first, light=second)
         for partitions in (1, 3):
             seen = Seen(admin.cluster_state())
             reconcile_topics(admin, wanted(partitions, log_dirs_placement="least-bytes"), NOW, seen)
-            assert len(list(Path(second).glob("told-*"))) == partitions
-        assert list(Path(first).glob("told-*")) == []
+            assert (told_in(first), told_in(second)) == ([], told(partitions))
+
+
+def test_brokers_with_one_disk_are_told_nothing(running: RunningUp) -> None:
+    """They choose themselves: here it would show, for the broker has two, though its Cluster declares one."""
+    with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
+        first, second = (Path(load.path) for load in admin.log_dirs(0))
+        fill(admin, 0, heavy=first, light=second)
+        resources = wanted(2, Storage(), log_dirs_placement="least-bytes")
+        reconcile_topics(admin, resources, NOW, Seen(admin.cluster_state()))
+        assert (told_in(first), told_in(second)) == (told(2), [])
 
 
 @pytest.fixture
@@ -178,31 +160,44 @@ def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, ca
     assert "broker 1 gets no replicas now: it does not report its free space" in caplog.text
 
 
-def test_each_broker_is_told_of_its_own_replicas_before_they_are_made() -> None:
-    admin = TwoBrokers()
-    known = reconciled(admin, wanted(2, brokers=2))
-    replicas = [NewReplica("told", number, broker) for number in range(2) for broker in range(2)]
-    assert {replica: admin.told[replica] for replica in replicas} == admin.told
-    assert [admin.told[NewReplica("told", number, 1)] for number in range(2)] == ["/a", "/b"]
-    (topic,) = known.topics
-    grown = wanted(3, brokers=2).topics[0].spec
-    admin.told.clear()
-    reconciled(
-        admin, DesiredState(known.cluster, (Topic(metadata=topic.metadata, spec=grown, status=topic.status),), ())
-    )
-    assert admin.told == {NewReplica("told", 2, 0): "/a", NewReplica("told", 2, 1): "/a"}
+@pytest.fixture
+def two_brokers(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    """Broker 0 has many bytes in its first log dir, and broker 1 in its second."""
+    with barnabas_cluster(tmp_path, brokers=2, properties={"default.replication.factor": "2"}, log_dirs=2) as running:
+        with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
+            for broker_id in running.brokers:
+                heavy, light = heavy_and_light(running, broker_id)
+                fill(admin, broker_id, heavy, light)
+        yield running
 
 
-def test_a_broker_that_does_not_answer_chooses_itself_and_the_topic_is_made(caplog: pytest.LogCaptureFixture) -> None:
-    admin = TwoBrokers(mute=0)
-    reconciled(admin, wanted(2, brokers=2))
-    assert [type(step) for step in admin.steps] == [CreateTopic]
-    assert {replica.broker_id for replica in admin.told} == {1}
-    assert "broker 0 chooses the log dirs of 2 replicas: no answer after 10 s" in caplog.text
+def heavy_and_light(cluster: BarnabasCluster, broker_id: int) -> tuple[Path, Path]:
+    found = cluster.log_dirs(broker_id)
+    return found[broker_id], found[1 - broker_id]
 
 
-def test_brokers_with_one_disk_are_asked_nothing() -> None:
-    admin = TwoBrokers(mute=0)
-    reconciled(admin, wanted(2, Storage(), brokers=2))
-    assert [type(step) for step in admin.steps] == [CreateTopic]
-    assert admin.told == {}
+def test_each_broker_is_told_of_its_own_replicas_before_they_are_made(two_brokers: BarnabasCluster) -> None:
+    with ClusterAdmin(two_brokers.bootstrap, SystemClock()) as admin:
+        for partitions in (2, 3):
+            resources = wanted(partitions, brokers=2, log_dirs_placement="least-bytes")
+            reconcile_topics(admin, resources, NOW, Seen(admin.cluster_state()))
+            two_brokers.wait_until_full("told")
+            for broker_id in two_brokers.brokers:
+                assert list(map(told_in, heavy_and_light(two_brokers, broker_id))) == [[], told(partitions)]
+
+
+def test_a_broker_that_does_not_answer_chooses_itself_and_the_topic_is_made(
+    two_brokers: BarnabasCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ClusterAdmin(two_brokers.bootstrap, SystemClock()) as admin:
+        seen = Seen(admin.cluster_state())
+        (gone,) = two_brokers.brokers.keys() - {seen.state.controller_id}
+        two_brokers.kill(gone)
+        resources = wanted(2, brokers=2, log_dirs_placement="least-bytes")
+        outcome = reconcile_topics(admin, resources, NOW, seen)
+    assert [type(step) for step in outcome.done] == [CreateTopic]
+    assert f"broker {gone} chooses the log dirs of 2 replicas: " in caplog.text
+    two_brokers.start(gone)
+    two_brokers.wait_until_full("told")
+    assert list(map(told_in, heavy_and_light(two_brokers, 1 - gone))) == [[], told(2)]
+    assert list(map(told_in, heavy_and_light(two_brokers, gone))) == [told(2), []]
