@@ -13,12 +13,6 @@ from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
-QUOTA = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "few"},
-    "spec": {"hard": {"pods": "0"}},
-}
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "nobody"}}
 
 
@@ -47,9 +41,14 @@ def await_message(world: World, *parts: str) -> None:
     )
 
 
+def allow_pods(world: World, count: str) -> None:
+    """Not more of them."""
+    world.kubectl("create", "quota", "few", f"--hard=pods={count}")
+    wait_for(lambda: world.kubectl("get", "resourcequota", "few", "-o=jsonpath={.status.hard.pods}") == count)
+
+
 def test_a_quota_without_room_is_named(world: World) -> None:
-    world.kubectl("create", "-f-", stdin=json.dumps(QUOTA))
-    wait_for(lambda: world.kubectl("get", "resourcequota", "few", "-o=jsonpath={.status.hard.pods}") == "0")
+    allow_pods(world, "0")
     world.apply_cluster("one")
     await_message(world, "waiting for Kubernetes to start broker 0: pods", "exceeded quota: few")
 
@@ -62,3 +61,12 @@ def test_a_priority_class_that_is_not_there_is_named(world: World) -> None:
 def test_a_storage_class_that_is_not_there_is_named(world: World) -> None:
     world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": "1Gi", "storageClass": "nope"}]})
     await_message(world, "volume-0-one-broker-0", 'storageclass.storage.k8s.io "nope" not found')
+
+
+def test_a_broker_that_no_node_takes_is_pending_also_beside_one_that_kubernetes_cannot_make(world: World) -> None:
+    """What the scheduler says is not hidden by what else is waited for."""
+    allow_pods(world, "1")
+    world.apply_cluster("one", brokers={"replicas": 2})
+    waited_for = "waiting for Kubernetes to start broker 1: pods"
+    pending = "one-broker-0 is Pending: 0/1 nodes are available: "
+    await_message(world, waited_for, "exceeded quota: few", pending)
