@@ -1,5 +1,6 @@
 """A namespace with a Cluster whose only broker is a process, and operators that are processes, too: no pods."""
 
+import json
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
+from barnabas_operator.resources.kinds import KINDS
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
 from local_kubernetes.control_plane import ControlPlane
@@ -51,6 +53,16 @@ def world_of_one(plane: ControlPlane, namespace: str, broker: ServerProcess, fol
     plane.kubectl("delete", "namespace", namespace, "--wait=false")
     for name in set(found.partitions()) - {"__consumer_offsets"}:
         found.admin.delete_topics([name])[name].result(WAIT_S)
+
+
+def release_all_but(world: "World") -> None:
+    """Resources of tests before, in other namespaces: their operators are gone, and a definition waits for all."""
+    kinds = ",".join(f"{kind.plural}.barnabas.dev" for kind in KINDS.values())
+    for each in json.loads(world.plane.kubectl("get", kinds, "-A", "-o=json"))["items"]:
+        meta = each["metadata"]
+        if meta["namespace"] != world.namespace and meta.get("finalizers"):
+            patch, kind = '--patch={"metadata":{"finalizers":null}}', f"{KINDS[each['kind']].plural}.barnabas.dev"
+            world.plane.kubectl("-n", meta["namespace"], "patch", kind, meta["name"], "--type=merge", patch)
 
 
 class World:

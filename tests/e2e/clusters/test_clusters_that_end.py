@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from e2e.world import SECONDS_MAX, World
+from e2e.world import SECONDS_MAX, World, release_all_but
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.apiserver import define
@@ -135,6 +135,21 @@ def test_a_cluster_made_again_with_fewer_brokers_starts_all_that_have_disks(worl
     wait_for(lambda: names(world, "one", "Pod"), lambda found: found == pods, SECONDS_MAX)
 
 
+def test_a_cluster_made_again_without_a_disk_that_it_had_names_the_claims_and_waits(world: World) -> None:
+    make(world, "one")
+    left = disks(claims("one"), 1)
+    world.kubectl("delete", "cluster", "one", "--timeout=60s")
+    kinds = ("Pod", "StatefulSet", "PersistentVolumeClaim")
+    wait_for(lambda: names(world, "one", *kinds), lambda found: found == left, SECONDS_MAX)
+    world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": "1Gi"}]})
+    told = wait_for(lambda: message(world, "one"), lambda said: "earlier Cluster" in said, SECONDS_MAX)
+    lacks = "spec.storage.volumes lacks the id 1, of which an earlier Cluster one left claims: volume-1-one-broker-0"
+    assert told == f"{lacks}; allowed: declare the id 1, or delete these claims with what is on them"
+    assert names(world, "one", "StatefulSet") == set()
+    world.kubectl("delete", "pvc", *left)
+    wait_for(lambda: names(world, "one", "Pod"), lambda found: found == {"one-broker-0"}, SECONDS_MAX)
+
+
 def test_claims_carry_no_label_that_argo_cd_tracks_by(world: World) -> None:
     """Kubernetes copies the selector's labels to claims, which nobody owns: a sync with pruning would take them."""
     make(world, "one")
@@ -156,7 +171,7 @@ def test_nothing_keeps_a_namespace_that_ends(world: World, policy: str) -> None:
 def test_clusters_whose_definition_was_deleted_have_their_disks_when_they_are_applied_again(world: World) -> None:
     """Kubernetes deletes every Cluster with the definition."""
     make(world, "one")
-    release_the_others(world)
+    release_all_but(world)
     world.plane.kubectl("delete", "crd", "clusters.barnabas.dev", "--timeout=60s")
     try:
         wait_for(lambda: names(world, "one", "StatefulSet", "Pod"), lambda left: not left, SECONDS_MAX)
@@ -165,12 +180,3 @@ def test_clusters_whose_definition_was_deleted_have_their_disks_when_they_are_ap
         define(world.plane)
     assert left >= disks(claims("one"), 1), "and none of a volume without deleteClaim has gone"
     make(world, "one")
-
-
-def release_the_others(world: World) -> None:
-    """Clusters of tests before, in namespaces that end: their operators are gone, and a definition waits for all."""
-    for each in json.loads(world.plane.kubectl("get", "clusters.barnabas.dev", "-A", "-o=json"))["items"]:
-        meta = each["metadata"]
-        if meta["namespace"] != world.namespace and meta.get("finalizers"):
-            patch = '--patch={"metadata":{"finalizers":null}}'
-            world.plane.kubectl("-n", meta["namespace"], "patch", "cluster", meta["name"], "--type=merge", patch)
