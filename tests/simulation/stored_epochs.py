@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from barnabas_broker.metadata.documents import decode, topic_key
+from barnabas_broker.metadata.documents import decode, topic_key, topic_part_key
 from barnabas_broker.metadata.model import PartitionState, TopicDocument, TopicPartDocument
 from simulation.store import StoreState
 
@@ -10,7 +10,11 @@ TOPICS = (topic_key(""), "partitions/")
 
 
 class StoredEpochs:
-    """Each change of a partition raises its partition epoch, and none takes its leader epoch back."""
+    """Each change of a partition raises its partition epoch, and none takes its leader epoch back.
+
+    A part counts from when the topic's head names it: whoever wrote it before, and came too late to name it, may
+    decide the same anew.
+    """
 
     def __init__(self, store: StoreState) -> None:
         self._store = store
@@ -27,7 +31,14 @@ class StoredEpochs:
                     after = decode(change.key, change.value)
                     assert isinstance(after, TopicDocument | TopicPartDocument), change.key
                     self._known[change.key] = after
-                    yield from _differences(before, after)
+                    if self._is_named(change.key, after):
+                        yield from _differences(before, after)
+
+    def _is_named(self, key: str, document: TopicDocument | TopicPartDocument) -> bool:
+        """By the head that was there before; the head itself always is."""
+        head = self._known.get(topic_key(document.name))
+        parts = head.parts if isinstance(head, TopicDocument) else ()
+        return isinstance(document, TopicDocument) or key in (topic_part_key(document.name, part) for part in parts)
 
 
 def _differences(

@@ -6,8 +6,8 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from barnabas_broker.metadata.documents import encode, topic_key
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.documents import encode, topic_key, topic_part_key
+from barnabas_broker.metadata.model import PartitionState, PartReference, TopicDocument, TopicPartDocument
 from barnabas_broker.metadata.store.metadata_store import Write
 from simulation.store import StoreState
 from simulation.stored_epochs import StoredEpochs
@@ -38,3 +38,17 @@ def test_a_state_with_epochs_that_do_not_rise_is_written_over_what_was_decided(
 
 def test_another_topic_of_the_same_name_begins_anew() -> None:
     assert written_over(msgspec.structs.replace(FIRST, leader_epoch=0, partition_epoch=0), UUID(int=2)) == []
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_part_is_written_over_only_where_the_head_of_its_topic_names_it(is_named: bool) -> None:
+    reference = PartReference(0, 1, "a")
+    key, topic_id = topic_part_key("t", reference), UUID(int=1)
+    head = TopicDocument("t", topic_id, (), parts=(reference,) if is_named else ())
+    store = StoreState(Random(0), is_one_machine=True)
+    stored_epochs = StoredEpochs(store)
+    store.write([Write(topic_key("t"), encode(head), None)])
+    for isr in ((1, 2), (2,)):
+        part = TopicPartDocument("t", topic_id, 0, (msgspec.structs.replace(FIRST, isr=isr),))
+        store.write([Write(key, encode(part), None)])
+    assert bool(list(stored_epochs.written_over())) is is_named
