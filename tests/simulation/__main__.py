@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
-from simulation.mutants import MUTANTS
+from simulation.mutants import MUTANTS, SET_UPS
 from simulation.run import Outcome, run
 
 HASH_SEED: Final = "0"
@@ -31,12 +31,13 @@ def main() -> int:
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     began_s = said_s = time.monotonic()
     failures = acknowledged = done = 0
-    for outcome in _outcomes(seeds, options.mutant, options.workers):
+    mistake = None if options.set_up_only else options.mutant
+    for outcome in _outcomes(seeds, options):
         done += 1
         acknowledged += outcome.acknowledged
-        if is_failed(outcome, options.mutant):
+        if is_failed(outcome, mistake):
             failures += 1
-            _tell(outcome, options.mutant)
+            _tell(outcome, options.mutant, set_up_only=options.set_up_only)
         elif options.story:
             print("\n".join(outcome.events), f"\nuntil {outcome.seconds:.6f} s, {outcome.acknowledged} acknowledged")
         if failures == options.failures_max:
@@ -54,24 +55,32 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this mistake put in")
+    parser.add_argument("--set-up-only", action="store_true", help="with what shows the mistake, and without it")
     parser.add_argument("--failures-max", type=int, default=10, help="stop after so many")
     parser.add_argument("--story", action="store_true", help="what happened, too, where nothing is wrong")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.set_up_only and options.mutant not in SET_UPS:
+        parser.error(f"--set-up-only is for these mutants: {', '.join(SET_UPS)}")
+    return options
 
 
-def _outcomes(seeds: "range | list[int]", mutant: str | None, workers: int) -> Iterator[Outcome]:
+def _outcomes(seeds: "range | list[int]", options: argparse.Namespace) -> Iterator[Outcome]:
     gc.freeze()  # What is imported stays, and is not looked through after each seed.
+    one = partial(run_one, mutant=options.mutant, set_up_only=options.set_up_only)
+    workers = options.workers
     if min(workers, len(seeds)) == 1:
-        yield from (run_one(seed, mutant) for seed in seeds)
+        yield from map(one, seeds)
         return
     with ProcessPoolExecutor(min(workers, len(seeds)), initializer=gc.freeze) as pool:
-        yield from pool.map(run_one, seeds, [mutant] * len(seeds), chunksize=4)
+        yield from pool.map(one, seeds, chunksize=4)
 
 
-def run_one(seed: int, mutant: str | None = None) -> Outcome:
-    """One seed, with a mistake put in or without."""
-    with MUTANTS[mutant].apply() if mutant is not None else nullcontext():
+def run_one(seed: int, mutant: str | None = None, *, set_up_only: bool = False) -> Outcome:
+    """One seed, with a mistake put in, with only what shows it, or without either."""
+    if mutant is None:
+        return run(seed)
+    with SET_UPS[mutant]() if set_up_only else MUTANTS[mutant].apply():
         return run(seed)
 
 
@@ -82,13 +91,13 @@ def is_failed(outcome: Outcome, mutant: str | None) -> bool:
     return any(re.search(MUTANTS[mutant].shown_by, each) for each in outcome.violations)
 
 
-def _tell(outcome: Outcome, mutant: str | None) -> None:
+def _tell(outcome: Outcome, mutant: str | None, *, set_up_only: bool) -> None:
     print(f"seed {outcome.seed}:")
     for violation in outcome.violations:
         print(f"  {violation}")
     for event in outcome.events[-EVENTS_SHOWN:]:
         print(f"    {event}")
-    option = f" --mutant {mutant}" if mutant is not None else ""
+    option = f" --mutant {mutant}{' --set-up-only' * set_up_only}" if mutant is not None else ""
     print(f"  again: make sim SIM='--seed {outcome.seed}{option}'", flush=True)
 
 

@@ -1,13 +1,16 @@
 """Known mistakes of compaction where logs are cut, each put in by a patch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from barnabas_broker.storage.cleaner.manager import DirtyLog, LogCleaner
 from barnabas_broker.storage.logs import log_loader
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncation import _cut
+from barnabas_broker.storage.segments.segment import Segment
+from simulation.set_ups import maps_keys_until_a_truncation
 
 
 @contextmanager
@@ -38,4 +41,16 @@ def forgets_a_round_of_compaction_that_a_crash_ended() -> Iterator[None]:
         return log
 
     with patch.object(log_loader, "_load", mistaken):
+        yield
+
+
+@contextmanager
+def goes_on_with_a_round_after_a_truncation() -> Iterator[None]:
+    """It removes values for newer ones that are cut by now."""
+    check = LogCleaner._check_unchanged
+
+    def mistaken(self: LogCleaner, dirty: DirtyLog, group: Sequence[Segment]) -> None:
+        check(self, dirty._replace(truncations=dirty.log.truncations), group)
+
+    with maps_keys_until_a_truncation(), patch.object(LogCleaner, "_check_unchanged", mistaken):
         yield

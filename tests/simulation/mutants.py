@@ -32,8 +32,10 @@ from barnabas_core.errors import ErrorCode
 from simulation.clients import Producer
 from simulation.compaction_mutants import (
     forgets_a_round_of_compaction_that_a_crash_ended,
+    goes_on_with_a_round_after_a_truncation,
     keeps_what_is_left_of_a_compacted_log_that_was_cut,
 )
+from simulation.set_ups import loses_power_in_a_truncation, maps_keys_until_a_truncation
 from simulation.storage_mutants import (
     drops_the_lowest_segment_first,
     forgives_holes,
@@ -332,10 +334,11 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
     swaps_a_copy_that_is_not_synced: r" lost power: .* is said to be synced",
     writes_epochs_without_a_sync: r" started: .* takes offset \d+ for epoch",
     lets_a_clean_mark_come_back: r" takes /logs\d for shut down cleanly",
-    drops_the_lowest_segment_first: r" started: .* has a hole",
-    forgives_holes: r" started: .* has a hole",
+    drops_the_lowest_segment_first: r" started: .* has a hole below its recovery point: ",
+    forgives_holes: r" started: .* has a hole: ",
     forgets_a_round_of_compaction_that_a_crash_ended: COMPACTED,
     keeps_what_is_left_of_a_compacted_log_that_was_cut: COMPACTED,
+    goes_on_with_a_round_after_a_truncation: COMPACTED,
     drops_what_a_newer_version_wrote: r"^what a newer version wrote of .* is gone: ",
     finalizes_what_one_does_not_support: r"^level \d+ of \S+ is finalized, and brokers/\d+ supports ",
     nobody_produces: r"^too little was acknowledged: ",
@@ -345,17 +348,24 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     apply.__name__.replace("_", "-"): Mutant(apply, shown_by) for apply, shown_by in _SHOWN_BY.items()
 }
 
+SET_UPS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
+    "drops-the-lowest-segment-first": loses_power_in_a_truncation,
+    "goes-on-with-a-round-after-a-truncation": maps_keys_until_a_truncation,
+}
+"""Faults that mistakes bring with them. With these alone a broker keeps its promises."""
+
 SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
     "advances-with-too-few-in-sync": 7,
     "commits-offsets-before-they-are-replicated": 13,
     "counts-a-shrink-before-it-is-written": 7,
-    "drops-the-lowest-segment-first": 9,
+    "drops-the-lowest-segment-first": 1,
     "elects-a-replica-that-lacks-records": 9,
     "elects-from-outside-the-isr": 2,
     "followers-forget-the-producers": 3,
     "forgets-a-round-of-compaction-that-a-crash-ended": 9,
     "forgets-the-members-in-a-failover": 2,
     "forgives-holes": 9,
+    "goes-on-with-a-round-after-a-truncation": 31,
     "joins-the-isr-before-the-epochs-start": 1,
     "keeps-its-place-with-a-log-from-a-failed-disk": 116,
     "keeps-the-leader-epoch": 1,

@@ -13,6 +13,7 @@ from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.logs import leader_epochs, log_loader
 from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.logs.log import Log
+from simulation.set_ups import loses_power_in_a_truncation
 
 
 @contextmanager
@@ -73,12 +74,8 @@ def lets_a_clean_mark_come_back() -> Iterator[None]:
 
 @contextmanager
 def drops_the_lowest_segment_first() -> Iterator[None]:
-    """A truncation that is cut short leaves a hole, which the next start does not mind."""
-
-    def mistaken(self: Log, offset: int) -> None:
-        self._discard([each for each in self.segments if each.base_offset > offset], due_ms=0)
-
-    with patch.object(Log, "discard_above", mistaken), forgives_holes():
+    """A truncation that is cut short leaves a hole."""
+    with loses_power_in_a_truncation(lambda above: above):
         yield
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulation.__main__ import is_failed
-from simulation.mutants import MUTANTS, SOONEST_SEEDS
+from simulation.mutants import MUTANTS, SET_UPS, SOONEST_SEEDS
 from simulation.run import Outcome
 
 TESTS = Path(__file__).parents[1]
@@ -62,6 +62,13 @@ def test_a_known_mistake_is_found(mutant: str) -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"--mutant {mutant}'" in done.stdout
+
+
+@pytest.mark.parametrize("mutant", sorted(SET_UPS))
+def test_what_shows_a_mistake_shows_nothing_where_there_is_none(mutant: str) -> None:
+    done = simulate("--mutant", mutant, "--set-up-only", "--story", "--seed", str(SOONEST_SEEDS[mutant]))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " set up: " in done.stdout
 
 
 def test_a_run_in_which_nobody_produces_fails_whatever_the_seed() -> None:

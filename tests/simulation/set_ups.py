@@ -1,0 +1,116 @@
+"""Faults at the moment when a known mistake matters. Without the mistake they do no harm."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from functools import partial
+from typing import Final
+from unittest.mock import patch
+
+from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.segments.segment import Segment
+from simulation.cluster import SimulatedBroker, SimulatedCluster
+from simulation.compaction import WILD
+from simulation.helper import SimulatedHelper
+
+LOOK_S: Final = 0.01
+LOOKS_MAX: Final = 1000
+OFF_S: Final = 1.0
+
+
+@contextmanager
+def loses_power_in_a_truncation(
+    in_order: Callable[[list[Segment]], list[Segment]] = lambda above: above[::-1],
+) -> Iterator[None]:
+    """Once, when the first of several segments is gone for good. `in_order` has them by offset; it says how they go.
+
+    At least two of them count as synced: there the next start looks for no hole.
+    """
+    discard_above, is_done = Log.discard_above, False
+
+    def ended(self: Log, offset: int) -> None:
+        nonlocal is_done
+        above = [each for each in self.segments if each.base_offset > offset]
+        if is_done or len(above) < 2 or above[1].base_offset > self.recovery_point:
+            discard_above(self, offset)
+            return
+        is_done = True
+        first, *rest = in_order(above)
+        self._discard([first], due_ms=0)
+        self.files.sync_dir(self.directory)
+        _lose_power_now(next(each for each in brokers if each.disk is self.files))
+        self._discard(rest, due_ms=0)
+
+    with _known_brokers() as brokers, patch.object(Log, "discard_above", ended):
+        yield
+
+
+def _lose_power_now(broker: SimulatedBroker) -> None:
+    """In the midst of a turn, in which nothing more gets to the disk; it is the last one."""
+    broker.cluster.note(f"set up: {broker.name} loses power in a truncation")
+    broker.disk.is_broken = True
+    later = partial(broker.cluster.loop.call_later, context=Context())
+    later(0, partial(_power_off, broker))
+    later(OFF_S, partial(_power_on, broker))
+
+
+def _power_off(broker: SimulatedBroker) -> None:
+    broker.disk.is_broken = False
+    broker.lose_power()
+
+
+def _power_on(broker: SimulatedBroker) -> None:
+    broker.wanted = True
+    broker.start()
+
+
+@contextmanager
+def maps_keys_until_a_truncation() -> Iterator[None]:
+    """Where a leader is alone its helper is slow: it is deposed, and its log is cut, in the round."""
+    request = SimulatedHelper.request
+
+    async def slow(self: SimulatedHelper, asked: Request) -> Response:
+        log = _log_of_one_alone(brokers, self, asked) if isinstance(asked, MapKeys) else None
+        if log is None:
+            return await request(self, asked)
+        brokers[0].cluster.note("set up: the helper of a leader alone waits until its log is cut")
+        truncations, answer = log.truncations, await request(self, asked)
+        self.is_asked = True
+        for _ in range(LOOKS_MAX):
+            if log.truncations != truncations and log.takes_appends:
+                break
+            await asyncio.sleep(LOOK_S)
+        self.is_asked = False
+        return answer
+
+    with _known_brokers() as brokers, patch.object(SimulatedHelper, "request", slow):
+        yield
+
+
+def _log_of_one_alone(brokers: Sequence[SimulatedBroker], helper: SimulatedHelper, asked: MapKeys) -> Log | None:
+    """Of the topic whose leaders are left alone, if the map is to have keys of records that no other replica has."""
+    found = {
+        broker.helper: partition.log
+        for broker in brokers
+        for partition in broker.partitions()
+        if partition.topic_partition.topic == WILD
+    }
+    log = found.pop(helper, None)
+    is_it = log is not None and log.directory == asked.directory
+    return log if is_it and all(each.log_end_offset < asked.end_offset for each in found.values()) else None
+
+
+@contextmanager
+def _known_brokers() -> Iterator[list[SimulatedBroker]]:
+    """Of the cluster that is made in it."""
+    make = SimulatedBroker.__init__
+    brokers: list[SimulatedBroker] = []
+
+    def known(self: SimulatedBroker, cluster: SimulatedCluster, broker_id: int) -> None:
+        make(self, cluster, broker_id)
+        brokers.append(self)
+
+    with patch.object(SimulatedBroker, "__init__", known):
+        yield brokers
