@@ -15,7 +15,7 @@ from drivers.builds import ToolMissing, java_driver
 from drivers.interface import Client, Member, value_of
 from drivers.kafka_python import KafkaPythonClient
 from drivers.librdkafka import LibrdkafkaClient
-from drivers.remote import RemoteClient
+from drivers.remote import RemoteClient, RemoteMember
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
@@ -111,15 +111,12 @@ def test_no_application_notices_a_rolling_restart(
 
 
 def longest_gaps_s(writers: Mapping[str, SteadyWriter], groups: Mapping[str, Sequence[Member]]) -> dict[str, float]:
-    """Between two acknowledgements of a writer, and between two polls with records of a reader.
-
-    The Java driver's readers do not tell.
-    """
+    """Between two acknowledgements of a writer, and between two polls with records of a reader; of all of them."""
     gaps_s = {f"writer {name}": round(writer.longest_gap_s, 2) for name, writer in writers.items()}
     for name, group in groups.items():
-        told = [member.longest_gap_s for member in group if isinstance(member, PolledMember)]
-        if told:
-            gaps_s[f"readers {name}"] = round(max(told), 2)
+        told = [member.longest_gap_s for member in group if isinstance(member, PolledMember | RemoteMember)]
+        assert len(told) == MEMBERS, f"readers of {name} that do not tell"
+        gaps_s[f"readers {name}"] = round(max(told), 2)
     return gaps_s
 
 

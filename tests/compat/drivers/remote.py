@@ -159,6 +159,11 @@ class RemoteMember:
     def records(self) -> list[Received]:
         return [_decode(record) for record in self._state()["records"]]
 
+    @property
+    def longest_gap_s(self) -> float:
+        """Between two polls that brought records; Java only."""
+        return float(self._state()["longest_gap_s"])
+
     def commit(self) -> None:
         self._client.ask("commit", member=self._name)
 

@@ -20,6 +20,8 @@ final class Member {
     private volatile List<List<Object>> assignment = List.of();
     private volatile String failure;
     private volatile boolean leaving;
+    private long readNanos;
+    private volatile long longestGapNanos;
 
     Member(Properties properties, List<String> topics) {
         consumer = new KafkaConsumer<>(properties);
@@ -43,6 +45,9 @@ final class Member {
 
     private void poll() {
         var polled = consumer.poll(Duration.ofMillis(50));
+        if (!polled.isEmpty()) {
+            noteGap(System.nanoTime());
+        }
         synchronized (records) {
             polled.forEach(record -> records.add(Records.describe(record)));
         }
@@ -52,7 +57,17 @@ final class Member {
         }
     }
 
-    /** What the member holds and all that it has read; {@code failure} is the exception that ended it, or null. */
+    private void noteGap(long now) {
+        if (!records.isEmpty()) {
+            longestGapNanos = Math.max(longestGapNanos, now - readNanos);
+        }
+        readNanos = now;
+    }
+
+    /**
+     * What the member holds and all that it has read; {@code failure} is the exception that ended it, or null, and
+     * {@code longest_gap_s} the longest time between two polls that brought records.
+     */
     Map<String, Object> state() {
         Map<String, Object> state = new LinkedHashMap<>();
         state.put("assignment", assignment);
@@ -60,6 +75,7 @@ final class Member {
             state.put("records", new ArrayList<>(records));
         }
         state.put("failure", failure);
+        state.put("longest_gap_s", longestGapNanos / 1e9);
         return state;
     }
 
