@@ -4,16 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from asked_in_turns import ask
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
-from barnabas_broker.handlers import offset_for_leader_epoch
-from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.wire.messages import OffsetForLeaderEpochRequest
 from barnabas_broker.wire.record_batch import assign_offset
 from barnabas_broker.wire.records import Record, encode_batch
 
 Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-CONTEXT = RequestContext(23, 4, Client("PLAIN", "1.2.3.4", "consumer"))
 
 
 def stored(base_offset: int, records: int, *, epoch: int) -> bytes:
@@ -25,12 +23,12 @@ def stored(base_offset: int, records: int, *, epoch: int) -> bytes:
 
 def answers(broker: Broker, *epochs: int) -> list[tuple[int, int]]:
     """The largest epoch up to each of these, and its end."""
-    environment: Any = SimpleNamespace(replicas=broker.replicas)
+    environment: Any = SimpleNamespace(replicas=broker.replicas, clock=broker.clock)
     partitions = [Topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=e) for e in epochs]
     request = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[Topic(topic=FLIGHTS.topic, partitions=[each]) for each in partitions]
     )
-    answer = offset_for_leader_epoch.handle(environment, CONTEXT, request)
+    answer = ask(environment, request, 4).answer
     return [(each.leader_epoch, each.end_offset) for topic in answer.topics for each in topic.partitions]
 
 

@@ -8,9 +8,10 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from asked_in_turns import ask
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.handlers import alter_replica_log_dirs, describe_log_dirs
+from barnabas_broker.handlers import alter_replica_log_dirs
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import PartitionState
@@ -37,7 +38,7 @@ class Asked:
         mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close(), asyncio.sleep)
         self.handler_environment = cast(
             HandlerEnvironment,
-            SimpleNamespace(mover=mover, logs=self.broker.logs, replicas=self.broker.replicas),
+            SimpleNamespace(mover=mover, logs=self.broker.logs, replicas=self.broker.replicas, clock=self.broker.clock),
         )
 
     def move(self, *paths: str, partition: int = 0) -> list[ErrorCode]:
@@ -49,7 +50,7 @@ class Asked:
 
     def described(self) -> dict[str, int]:
         """The error of each log dir."""
-        answer = describe_log_dirs.handle(self.handler_environment, CONTEXT, DescribeLogDirsRequest(topics=None))
+        answer = ask(self.handler_environment, DescribeLogDirsRequest(topics=None), 2).answer
         return {each.log_dir: each.error_code for each in answer.results}
 
     def lose(self, path: str, failure: type[StorageError] = LogDirFailed) -> None:

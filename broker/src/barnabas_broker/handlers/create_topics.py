@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata import NO_ID
@@ -18,10 +19,11 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """For each topic that it was made, or why not; with validate_only that it could be."""
+    """For each topic that it was made, or why not; with validate_only that it could be. Many take several turns."""
     wanted = [_new_topic(topic) for topic in request.topics]
     outcomes = await environment.metadata_writer.create_topics(wanted, validate_only=request.validate_only)
-    results = [_result(environment, name, outcome) for name, outcome in outcomes.items()]
+    answer = AnswerInTurns(CreateTopicsResponse, context.api_version, environment.clock)
+    results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, *each))
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 
 

@@ -1,8 +1,10 @@
 """DescribeConfigs (32), v1 to v4: the settings of topics and of this broker; v3 with types and documentation."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResourceType
@@ -28,11 +30,12 @@ SynonymResult = EntryResult.DescribeConfigsSynonym
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """For each resource its settings, all or those asked for, or why there are none."""
-    results = [_describe(environment, request, resource) for resource in request.resources]
+    """For each resource its settings, all or those asked for, or why there are none. Many take several turns."""
+    answer = AnswerInTurns(DescribeConfigsResponse, context.api_version, environment.clock)
+    results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 

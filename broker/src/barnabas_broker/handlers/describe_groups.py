@@ -4,10 +4,12 @@ v3 brings authorized operations, v4 instance ids. A group that is not known is D
 GROUP_ID_NOT_FOUND with a message from then on (KIP-1043).
 """
 
+from functools import partial
 from typing import Final
 
 from barnabas_broker.coordinators.groups.coordinator import GroupDescription, MemberDescription
 from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
@@ -22,17 +24,19 @@ NOT_ASKED: Final = frozenset({31})
 Described = DescribeGroupsResponse.DescribedGroup
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Each group, or why not."""
+    """Each group as it is when its turn comes, or why not. Many take several turns of the loop."""
     operations = set(GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED)
-    groups = [_describe(environment, context, group_id, operations) for group_id in request.groups]
+    answer = AnswerInTurns(DescribeGroupsResponse, context.api_version, environment.clock)
+    describe = partial(_describe, environment, context, operations)
+    groups = await answer.elements(("groups",), request.groups, describe)
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 
 def _describe(
-    environment: HandlerEnvironment, context: RequestContext, group_id: str, operations: set[int]
+    environment: HandlerEnvironment, context: RequestContext, operations: set[int], group_id: str
 ) -> Described:
     try:
         return _described(environment.groups.describe(group_id), operations)

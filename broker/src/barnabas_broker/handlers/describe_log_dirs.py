@@ -3,10 +3,12 @@
 from collections import defaultdict
 from typing import Final
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -18,46 +20,78 @@ TopicResult = DirResult.DescribeLogDirsTopic
 PartitionResult = TopicResult.DescribeLogDirsPartition
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Every directory, an offline one with KAFKA_STORAGE_ERROR; of the partitions those asked for, null meaning all."""
-    wanted = None
-    if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    results = [_describe(environment, log_dir, wanted) for log_dir in environment.logs.log_dirs]
+    """Every directory, an offline one with KAFKA_STORAGE_ERROR; of the partitions those asked for, null meaning all.
+
+    Each partition is told as it is when its turn comes, the directories as they are at the end.
+    """
+    answer = AnswerInTurns(DescribeLogDirsResponse, context.api_version, environment.clock)
+    sizes = await _sizes(environment, answer, request)
+    results = []
+    for log_dir in environment.logs.log_dirs:
+        of_dir = sizes.by_dir[log_dir.path].items()
+        topics = await answer.elements(
+            ("results", "topics"), of_dir, lambda topic: TopicResult(name=topic[0], partitions=topic[1])
+        )
+        results.append(_describe(log_dir, topics))
     return DescribeLogDirsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, results=results)
 
 
-def _describe(environment: HandlerEnvironment, log_dir: LogDir, wanted: set[TopicPartition] | None) -> DirResult:
+async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request: DescribeLogDirsRequest) -> "_Sizes":
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    sizes, told, lookup = _Sizes(environment.logs.moves, answer), set(), environment.replicas.lookup
+    async for hosted in answer.over(lookup.partitions()):
+        which = hosted.topic_partition
+        if (wanted is None or which in wanted) and lookup.hosted(which) is hosted:
+            sizes.tell(hosted.log.log_dir, which, hosted.log.size_bytes)
+            sizes.tell_move(which)
+            told.add(which)
+    for which in environment.logs.moves.under_way:
+        if which not in told and (wanted is None or which in wanted):
+            sizes.tell_move(which)
+    return sizes
+
+
+class _Sizes:
+    """Of partitions, by log dir and topic, each encoded. One that moves is in two log dirs, told in the same turn."""
+
+    def __init__(self, moves: ReplicaMoves, answer: AnswerInTurns) -> None:
+        self.by_dir: dict[str, dict[str, list[PartitionResult]]] = defaultdict(lambda: defaultdict(list))
+        self._moves = moves
+        self._answer = answer
+
+    def tell(self, log_dir: str, which: TopicPartition, size_bytes: int, lag_bytes: int | None = None) -> None:
+        """A log of the partition; one with a lag is a copy that is not used yet."""
+        result = PartitionResult(
+            partition_index=which.partition,
+            partition_size=size_bytes,
+            offset_lag=lag_bytes or 0,
+            is_future_key=lag_bytes is not None,
+        )
+        self.by_dir[log_dir][which.topic].append(self._answer.encoded(("results", "topics", "partitions"), result))
+
+    def tell_move(self, which: TopicPartition) -> None:
+        """The copy that is being made of the partition, if any."""
+        move = self._moves.under_way.get(which)
+        if move is not None:  # The lag is in bytes: a copy that is not whole has no end offset.
+            self.tell(move.log_dir, which, move.log.size_bytes - move.lag_bytes, move.lag_bytes)
+
+
+def _describe(log_dir: LogDir, topics: list[TopicResult]) -> DirResult:
     if not log_dir.is_online:
         return _offline(log_dir)
     try:
         usage = log_dir.usage()
     except StorageError:  # It has failed since somebody looked at the disks.
         return _offline(log_dir)
-    topics: dict[str, list[PartitionResult]] = defaultdict(list)
-    for hosted in environment.replicas.lookup.partitions():
-        name, index = hosted.topic_partition
-        if hosted.log.log_dir == log_dir.path and (wanted is None or hosted.topic_partition in wanted):
-            topics[name].append(
-                PartitionResult(
-                    partition_index=index, partition_size=hosted.log.size_bytes, offset_lag=0, is_future_key=False
-                )
-            )
-    for (name, index), move in environment.logs.moves.under_way.items():
-        if move.log_dir == log_dir.path and (wanted is None or (name, index) in wanted):
-            # The lag is in bytes: a copy that is not whole has no end offset.
-            copied_bytes = move.log.size_bytes - move.lag_bytes
-            topics[name].append(
-                PartitionResult(
-                    partition_index=index, partition_size=copied_bytes, offset_lag=move.lag_bytes, is_future_key=True
-                )
-            )
     return DirResult(
         error_code=ErrorCode.NONE,
         log_dir=log_dir.path,
-        topics=[TopicResult(name=name, partitions=partitions) for name, partitions in topics.items()],
+        topics=topics,
         total_bytes=usage.total_bytes,
         usable_bytes=usage.usable_bytes,
         is_cordoned=False,

@@ -1,5 +1,8 @@
 """DescribeProducers (61), v0: the idempotent producers that a partition knows, reported by its leader (KIP-664)."""
 
+from functools import partial
+
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeProducersRequest, DescribeProducersResponse
@@ -10,20 +13,17 @@ PartitionResponse = Topic.PartitionResponse
 ProducerState = PartitionResponse.ProducerState
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """For each partition its producers, or why they are not known."""
-    return DescribeProducersResponse(
-        throttle_time_ms=0,
-        topics=[
-            Topic(
-                name=topic.name,
-                partitions=[_partition(environment, topic.name, each) for each in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ],
-    )
+    """For each partition its producers, or why they are not known. Many partitions take several turns of the loop."""
+    answer = AnswerInTurns(DescribeProducersResponse, context.api_version, environment.clock)
+    topics = []
+    async for topic in answer.over(request.topics):
+        describe = partial(_partition, environment, topic.name)
+        partitions = await answer.elements(("topics", "partitions"), topic.partition_indexes, describe)
+        topics.append(answer.encoded(("topics",), Topic(name=topic.name, partitions=partitions)))
+    return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 
 def _partition(environment: HandlerEnvironment, topic: str, number: int) -> PartitionResponse:

@@ -4,9 +4,11 @@ The first request for a group makes `__consumer_offsets`. Transactional ids have
 the one error that makes every client give up at once instead of asking for ever, and the message says why.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
@@ -31,30 +33,17 @@ class _Found(NamedTuple):
     error: ApiError | None = None
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    """The coordinator of each key; later, when the topic must be created first."""
+) -> FindCoordinatorResponse:
+    """The coordinator of each key; the topic is created first where it must be. Many keys take several turns."""
     if request.key_type == GROUP and CONSUMER_OFFSETS not in environment.image.topics:
-        return _create_and_answer(environment, context, request)
-    return _answer(environment, context, request)
-
-
-async def _create_and_answer(
-    environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
-    await environment.metadata_writer.create_automatically([CONSUMER_OFFSETS])
-    return _answer(environment, context, request)
-
-
-def _answer(
-    environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+        await environment.metadata_writer.create_automatically([CONSUMER_OFFSETS])
     nodes = {
         registration.broker_id: endpoint for registration, endpoint in environment.nodes(context.client.listener_name)
     }
     if context.api_version < FIRST_BATCHED_VERSION:
-        found = _find(environment, request.key_type, request.key, nodes)
+        found = _find(environment, request.key_type, nodes, request.key)
         return FindCoordinatorResponse(
             throttle_time_ms=0,
             error_code=found.error.code if found.error else ErrorCode.NONE,
@@ -63,7 +52,11 @@ def _answer(
             host=found.host,
             port=found.port,
         )
-    coordinators = [_coordinator(_find(environment, request.key_type, key, nodes)) for key in request.coordinator_keys]
+    answer = AnswerInTurns(FindCoordinatorResponse, context.api_version, environment.clock)
+    find = partial(_find, environment, request.key_type, nodes)
+    coordinators = await answer.elements(
+        ("coordinators",), request.coordinator_keys, lambda key: _coordinator(find(key))
+    )
     return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
 
 
@@ -78,7 +71,7 @@ def _coordinator(found: _Found) -> FindCoordinatorResponse.Coordinator:
     )
 
 
-def _find(environment: HandlerEnvironment, key_type: int, key: str, nodes: Nodes) -> _Found:
+def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str) -> _Found:
     try:
         leader = _group_coordinator(environment, key_type, key)
         if leader not in nodes:

@@ -5,6 +5,8 @@ KIP-848).
 from collections.abc import Callable
 from typing import Final
 
+from barnabas_broker.coordinators.groups.coordinator import ListedGroup
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListGroupsRequest, ListGroupsResponse
@@ -13,24 +15,28 @@ from barnabas_core.errors import ApiError, ErrorCode
 CLASSIC: Final = "classic"
 
 
-def handle(environment: HandlerEnvironment, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """The groups that pass the filters; an empty filter lets all pass."""
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse:
+    """The groups of this moment that pass the filters; an empty filter lets all pass. Many take several turns."""
     try:
         groups = environment.groups.list_groups()
     except ApiError as error:
         return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
     has_state, has_type = _filter(request.states_filter), _filter(request.types_filter)
-    listed = [
-        ListGroupsResponse.ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.state.value,
-            group_type=CLASSIC,
-        )
-        for group in groups
-        if has_state(group.state.value) and has_type(CLASSIC)
-    ]
+    passing = [group for group in groups if has_state(group.state.value) and has_type(CLASSIC)]
+    answer = AnswerInTurns(ListGroupsResponse, context.api_version, environment.clock)
+    listed = await answer.elements(("groups",), passing, _listed)
     return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)
+
+
+def _listed(group: ListedGroup) -> ListGroupsResponse.ListedGroup:
+    return ListGroupsResponse.ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        group_state=group.state.value,
+        group_type=CLASSIC,
+    )
 
 
 def _filter(wanted: list[str] | None) -> Callable[[str], bool]:

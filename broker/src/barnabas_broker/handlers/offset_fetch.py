@@ -6,11 +6,12 @@ of names. An offset that was committed for an earlier topic of the same name is 
 as there are no transactions.
 """
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns, Path
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetFetchRequest, OffsetFetchResponse
@@ -26,6 +27,11 @@ NOTHING: Final = CommittedOffset(-1)
 Committed = Mapping[TopicPartition, CommittedOffset]
 GroupRequest = OffsetFetchRequest.OffsetFetchRequestGroup
 GroupResponse = OffsetFetchResponse.OffsetFetchResponseGroup
+TopicResponse = GroupResponse.OffsetFetchResponseTopics
+PartitionResponse = TopicResponse.OffsetFetchResponsePartitions
+TOPICS: Final[Path] = ("groups", "topics")
+OLD_TOPICS: Final[Path] = ("topics",)
+"""Where they lie before v8."""
 
 
 class _Wanted(NamedTuple):
@@ -36,46 +42,53 @@ class _Wanted(NamedTuple):
     topic_id: UUID = NO_ID
 
 
-class _Partition(NamedTuple):
-    number: int
-    committed: CommittedOffset
-    error: ErrorCode = ErrorCode.NONE
-
-
 class _Topic(NamedTuple):
+    """A topic of the answer."""
+
     name: str
     topic_id: UUID
-    partitions: list[_Partition]
+    partitions: list[int]
+    error: ErrorCode
+    offset_of: Callable[[int], CommittedOffset]
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """Offset, leader epoch and metadata of each partition."""
+    """Offset, leader epoch and metadata of each partition. Many take several turns of the loop."""
+    answer = AnswerInTurns(OffsetFetchResponse, context.api_version, environment.clock)
     if context.api_version >= FIRST_WITH_GROUPS:
-        groups = [_group(environment, context, group) for group in request.groups]
+        groups = [await _group(environment, context, answer, group) async for group in answer.over(request.groups)]
         return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
     wanted = None if request.topics is None else [_Wanted(t.name, t.partition_indexes) for t in request.topics]
     error = ErrorCode.NONE
     try:
-        topics = _read(environment, request.group_id, wanted)
+        topics = await _read(environment, answer, request.group_id, wanted)
     except ApiError as refusal:
         error = refusal.code
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
         topics = [] if has_group_error else [_refused(topic, error) for topic in wanted or ()]
-    return OffsetFetchResponse(throttle_time_ms=0, error_code=error, topics=[_old_topic(topic) for topic in topics])
+    told = [await _told(answer, OLD_TOPICS, topic) async for topic in answer.over(topics)]
+    old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", told)  # Encoded, of the same fields.
+    return OffsetFetchResponse(throttle_time_ms=0, error_code=error, topics=old_topics)
 
 
-def _group(environment: HandlerEnvironment, context: RequestContext, group: GroupRequest) -> GroupResponse:
+async def _group(
+    environment: HandlerEnvironment, context: RequestContext, answer: AnswerInTurns, group: GroupRequest
+) -> GroupResponse:
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
     wanted = None if group.topics is None else [_wanted(environment, topic, by_id) for topic in group.topics]
+    error, topics = ErrorCode.NONE, []
     try:
-        topics = _read(environment, group.group_id, wanted)
+        topics = await _read(environment, answer, group.group_id, wanted)
     except ApiError as refusal:
-        return GroupResponse(group_id=group.group_id, error_code=refusal.code, topics=[])
-    if by_id:
-        topics = [topic for topic in topics if topic.topic_id != NO_ID]
-    return GroupResponse(group_id=group.group_id, error_code=ErrorCode.NONE, topics=[_topic(topic) for topic in topics])
+        error = refusal.code
+    told = [
+        await _told(answer, TOPICS, topic)
+        async for topic in answer.over(topics)
+        if not by_id or topic.topic_id != NO_ID
+    ]
+    return answer.encoded(("groups",), GroupResponse(group_id=group.group_id, error_code=error, topics=told))
 
 
 def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequestTopics, by_id: bool) -> _Wanted:
@@ -84,15 +97,20 @@ def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequ
     return _Wanted(topic.name, topic.partition_indexes)
 
 
-def _read(environment: HandlerEnvironment, group_id: str, wanted: list[_Wanted] | None) -> list[_Topic]:
-    """The topics that are asked for, in their order, or all that the group has committed. ApiError: no coordinator."""
-    committed = environment.groups.committed(group_id)
+async def _read(
+    environment: HandlerEnvironment, answer: AnswerInTurns, group_id: str, wanted: list[_Wanted] | None
+) -> list[_Topic]:
+    """The topics that are asked for, in their order, or all that the group has committed. ApiError: no coordinator.
+
+    The offsets are those of this turn: by the next one another broker may coordinate the group, and have newer ones.
+    """
+    committed = dict(environment.groups.committed(group_id))
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
-        for topic, partition in committed:
+        async for topic, partition in answer.over(committed):
             by_topic.setdefault(topic, []).append(partition)
         wanted = [_Wanted(name, partitions) for name, partitions in by_topic.items()]
-    return [_look_up(environment, committed, topic) for topic in wanted]
+    return [_look_up(environment, committed, topic) async for topic in answer.over(wanted)]
 
 
 def _look_up(environment: HandlerEnvironment, committed: Committed, wanted: _Wanted) -> _Topic:
@@ -101,49 +119,31 @@ def _look_up(environment: HandlerEnvironment, committed: Committed, wanted: _Wan
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
     document = environment.image.topics.get(name)
     topic_id = NO_ID if document is None else document.topic_id
-    partitions = []
-    for number in wanted.partitions:
+
+    def offset_of(number: int) -> CommittedOffset:
         offset = committed.get(TopicPartition(name, number), NOTHING)
         is_of_another_topic = document is not None and offset.topic_id not in (None, topic_id)
-        partitions.append(_Partition(number, NOTHING if is_of_another_topic else offset))
-    return _Topic(name, topic_id, partitions)
+        return NOTHING if is_of_another_topic else offset
+
+    return _Topic(name, topic_id, wanted.partitions, ErrorCode.NONE, offset_of)
 
 
 def _refused(wanted: _Wanted, error: ErrorCode) -> _Topic:
-    partitions = [_Partition(number, NOTHING, error) for number in wanted.partitions]
-    return _Topic(wanted.name or "", wanted.topic_id, partitions)
+    return _Topic(wanted.name or "", wanted.topic_id, wanted.partitions, error, lambda _: NOTHING)
 
 
-def _topic(topic: _Topic) -> GroupResponse.OffsetFetchResponseTopics:
-    response = GroupResponse.OffsetFetchResponseTopics
-    return response(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            response.OffsetFetchResponsePartitions(
-                partition_index=number,
-                committed_offset=committed.offset,
-                committed_leader_epoch=committed.leader_epoch,
-                metadata=committed.metadata,
-                error_code=error,
-            )
-            for number, committed, error in topic.partitions
-        ],
-    )
+async def _told(answer: AnswerInTurns, topics: Path, topic: _Topic) -> TopicResponse:
+    """A topic with its partitions, encoded as an element of one of the two arrays."""
 
+    def tell(number: int) -> PartitionResponse:
+        committed = topic.offset_of(number)
+        return PartitionResponse(
+            partition_index=number,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            error_code=topic.error,
+        )
 
-def _old_topic(topic: _Topic) -> OffsetFetchResponse.OffsetFetchResponseTopic:
-    response = OffsetFetchResponse.OffsetFetchResponseTopic
-    return response(
-        name=topic.name,
-        partitions=[
-            response.OffsetFetchResponsePartition(
-                partition_index=number,
-                committed_offset=committed.offset,
-                committed_leader_epoch=committed.leader_epoch,
-                metadata=committed.metadata,
-                error_code=error,
-            )
-            for number, committed, error in topic.partitions
-        ],
-    )
+    partitions = await answer.elements((*topics, "partitions"), topic.partitions, tell)
+    return answer.encoded(topics, TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions))

@@ -1,5 +1,8 @@
 """OffsetForLeaderEpoch (23), v2 to v4: where an epoch ends, so that clients notice truncation (KIP-320)."""
 
+from functools import partial
+
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -9,18 +12,21 @@ TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 EpochEndOffset = TopicResult.EpochEndOffset
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """For each partition the largest epoch not above the one asked for, and its end offset; -1 and -1 if none.
 
     A gap behind it that compaction has left counts as its own: the next epoch may have begun anywhere in it, and a
     consumer that has read so far has lost nothing. Brokers ask for epochs with their fetches.
+    A request of many partitions takes several turns of the loop.
     """
+    answer = AnswerInTurns(OffsetForLeaderEpochResponse, context.api_version, environment.clock)
     topics = []
-    for topic in request.topics:
-        results = [_answer(environment, topic.topic, wanted) for wanted in topic.partitions]
-        topics.append(TopicResult(topic=topic.topic, partitions=results))
+    async for topic in answer.over(request.topics):
+        look_up = partial(_answer, environment, topic.topic)
+        results = await answer.elements(("topics", "partitions"), topic.partitions, look_up)
+        topics.append(answer.encoded(("topics",), TopicResult(topic=topic.topic, partitions=results)))
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 

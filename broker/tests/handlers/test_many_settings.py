@@ -1,0 +1,74 @@
+"""The settings of very many topics: each answer is made, and encoded, some topics a turn."""
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from asked_in_turns import MANY, MOST, SlowClock, ask
+
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.wire.messages import CreateTopicsRequest, DescribeConfigsRequest
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.errors import ApiError, ErrorCode
+
+TOPIC = 2
+CONFIG = parse_broker_config({"node.id": "1", "log.dirs": "/logs"})
+Resource = DescribeConfigsRequest.DescribeConfigsResource
+
+
+def topic(number: int, **configs: str) -> TopicDocument:
+    return TopicDocument(f"t-{number}", UUID(int=number + 1), (PartitionState((1,), 1, 0, (1,)),), configs)
+
+
+class World:
+    """As much of a broker as these requests look at."""
+
+    def __init__(self) -> None:
+        self.topics = {each.name: each for each in map(topic, range(MANY))}
+        self.handler_environment: Any = SimpleNamespace(
+            image=SimpleNamespace(topics=self.topics),
+            config=CONFIG,
+            clock=SlowClock(),
+            metadata_writer=SimpleNamespace(create_topics=self._create),
+        )
+
+    async def _create(self, wanted: object, *, validate_only: bool) -> dict[str, TopicDocument | ApiError]:
+        return self.topics | {"one more": ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a blank")}
+
+
+def all_settings(world: World) -> DescribeConfigsRequest:
+    resources = [Resource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in world.topics]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=False)
+
+
+def test_the_settings_of_many_topics_are_described_some_a_turn() -> None:
+    world = World()
+    answered = ask(world.handler_environment, all_settings(world), 4)
+    assert [each.resource_name for each in answered.answer.results] == list(world.topics)
+    assert {len(each.configs) for each in answered.answer.results} == {len(answered.answer.results[0].configs)}
+    assert answered.largest_share < MOST
+
+
+def test_a_topic_that_is_deleted_or_changed_between_the_turns_is_described_as_it_is_then() -> None:
+    world = World()
+    last, last_but_one = f"t-{MANY - 1}", f"t-{MANY - 2}"
+    request = all_settings(world)
+
+    def change(turn: int) -> None:
+        if turn == 1:
+            del world.topics[last]
+            world.topics[last_but_one] = topic(MANY - 2, **{"retention.ms": "77"})
+
+    *_, changed, deleted = ask(world.handler_environment, request, 4, change).answer.results
+    assert deleted.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [each.value for each in changed.configs if each.name == "retention.ms"] == ["77"]
+
+
+def test_that_many_topics_were_created_is_told_some_a_turn() -> None:
+    world = World()
+    request = CreateTopicsRequest(topics=[], timeout_ms=1, validate_only=False)
+    answered = ask(world.handler_environment, request, 7)
+    assert [each.name for each in answered.answer.topics] == [*world.topics, "one more"]
+    assert {each.error_code for each in answered.answer.topics[:-1]} == {ErrorCode.NONE}
+    assert answered.answer.topics[-1].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert answered.largest_share < MOST
