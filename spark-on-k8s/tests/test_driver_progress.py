@@ -1,9 +1,12 @@
 """Progress of a job as told on a terminal, in a log and in the annotation; and how a driver's end is told."""
 
 import io
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from jobs_world import World
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -11,6 +14,7 @@ from rich.console import Console
 
 from barnabas_jobs.app.terminal import BarsPage, LinesPage
 from barnabas_jobs.app.watching import watched
+from barnabas_jobs.jobs import lag_history, retention_audit, skew
 from barnabas_jobs.planning.ending import BYTES_MAX, Ending
 from barnabas_jobs.planning.progress import Amount, Pace, Progress, Seen
 from barnabas_jobs.spark.phases import Phase, of_tag, phase
@@ -132,6 +136,29 @@ def test_sparks_own_figures_tell_how_far_a_job_is(spark: SparkSession, world: Wo
     assert before.total is not None
     assert stages.total - stages.done == before.total - before.done
     assert stages.done > before.done
+
+
+def test_reports_tell_how_many_records_they_have_read_and_of_how_many(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make(2)
+    world.write(61, 2)
+    asked: dict[str, Any] = {"bootstrap": world.bootstrap, "topics": [world.topic]}
+    skew.run(spark, skew.Options(**asked, report=str(tmp_path / "skew")))
+    seen = SparkStatus(spark).seen()
+    assert (seen.phase, seen.records) == ("reading", Amount(61, 61))
+    world.write(1)
+    retention_audit.run(spark, retention_audit.Options(**asked, report=str(tmp_path / "retention")))
+    seen = SparkStatus(spark).seen()
+    assert (seen.phase, seen.records) == ("reading", Amount(62, 62))
+    consumer = Consumer({**world.client.settings, "group.id": world.topic, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(world.topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    lag_history.run(spark, lag_history.Options(bootstrap=world.bootstrap, report=str(tmp_path / "lag")))
+    seen = SparkStatus(spark).seen()
+    assert seen.phase == "reading commits"
+    assert seen.records.total is not None
+    assert 0 < seen.records.done <= seen.records.total
 
 
 def test_the_description_of_a_session_is_as_it_was_after_a_phase(spark: SparkSession) -> None:

@@ -98,37 +98,41 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     now_ms = int(clock() * 1000)
     failures = spark_failures(f"reading {OFFSETS_TOPIC}")
     with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, OFFSETS_TOPIC):
-        read, is_current = _records(spark, cluster, options)
+        read, total, is_current = _records(spark, cluster, options)
         records = decoded(read).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            with phase(spark, "reading commits"):
-                result, rolled, history = _looked_at(records, options, is_current, now_ms)
+            with phase(spark, "reading commits", total):  # What comes after it reads what is kept.
+                records.count()
+            result, rolled, history = _looked_at(records, options, is_current, now_ms)
             _write(folder, result, rolled, history)
         finally:
             records.unpersist()
     return result
 
 
-def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, bool]:
-    """The records, and whether they are all that groups have committed.
+def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, int, bool]:
+    """The records, how many they are at most, and whether they are all that groups have committed.
 
     An archive may be of an earlier topic of the name.
     """
     if options.archive is None:
-        return _of_topic_beyond(spark, cluster, {}), True
+        return *_of_topic_beyond(spark, cluster, {}), True
     folder = archive_at(spark, options.archive)
     generation = folder.survey()[0].chosen(None)
     if generation.topic != OFFSETS_TOPIC:
         raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {OFFSETS_TOPIC}")
     archived = of_files(spark, folder.data, folder.paths(generation))
     if not cluster.has(OFFSETS_TOPIC) or cluster.topic(OFFSETS_TOPIC).topic_id != generation.topic_id:
-        return archived, False
-    return archived.unionByName(_of_topic_beyond(spark, cluster, generation.ends())), True
+        return archived, generation.records, False
+    beyond, total = _of_topic_beyond(spark, cluster, generation.ends())
+    return archived.unionByName(beyond), generation.records + total, True
 
 
-def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, int]) -> DataFrame:
+def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, int]) -> tuple[DataFrame, int]:
     topic = cluster.topic(OFFSETS_TOPIC)
-    return of_topic(spark, cluster.bootstrap, topic.name, pending(ends, cluster.bounds(topic)))
+    ranges = pending(ends, cluster.bounds(topic))
+    records = of_topic(spark, cluster.bootstrap, topic.name, ranges, counted=True)
+    return records, sum(each.offsets for each in ranges)
 
 
 def _looked_at(

@@ -1,19 +1,30 @@
 """`retention-audit`: what topics declare to keep, against what they hold; and what would go under another setting."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.files.report_folder import new_report
-from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
+from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.options import Bootstrap, Folder, JobOptions, TopicName
-from barnabas_jobs.planning.ranges import pending
-from barnabas_jobs.planning.retention_report import AGES, Held, TopicRetention, audited, declared, retention_page
+from barnabas_jobs.planning.ranges import OffsetRange
+from barnabas_jobs.planning.retention_report import (
+    AGES,
+    Declared,
+    Held,
+    TopicRetention,
+    audited,
+    declared,
+    retention_page,
+)
+from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_topic, reading, size
 from barnabas_jobs.spark.run_name import run_name
 
@@ -43,37 +54,48 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     audited_at_ms: int
     ages: list[str]
     topics: list[TopicRetention]
+    unread: list[Unread]
 
     @property
     def fine(self) -> bool:
-        """Whether no partition holds what it should not."""
-        return not any(each.findings for topic in self.topics for each in topic.partitions)
+        """Whether all that is there was read, and no partition holds what it should not."""
+        is_all_read = all(each.is_gone for each in self.unread)
+        return is_all_read and not any(each.findings for topic in self.topics for each in topic.partitions)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Reads all of the topics once. Raises JobFailed."""
+    """Reads all of the topics once. Raises JobFailed; one topic of several that cannot be read is told in `unread`."""
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
+    for name in options.topics:
+        cluster.topic(name)  # One that is not there is a mistake.
+    total = records_of(cluster, options.topics)
     with new_report(options.report, run_name(spark)) as folder:
-        topics = [_audit(spark, cluster, name, options, now_ms) for name in options.topics]
-        result = Result(report=options.report, audited_at_ms=now_ms, ages=[name for name, _ in AGES], topics=topics)
+
+        def read(topic: Topic, ranges: Sequence[OffsetRange]) -> TopicRetention:
+            kept = declared(cluster.config(topic.name))
+            records = of_topic(spark, cluster.bootstrap, topic.name, ranges, counted=True)
+            with phase(spark, "reading", total):
+                return _audit(records, topic, kept, options, now_ms)
+
+        topics, unread = read_in_turn(cluster, options.topics, read)
+        ages = [name for name, _ in AGES]
+        result = Result(report=options.report, audited_at_ms=now_ms, ages=ages, topics=topics, unread=unread)
         rows = [(topic.topic, *msgspec.structs.astuple(each)) for topic in topics for each in topic.partitions]
         with spark_failures(f"writing {folder}"):
             table = spark.createDataFrame(rows, SCHEMA).coalesce(1)
             table.write.parquet(str(folder / "partitions.parquet"))
         (folder / "retention.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        (folder / "retention.html").write_text(retention_page(topics, options.retention_ms), encoding="utf-8")
+        (folder / "retention.html").write_text(retention_page(topics, options.retention_ms, unread), encoding="utf-8")
     return result
 
 
-def _audit(spark: SparkSession, cluster: Cluster, name: str, options: Options, now_ms: int) -> TopicRetention:
-    topic = cluster.topic(name)
-    kept = declared(cluster.config(name))
-    records = of_topic(spark, cluster.bootstrap, name, pending({}, cluster.bounds(topic)))
+def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, now_ms: int) -> TopicRetention:
+    name = topic.name
     any_ms = F.unix_millis("timestamp")
     time_ms = F.when(any_ms >= 0, any_ms)  # Brokers take a time before 1970 for none: it makes no segment old.
     would_go = F.lit(False) if options.retention_ms is None else time_ms < now_ms - options.retention_ms
-    with reading(spark, name), spark_failures(f"reading {name}"):
+    with reading(records.sparkSession, name), spark_failures(f"reading {name}"):
         rows = (
             records.groupBy("partition", _age(now_ms - time_ms).alias("age"))
             .agg(

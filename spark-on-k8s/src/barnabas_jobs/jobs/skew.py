@@ -1,6 +1,6 @@
 """`skew`: how evenly topics lie over brokers, log dirs, partitions and keys; and a plan to spread them evenly."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, TopicName
@@ -20,7 +21,7 @@ from barnabas_jobs.planning.placement import (
     broker_loads,
     log_dir_loads,
 )
-from barnabas_jobs.planning.ranges import pending
+from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.planning.rebalance_plan import Plan, bounded_json, plan_rebalance, reassignment_json
 from barnabas_jobs.planning.skew_report import (
     Evenness,
@@ -33,7 +34,9 @@ from barnabas_jobs.planning.skew_report import (
     rate,
     skew_page,
 )
+from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_topic, reading, size
 from barnabas_jobs.spark.run_name import run_name
 
@@ -63,7 +66,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's JSON. `plan` is text: the first `plan_partitions` of all `planned_partitions` in plan.json."""
+    """The report's JSON. `plan` is text: the first `plan_partitions` of all `planned_partitions` in plan.json.
+
+    `unread`: topics that could not be read. Brokers and log dirs count with all that they hold.
+    """
 
     report: str
     records: int
@@ -76,6 +82,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     brokers: list[BrokerLoad]
     log_dirs: list[LogDirLoad]
     topics: list[TopicSkew]
+    unread: list[Unread]
 
     @property
     def fine(self) -> bool:
@@ -84,24 +91,33 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: Options) -> Result:
-    """Reads all of the topics once. Raises JobFailed."""
+    """Reads all of the topics once. Raises JobFailed; one topic of several that cannot be read is told in `unread`."""
     cluster = Cluster(options.bootstrap)
     found = placement_of(options.bootstrap)
     names = options.topics or sorted(found.topic_ids.keys() - found.internal)
+    for name in options.topics or ():
+        cluster.topic(name)  # One that is named and is not there is a mistake.
+    total = records_of(cluster, names)
     with new_report(options.report, run_name(spark)) as folder:
-        topics = [_topic(spark, cluster, name, options.top) for name in names]
+
+        def read(topic: Topic, ranges: Sequence[OffsetRange]) -> TopicSkew:
+            return _topic(
+                of_topic(spark, cluster.bootstrap, topic.name, ranges, counted=True), topic, options.top, total
+            )
+
+        topics, unread = read_in_turn(cluster, names, read)
         plan = plan_rebalance(found, options.moves)
-        result = _result(options, topics, found, plan)
+        result = _result(options, topics, unread, found, plan)
         with spark_failures(f"writing {folder}"):
             _tables(spark, folder, result)
         (folder / "plan.json").write_bytes(reassignment_json(found, plan.partitions))
         (folder / "skew.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        page = skew_page(topics, result.brokers, result.log_dirs, plan.partitions)
+        page = skew_page(topics, result.brokers, result.log_dirs, plan.partitions, unread)
         (folder / "skew.html").write_text(page, encoding="utf-8")
     return result
 
 
-def _result(options: Options, topics: list[TopicSkew], found: Placement, plan: Plan) -> Result:
+def _result(options: Options, topics: list[TopicSkew], unread: list[Unread], found: Placement, plan: Plan) -> Result:
     rates = {
         Partition(topic.topic, each.partition): each.records_per_s or 0.0
         for topic in topics
@@ -121,23 +137,25 @@ def _result(options: Options, topics: list[TopicSkew], found: Placement, plan: P
         brokers=brokers,
         log_dirs=log_dir_loads(found, plan.dirs),
         topics=topics,
+        unread=unread,
     )
 
 
-def _topic(spark: SparkSession, cluster: Cluster, name: str, top: int) -> TopicSkew:
-    topic = cluster.topic(name)
-    records = of_topic(spark, cluster.bootstrap, name, pending({}, cluster.bounds(topic)))
+def _topic(records: DataFrame, topic: Topic, top: int, total: int) -> TopicSkew:
+    """`total`: the records of all topics."""
+    name, spark = topic.name, records.sparkSession
     with reading(spark, name), spark_failures(f"reading {name}"):
         by_key = _by_key(records).cache()
         try:
-            partitions = _partitions(by_key, topic)
-            total = sum(each.records for each in partitions)
-            keys = _hot_keys(by_key, top, total)
+            with phase(spark, "reading", total):  # What comes after it reads what was kept.
+                partitions = _partitions(by_key, topic)
+            found = sum(each.records for each in partitions)
+            keys = _hot_keys(by_key, top, found)
         finally:
             by_key.unpersist()
     return TopicSkew(
         topic=name,
-        records=total,
+        records=found,
         bytes=sum(each.bytes for each in partitions),
         largest_over_mean=balance(partitions),
         partitions=partitions,

@@ -18,11 +18,12 @@ Answer = TypeVar("Answer")
 
 
 class Topic(NamedTuple):
-    """A topic as the brokers have it now; `topic_id` as Kafka's tools print it."""
+    """A topic as the brokers have it now; `topic_id` as Kafka's tools print it. Partitions may have no leader."""
 
     name: str
     topic_id: str
     partitions: list[int]
+    leaderless: tuple[int, ...] = ()
 
 
 class Cluster:
@@ -42,7 +43,8 @@ class Cluster:
         """Raises JobFailed where it is not there."""
         found = self._answer(self._admin.describe_topics(TopicCollection([name]))[name], name)
         topic_id = str(found.topic_id).replace("/", "_").replace("+", "-").rstrip("=")
-        return Topic(name, topic_id, sorted(part.id for part in found.partitions))
+        leaderless = sorted(part.id for part in found.partitions if part.leader is None or part.leader.id < 0)
+        return Topic(name, topic_id, sorted(part.id for part in found.partitions), tuple(leaderless))
 
     def has(self, name: str) -> bool:
         """Whether there is a topic of this name."""

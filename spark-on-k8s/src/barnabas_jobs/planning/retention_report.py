@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from barnabas_jobs.planning.page import Bar, bars, bytes_text, page, paragraph, table
+from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -130,10 +131,11 @@ def _days(span_ms: int) -> str:
     return f"{span_ms / DAY_MS:.1f} days"
 
 
-def retention_page(topics: Sequence[TopicRetention], what_if_ms: int | None) -> str:
+def retention_page(topics: Sequence[TopicRetention], what_if_ms: int | None, unread: Sequence[Unread] = ()) -> str:
     """The HTML page."""
     parts = [
-        paragraph("Bytes are those of keys, values and headers, before compression. Ages go by records' timestamps.")
+        paragraph("Bytes are those of keys, values and headers, before compression. Ages go by records' timestamps."),
+        *unread_parts(unread),
     ]
     for topic in topics:
         parts += _topic_parts(topic, what_if_ms)

@@ -9,6 +9,7 @@ import msgspec
 from barnabas_jobs.planning.page import Bar, bars, bytes_text, page, paragraph, table
 from barnabas_jobs.planning.placement import BrokerLoad, LogDirLoad
 from barnabas_jobs.planning.rebalance_plan import Reassigned
+from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOT_RATIO: Final = 1.5
 """A bar of so many times the mean is drawn as hot."""
@@ -104,9 +105,10 @@ def skew_page(
     brokers: Sequence[BrokerLoad],
     log_dirs: Sequence[LogDirLoad],
     plan: Sequence[Reassigned],
+    unread: Sequence[Unread] = (),
 ) -> str:
     """The HTML page."""
-    parts = [part for topic in topics for part in _topic_parts(topic)]
+    parts = [*unread_parts(unread), *(part for topic in topics for part in _topic_parts(topic))]
     return page("Skew", *_broker_parts(brokers, log_dirs), *_plan_parts(brokers, log_dirs, plan), *parts)
 
 

@@ -19,6 +19,8 @@ DAY_MS: Final = 86_400_000
 EARLIEST_MS: Final = -2_208_988_800_000  # 1900-01-01T00:00:00Z.
 TOO_OLD: Final = "timestamp before the year 1900"
 
+FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
+"""Sources that Spark reads through its first interface. Kafka's reader of that one counts nothing."""
 
 class Counted(NamedTuple):
     """Records of a partition, their first and last offset, and how many have a value that does not fit its schema."""
@@ -29,8 +31,13 @@ class Counted(NamedTuple):
     mismatched: int
 
 
-def of_topic(spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """The committed records of these ranges. Spark fails where one of them is gone when it reads."""
+def of_topic(
+    spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[OffsetRange], *, counted: bool = False
+) -> DataFrame:
+    """The committed records of these ranges. Spark fails where one of them is gone when it reads.
+
+    `counted`: by the reader of the connector whose tasks tell Spark how many records they have read.
+    """
     if not ranges:
         return spark.createDataFrame([], SCHEMA)
     chosen = {
@@ -38,7 +45,8 @@ def of_topic(spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[O
         "startingOffsets": _offsets(topic, {each.partition: each.start for each in ranges}),
         "endingOffsets": _offsets(topic, {each.partition: each.end for each in ranges}),
     }
-    return spark.read.format("kafka").options(**_source(bootstrap), **chosen).load().select(*COLUMNS)
+    with settings(spark, {FIRST_READERS: ""} if counted else {}):
+        return spark.read.format("kafka").options(**_source(bootstrap), **chosen).load().select(*COLUMNS)
 
 
 def stream_of_topic(

@@ -1,0 +1,85 @@
+"""Reads topics one after the other. One that cannot be read is told of, and the others are read all the same."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ranges import Bounds, OffsetRange, pending
+from barnabas_jobs.planning.unread import Unread
+
+TRIES: Final = 3
+"""Of a topic whose oldest records go while it is read."""
+
+Report = TypeVar("Report")
+
+
+def read_in_turn(
+    cluster: Cluster, names: Sequence[str], read: Callable[[Topic, Sequence[OffsetRange]], Report]
+) -> tuple[list[Report], list[Unread]]:
+    """What `read` makes of each topic, and those that it could not read.
+
+    Raises JobFailed where no broker answers, or not one topic can be read.
+    """
+    reports, unread, failures = list[Report](), list[Unread](), list[JobFailed]()
+    for name in names:
+        found: Topic | None = None
+        try:
+            found = cluster.topic(name)
+            reports.append(_read(cluster, found, read))
+        except JobFailed as failure:
+            failures.append(failure)
+            unread.append(_unread(cluster, name, found, failure))
+    if failures and not reports:
+        raise failures[0]
+    return reports, unread
+
+
+def records_of(cluster: Cluster, names: Sequence[str]) -> int:
+    """How many offsets all of them have now. One that does not tell counts as nothing."""
+    return sum(_records(cluster, name) for name in names)
+
+
+def _records(cluster: Cluster, name: str) -> int:
+    try:
+        topic = cluster.topic(name)
+        return 0 if topic.leaderless else sum(each.offsets for each in pending({}, cluster.bounds(topic)))
+    except JobFailed:
+        return 0  # Who reads it will be told.
+
+
+def _read(cluster: Cluster, topic: Topic, read: Callable[[Topic, Sequence[OffsetRange]], Report]) -> Report:
+    """Again where its oldest records went meanwhile: Spark fails then."""
+    if topic.leaderless:
+        partitions = ", ".join(map(str, topic.leaderless))
+        raise JobFailed(f"topic={topic.name}: without a leader are the partitions {partitions}")
+    for _ in range(TRIES - 1):
+        bounds = cluster.bounds(topic)
+        try:
+            return read(topic, pending({}, bounds))
+        except JobFailed:
+            if not _lost_records(bounds, cluster.bounds(topic)):
+                raise
+    return read(topic, pending({}, cluster.bounds(topic)))
+
+
+def _lost_records(before: dict[int, Bounds], now: dict[int, Bounds]) -> bool:
+    return any(now[partition].earliest > bounds.earliest for partition, bounds in before.items())
+
+
+def _unread(cluster: Cluster, name: str, found: Topic | None, failure: JobFailed) -> Unread:
+    """Raises JobFailed where no broker answers: then nothing is wrong with the topic."""
+    is_gone = _is_gone(cluster, name, found)
+    return Unread(topic=name, why="it was deleted meanwhile" if is_gone else str(failure), is_gone=is_gone)
+
+
+def _is_gone(cluster: Cluster, name: str, found: Topic | None) -> bool:
+    """Also where another topic has its name by now."""
+    if not cluster.has(name):
+        return True
+    if found is None:
+        return False
+    try:
+        return cluster.topic(name).topic_id != found.topic_id
+    except JobFailed:
+        return not cluster.has(name)

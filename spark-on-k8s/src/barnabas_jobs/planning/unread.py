@@ -1,0 +1,27 @@
+"""Topics that a report could not read: what is wrong with one keeps nobody from reading the others."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from barnabas_jobs.planning.page import paragraph, table
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic, and why. `is_gone`: it was deleted meanwhile, so there is nothing to read."""
+
+    topic: str
+    why: str
+    is_gone: bool
+
+
+def unread_parts(unread: Sequence[Unread]) -> list[str]:
+    """Of the HTML page; nothing where all topics were read."""
+    if not unread:
+        return []
+    rows = [(each.topic, each.why) for each in unread]
+    return [
+        "<h2>Topics that could not be read</h2>",
+        paragraph("All figures are without them."),
+        table(("topic", "why"), rows),
+    ]
