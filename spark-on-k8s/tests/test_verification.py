@@ -1,5 +1,6 @@
 """The job `verify` finds what is not equal, and names it."""
 
+import pyarrow.parquet
 import pytest
 from jobs_world import World
 from pyspark.sql import SparkSession
@@ -63,6 +64,34 @@ def test_records_that_are_twice_in_the_archive_are_found(spark: SparkSession, wo
     assert not found.fine
     assert found.damaged_partitions == [0]
     assert found.differing_records == {verify.TWICE: 2}
+
+
+@pytest.mark.parametrize("column", ["offset", "value"])
+def test_damage_of_what_the_topic_does_not_have_any_more_is_found(
+    spark: SparkSession, world: World, column: str
+) -> None:
+    """One bit, where the store has no checksums of its own, as S3 after years."""
+    world.make(1)
+    world.write(10, 1)
+    world.archive(spark)
+    world.delete_before({0: 10})
+    assert world.verify(spark).fine
+    flip_a_bit(world, column)
+    with pytest.raises(JobFailed, match="a data file cannot be read; put it back from a backup"):
+        world.verify(spark)
+
+
+def flip_a_bit(world: World, column: str) -> None:
+    """The last one of a column's only page."""
+    path = world.damage("data/**/*.parquet")
+    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    (chunk,) = (each for each in chunks if each.path_in_schema == column)
+    begin = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
+    content = bytearray(path.read_bytes())
+    content[begin + chunk.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+    path.with_name(f".{path.name}.crc").unlink()
 
 
 def test_what_compaction_removed_since_is_told_and_no_fault(spark: SparkSession, world: World) -> None:

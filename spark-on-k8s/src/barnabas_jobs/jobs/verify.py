@@ -16,7 +16,7 @@ from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, Topi
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
-from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic, reading
+from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic, reading, with_inside
 
 DIFFERENCES_NAMED_MAX: Final = 20
 ONLY_IN_ARCHIVE: Final = "only in the archive"
@@ -123,9 +123,18 @@ def run(spark: SparkSession, options: Options) -> Result:
 
 
 def compare(
-    spark: SparkSession, folder: ArchiveFolder, generation: Generation, live: Live, match: Match = "offset"
+    spark: SparkSession,
+    folder: ArchiveFolder,
+    generation: Generation,
+    live: Live,
+    match: Match = "offset",
+    *,
+    only_shared: bool = False,
 ) -> Result:
-    """Where both sides overlap, or with `match=order` all of both."""
+    """Where both sides overlap, or with `match=order` all of both. Damaged pages are found all over the archive.
+
+    With `only_shared` no other pages are read than those that are compared.
+    """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))
     nothing = Bounds(0, 0)
@@ -137,12 +146,11 @@ def compare(
     topic = of_topic(spark, live.cluster.bootstrap, live.topic.name, wanted)
     with spark_failures(f"comparing {live.topic.name} with its archive"):
         whole = {row["partition"]: row["count"] for row in archived.groupBy("partition").count().collect()}
-        inside = in_ranges(archived, wanted) if match == "offset" else archived
-        sides = _placed(inside, "archive", match).unionByName(_placed(topic, "topic", match))
+        sides = _sides(archived, topic, wanted, match, only_shared)
         with phase(spark, "comparing", generation.records):
             sums = _sums(sides)
         unequal = [partition for partition, row in sums.items() if not row["equal"]]
-        kinds, differences = _differences(sides, unequal)
+        kinds, differences = _differences(sides.where("inside"), unequal)
     ledger_counts = generation.records_by_partition()
     return Result(
         topic=generation.topic,
@@ -165,21 +173,34 @@ def _ends_early(partition: int, live: Live, generation: Generation) -> bool:
     return partition not in live.bounds or live.bounds[partition].latest < generation.ends()[partition]
 
 
+def _sides(
+    archived: DataFrame, topic: DataFrame, shared: list[OffsetRange], match: Match, only_shared: bool
+) -> DataFrame:
+    if match == "offset" and not only_shared:
+        archived = with_inside(archived, shared)
+    else:
+        compared = in_ranges(archived, shared) if match == "offset" else archived
+        archived = compared.withColumn("inside", F.lit(True))
+    of_topic_side = _placed(topic.withColumn("inside", F.lit(True)), "topic", match)
+    return _placed(archived, "archive", match).unionByName(of_topic_side)
+
+
 def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
-    """Side, partition, position and content of each record."""
+    """Side, partition, position and content of each record, and whether it is compared."""
     if match == "offset":
         position, content = F.col("offset"), fingerprint("timestampType")
     else:
         position = F.row_number().over(Window.partitionBy("partition").orderBy("offset")).cast("long") - 1
         content = fingerprint()
-    return records.select(F.lit(side).alias("side"), "partition", position.alias("position"), content.alias("content"))
+    placed = F.lit(side).alias("side"), position.alias("position"), content.alias("content")
+    return records.select("partition", *placed, "inside")
 
 
 def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
     """By partition: records of either side, and whether the checksums of their positions and contents are equal."""
     columns = []
     for side in ("archive", "topic"):
-        here = F.col("side") == side
+        here = (F.col("side") == side) & F.col("inside")
         columns.append(F.count(F.when(here, 1)).alias(side))
         columns.append(F.bit_xor(F.when(here, F.xxhash64("position", "content"))).alias(f"{side}_sum"))
     rows = sides.groupBy("partition").agg(*columns).collect()

@@ -15,12 +15,14 @@ SCHEMA: Final = (
     "headers array<struct<key: string, value: binary>>"
 )
 COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+INSIDE: Final = "offset >= start AND offset < end"
+PAGE_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
 DAY_MS: Final = 86_400_000
 EARLIEST_MS: Final = -2_208_988_800_000  # 1900-01-01T00:00:00Z.
-TOO_OLD: Final = "timestamp before the year 1900"
-
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
 """Sources that Spark reads through its first interface. Kafka's reader of that one counts nothing."""
+TOO_OLD: Final = "timestamp before the year 1900"
+
 
 class Counted(NamedTuple):
     """Records of a partition, their first and last offset, and how many have a value that does not fit its schema."""
@@ -83,17 +85,29 @@ def reading(spark: SparkSession, topic: str) -> Iterator[None]:
 
 
 def of_files(spark: SparkSession, data: str, paths: Sequence[str]) -> DataFrame:
-    """The records of Parquet files under the folder `data` of an archive."""
+    """The records of Parquet files under the folder `data` of an archive.
+
+    Spark fails at a page whose bytes do not match the checksum that was written with it.
+    """
     if not paths:
         return spark.createDataFrame([], SCHEMA)
-    return spark.read.schema(SCHEMA).option("basePath", data).parquet(*paths).select(*COLUMNS)
+    files = spark.read.schema(SCHEMA).option("basePath", data).option(PAGE_CHECKSUMS, "true")
+    return files.parquet(*paths).select(*COLUMNS)
 
 
 def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Those whose offsets are in the range of their partition."""
-    table = F.broadcast(records.sparkSession.createDataFrame(list(ranges), "partition int, start long, end long"))
-    inside = (F.col("offset") >= F.col("start")) & (F.col("offset") < F.col("end"))
-    return records.join(table, "partition").where(inside).select(records.columns)
+    return records.join(_table(records, ranges), "partition").where(INSIDE).select(records.columns)
+
+
+def with_inside(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """All, with the column `inside`: whether the offset is in the range of its partition."""
+    joined = records.join(_table(records, ranges), "partition", "left")
+    return joined.select(*records.columns, F.coalesce(F.expr(INSIDE), F.lit(False)).alias("inside"))
+
+
+def _table(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    return F.broadcast(records.sparkSession.createDataFrame(list(ranges), "partition int, start long, end long"))
 
 
 def with_true_timestamps(records: DataFrame) -> DataFrame:
