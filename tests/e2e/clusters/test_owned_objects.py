@@ -3,13 +3,14 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, GIVEN
 from e2e.world import SECONDS_MAX, World
 from harness.deadline import wait_for
 from harness.machine_load import with_load
@@ -36,6 +37,20 @@ NIGHTLY = {
     "options": {"topic": "flights", "archive": "/archive/flights"},
 }
 NEVER_S = "3600"
+TRIED = {
+    "poddisruptionbudgets": {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "tried"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}},
+    },
+    "services": {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "tried"},
+        "spec": {"ports": [{"port": 80}]},
+    },
+}
 
 
 @pytest.fixture
@@ -101,17 +116,50 @@ def test_a_lag_exporter_goes_when_it_is_declared_no_more_and_somebody_elses_stay
 
 
 def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World) -> None:
-    guard = f"no-budgets-{world.namespace}"
-    refuse_budgets(world, guard)
-    try:
-        world.plane.requests.delete("PodDisruptionBudget", world.namespace, "one-broker")
-        said = wait_for(lambda: message(world), lambda text: "PodDisruptionBudget" in text, SECONDS_MAX)
-        assert said.startswith("PodDisruptionBudget one-broker is missing and cannot be created: ")
-        assert "not now" in said
-    finally:
-        world.plane.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", guard)
+    with refused(world, "policy", "poddisruptionbudgets"):
+        delete_and_await_its_name(world, "PodDisruptionBudget", "one-broker")
     wait_for(lambda: owned(world, "PodDisruptionBudget"), seconds_max=SECONDS_MAX)
     wait_for(lambda: message(world), lambda text: "PodDisruptionBudget" not in text, SECONDS_MAX)
+
+
+def test_a_service_at_a_node_port_is_back_within_seconds_with_its_port_and_named_while_it_cannot_be(
+    world: World,
+) -> None:
+    outside = {"name": "outside", "port": 9094, "type": "nodeport"}
+    world.apply_cluster("one", listeners=[{"name": "plain", "port": 9092}, outside])
+    name = "one-broker-0-outside"
+    port = wait_for(lambda: advertised(world).get(name, ""), seconds_max=SECONDS_MAX)
+    began_s = time.monotonic()
+    world.plane.requests.delete("Service", world.namespace, name)
+    wait_for(lambda: node_port(world, name), bool, with_load(BACK_S_MAX))
+    print(f"the Service was back after {time.monotonic() - began_s:.2f} s")
+    assert node_port(world, name) == port
+    with refused(world, "", "services"):
+        delete_and_await_its_name(world, "Service", name)
+    wait_for(lambda: node_port(world, name), seconds_max=SECONDS_MAX)
+    assert node_port(world, name) == port
+    wait_for(lambda: message(world), lambda text: name not in text, SECONDS_MAX)
+
+
+def advertised(world: World) -> dict[str, str]:
+    """Node ports by Service, as the brokers' StatefulSet has them."""
+    found = world.plane.requests.get("StatefulSet", world.namespace, "one-broker") or {"metadata": {}}
+    given: dict[str, str] = json.loads(found["metadata"].get("annotations", {}).get(GIVEN, "{}"))
+    return given
+
+
+def node_port(world: World, service: str) -> str:
+    """Nothing where it is gone."""
+    found = world.plane.requests.get("Service", world.namespace, service)
+    return str(found["spec"]["ports"][0]["nodePort"]) if found is not None else ""
+
+
+def delete_and_await_its_name(world: World, kind: str, name: str) -> None:
+    """Returns when the Cluster says that it cannot be created."""
+    world.plane.requests.delete(kind, world.namespace, name)
+    said = wait_for(lambda: message(world), lambda text: kind in text, SECONDS_MAX)
+    assert said.startswith(f"{kind} {name} is missing and cannot be created: ")
+    assert "not now" in said
 
 
 def message(world: World, name: str = "one") -> str:
@@ -121,9 +169,11 @@ def message(world: World, name: str = "one") -> str:
     return str(next((each.get("message", "") for each in ready), ""))
 
 
-def refuse_budgets(world: World, name: str) -> None:
-    """Returns when the API server takes none in this namespace."""
-    rule = {"apiGroups": ["policy"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["*"]}
+@contextmanager
+def refused(world: World, group: str, plural: str) -> Iterator[None]:
+    """While inside, the API server takes no new one in this namespace."""
+    name = f"no-{plural}-{world.namespace}"
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [plural]}
     api, mine = "admissionregistration.k8s.io/v1", {"kubernetes.io/metadata.name": world.namespace}
     spec = {
         "failurePolicy": "Fail",
@@ -135,5 +185,10 @@ def refuse_budgets(world: World, name: str) -> None:
     binding = {"apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": bound}
     for each in (policy, binding):
         world.plane.kubectl("apply", "-f-", stdin=json.dumps(each))
-    tried = ("-n", world.namespace, "create", "pdb", "tried", "--dry-run=server", "--selector=a=b", "--min-available=1")
-    wait_for(lambda: "not now" in world.plane.kubectl.ask(*tried).stderr, seconds_max=SECONDS_MAX)
+    try:
+        made = ("-n", world.namespace, "create", "--dry-run=server", "-f-")
+        tried = json.dumps(TRIED[plural])
+        wait_for(lambda: "not now" in world.plane.kubectl.ask(*made, stdin=tried).stderr, seconds_max=SECONDS_MAX)
+        yield
+    finally:
+        world.plane.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name)
