@@ -3,12 +3,16 @@
 import base64
 import json
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+from aiohttp import web
+
+from barnabas_operator.app.operator_pages import webhook_app
+from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.resources.kinds import KINDS
 from local_kubernetes.control_plane import ControlPlane
 
@@ -33,19 +37,47 @@ def webhook(plane: ControlPlane, answer: Answer) -> Iterator[None]:
         def log_message(self, *_: object) -> None:
             """Not on the terminal."""
 
+    with ThreadingHTTPServer((HOST, 0), Handler) as server:
+        server.socket = tls_of(plane).wrap_socket(server.socket, server_side=True)
+        Thread(target=server.serve_forever).start()
+        try:
+            with asked_at(plane, server.server_port):
+                yield
+        finally:
+            server.shutdown()
+
+
+@asynccontextmanager
+async def webhook_of(plane: ControlPlane, operator: Operator) -> AsyncIterator[None]:
+    """The same with an operator of this process that runs."""
+    runner = web.AppRunner(webhook_app(operator), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, 0, ssl_context=tls_of(plane)).start()
+        (address,) = runner.addresses
+        with asked_at(plane, address[1]):
+            yield
+    finally:
+        await runner.cleanup()
+
+
+def tls_of(plane: ControlPlane) -> ssl.SSLContext:
+    """Of a server of this machine that the API server trusts."""
     identity = plane.authority.issue("webhook", "/CN=webhook", [f"IP:{HOST}"])
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(identity.certificate, identity.key)
-    with ThreadingHTTPServer((HOST, 0), Handler) as server:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-        Thread(target=server.serve_forever).start()
-        definition = json.dumps(_configuration(plane, server.server_port))
-        try:
-            plane.kubectl("apply", "-f-", stdin=definition)
-            yield
-        finally:
-            plane.kubectl("delete", "-f-", stdin=definition)
-            server.shutdown()
+    return tls
+
+
+@contextmanager
+def asked_at(plane: ControlPlane, port: int) -> Iterator[None]:
+    """While inside, the API server asks there; it may take a moment until it does."""
+    definition = json.dumps(_configuration(plane, port))
+    try:
+        plane.kubectl("apply", "-f-", stdin=definition)
+        yield
+    finally:
+        plane.kubectl("delete", "-f-", stdin=definition)
 
 
 def _configuration(plane: ControlPlane, port: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Two operators with one lease on a real API server: one acts, the other follows when it ends, dies or is cut off."""
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,10 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from barnabas_operator.planning.lease import DURATION_S, RETRY_S
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from e2e.operators.refusing_proxy import RefusingProxy
+from e2e.operators.watching_operator import use_api_server, watching
+from e2e.webhook_server import webhook_of
 from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of, world_of_one
 from harness.deadline import wait_for
 from harness.machine_load import with_load
@@ -129,5 +133,30 @@ def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_o
             proxy.open()
             await until(lambda: "stands by" in first.log_path.read_text())
             assert not await asyncio.to_thread(acts, first)
+
+    asyncio.run(scenario())
+
+
+def test_the_one_that_stands_by_answers_the_reviews_of_the_api_server(
+    world: World, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Service of the webhook leads to both."""
+    first = start()
+    wait_for(lambda: acts(first), seconds_max=SECONDS_MAX)
+    use_api_server(world.plane, monkeypatch)
+    lease = f"{world.namespace}/operator"
+    settings = OperatorSettings("image", (world.namespace,), world.bootstrap, lease=lease, identity="second")
+    meta = {"name": "wide", "namespace": world.namespace}
+    wide = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": meta, "spec": {"replicas": 9}}
+
+    def refused() -> str:
+        return world.plane.kubectl.ask("apply", "--dry-run=server", "-f-", stdin=json.dumps(wide)).stderr
+
+    async def scenario() -> None:
+        async with watching(settings) as second, webhook_of(world.plane, second):
+            said = "spec.replicas is 9; allowed: 1 to 1"
+            await asyncio.to_thread(wait_for, refused, lambda told: said in told, SECONDS_MAX)
+            assert not second.leadership.is_held
+            assert await asyncio.to_thread(acts, first)
 
     asyncio.run(scenario())
