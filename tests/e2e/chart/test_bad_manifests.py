@@ -151,6 +151,8 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
     define(defined, with_rules=False)
     try:
         with webhook(defined, lambda asked: asyncio.run(answer(asked))):
+            probe = BAD["topic: a topic called dot"]
+            wait_for(lambda: is_refused(defined, probe.manifest(probe.spec)))
             yield defined
     finally:
         define(defined)
@@ -190,3 +192,15 @@ def test_a_protected_topic_is_not_deleted_until_it_is_released(asking: ControlPl
     assert "Topic precious stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first" in done.stderr
     kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Retain"))
     kubectl(*IN, "delete", "topic", "precious")
+
+
+def test_disks_that_go_with_a_cluster_that_keeps_all_else_are_told_when_it_is_deleted(asking: ControlPlane) -> None:
+    kubectl, volumes = asking.kubectl, [{"id": 0, "deleteClaim": True}, {"id": 1}]
+    for name, storage in (("brief", {"volumes": volumes}), ("lasting", {"volumes": volumes[1:]})):
+        made = Bad("Cluster", "schema", None, (), name=name).manifest({"storage": storage})
+        kubectl(*IN, "apply", "-f-", stdin=json.dumps(made))
+    lost = "the records on volume 0 of each broker go with Cluster brief, though spec.deletionPolicy is Retain"
+    done = kubectl.ask(*IN, "delete", "cluster", "brief")
+    assert (done.returncode, done.stderr) == (0, f"Warning: deleteClaim is true: {lost}\n")
+    done = kubectl.ask(*IN, "delete", "cluster", "lasting")
+    assert (done.returncode, done.stderr) == (0, "")
