@@ -1,10 +1,12 @@
 """A report of many topics: what is wrong with one is told, and the others are read. No Spark runs here."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs_world import World
+from confluent_kafka.admin import NewTopic
+from jobs_world import WAIT_S, World
 
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
@@ -12,6 +14,9 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange
 from barnabas_jobs.planning.skew_report import skew_page
 from barnabas_jobs.planning.unread import Unread
+from harness.cluster import barnabas_cluster
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
 
 LOST = JobFailed("records were deleted from the topic while the job read it")
 
@@ -122,6 +127,22 @@ def test_a_topic_without_a_leader_is_told_of_at_once() -> None:
     why = "topic=b: without a leader are the partitions 1"
     assert (reports, unread) == ([5, 5], [Unread(topic="b", why=why, is_gone=False)])
     assert records_of(brokers, ["a", "b", "c"]) == 10
+
+
+@pytest.mark.slow
+def test_a_partition_whose_only_broker_is_away_has_no_leader_and_the_other_topic_is_read(tmp_path: Path) -> None:
+    with barnabas_cluster(tmp_path / "cluster", brokers=3) as running:
+        client = StockClient(running.bootstrap)
+        for name, places in (("whole", [[0]]), ("half", [[0], [2]])):
+            new = NewTopic(name, len(places), replica_assignment=places)
+            client.admin.create_topics([new])[name].result(WAIT_S)
+        client.write("whole", [b"x"] * 3, 0)
+        cluster = Cluster(running.bootstrap)
+        running.kill(2)
+        wait_for(lambda: cluster.topic("half").leaderless, lambda found: found == (1,))
+        reports, unread = read_in_turn(cluster, ["half", "whole"], offsets)
+        why = "topic=half: without a leader are the partitions 1"
+        assert (reports, unread) == ([3], [Unread(topic="half", why=why, is_gone=False)])
 
 
 def test_where_no_broker_answers_any_more_nothing_is_wrong_with_the_topic() -> None:
