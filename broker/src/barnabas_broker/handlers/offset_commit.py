@@ -5,16 +5,20 @@ names.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator
+from functools import partial
+from inspect import isawaitable
 from typing import Final
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import THINGS_MAX, FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 FIRST_WITH_TOPIC_IDS: Final = 10
@@ -30,23 +34,80 @@ PartitionResponse = TopicResponse.OffsetCommitResponsePartition
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """An error for each partition; topics and partitions that are not there are refused, the others committed."""
+    """An error for each partition; topics and partitions that are not there are refused, the others committed.
+
+    Many are looked at, and answered, some a turn of the loop; they are committed together.
+    """
+    if sum(len(topic.partitions) for topic in request.topics) > THINGS_MAX:
+        return _commit_many(environment, context, request)
     documents = [_document(environment, context, topic) for topic in request.topics]
-    commit = CommitRequest(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation=request.generation_id_or_member_epoch,
-        api_version=context.api_version,
-        offsets=list(_offsets(environment, request, documents)),
-    )
-    by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    commit = _commit(context, request, list(_offsets(environment, request, documents)))
+    unknown = _unknown(context)
     return answer_of(
         lambda respond: environment.groups.commit(
             commit, lambda errors: respond(_response(request, documents, iter(errors), unknown))
         )
     )
+
+
+async def _commit_many(
+    environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    turn, offsets = FairTurn(environment.clock), []
+    documents = [_document(environment, context, topic) for topic in request.topics]
+    for each in _offsets(environment, request, documents):
+        await turn.give_way()
+        offsets.append(each)
+    documents = [_unless_gone(environment, document) for document in documents]
+    there = {document.name for document in documents if document is not None}
+    commit = _commit(context, request, [each for each in offsets if each[0].topic in there])
+    committed: list[ErrorCode] | Awaitable[list[ErrorCode]] = answer_of(
+        lambda respond: environment.groups.commit(commit, respond)
+    )
+    errors = iter(await committed if isawaitable(committed) else committed)
+    return await _response_in_turns(environment, context, request, documents, errors)
+
+
+def _unless_gone(environment: HandlerEnvironment, document: TopicDocument | None) -> TopicDocument | None:
+    """Nobody would remove an offset that is committed for a topic after its deletion."""
+    now = None if document is None else environment.image.topics.get(document.name)
+    return document if document is not None and now is not None and now.topic_id == document.topic_id else None
+
+
+async def _response_in_turns(
+    environment: HandlerEnvironment,
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    documents: Iterable[TopicDocument | None],
+    errors: Iterator[ErrorCode],
+) -> OffsetCommitResponse:
+    answer = AnswerInTurns(OffsetCommitResponse, context.api_version, environment.clock)
+    unknown, topics = _unknown(context), []
+    async for topic, document in answer.over(zip(request.topics, documents, strict=True)):
+        tell = partial(_partition, document, errors, unknown)
+        partitions = await answer.elements(("topics", "partitions"), topic.partitions, tell)
+        told = TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        topics.append(answer.encoded(("topics",), told))
+    return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def _commit(
+    context: RequestContext, request: OffsetCommitRequest, offsets: list[tuple[TopicPartition, CommittedOffset]]
+) -> CommitRequest:
+    return CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        api_version=context.api_version,
+        offsets=offsets,
+    )
+
+
+def _unknown(context: RequestContext) -> ErrorCode:
+    """What a topic is answered that is not there."""
+    by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
+    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _document(environment: HandlerEnvironment, context: RequestContext, topic: TopicRequest) -> TopicDocument | None:
@@ -94,22 +155,17 @@ def _response(
         TopicResponse(
             name=topic.name,
             topic_id=topic.topic_id,
-            partitions=[
-                PartitionResponse(
-                    partition_index=partition.partition_index,
-                    error_code=_error_code(document, partition, errors, unknown),
-                )
-                for partition in topic.partitions
-            ],
+            partitions=[_partition(document, errors, unknown, partition) for partition in topic.partitions],
         )
         for topic, document in zip(request.topics, documents, strict=True)
     ]
     return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
-def _error_code(
-    document: TopicDocument | None, partition: PartitionRequest, errors: Iterator[ErrorCode], unknown: ErrorCode
-) -> ErrorCode:
-    if document is None:
-        return unknown
-    return next(errors) if _is_there(document, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _partition(
+    document: TopicDocument | None, errors: Iterator[ErrorCode], unknown: ErrorCode, partition: PartitionRequest
+) -> PartitionResponse:
+    error = unknown
+    if document is not None:
+        error = next(errors) if _is_there(document, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return PartitionResponse(partition_index=partition.partition_index, error_code=error)

@@ -1,0 +1,117 @@
+"""An OffsetCommit of very many partitions: looked at some a turn, committed together."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from asked_in_turns import SlowClock
+from coordinator_world import Client, World
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.handlers import channel, offset_commit
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.wire.codec import decode_response, encode_response
+from barnabas_broker.wire.messages import OffsetCommitRequest
+from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import THINGS_MAX
+
+VERSION = 8
+MANY = THINGS_MAX
+NAMES = ("flights", "ferries")
+Topic = OffsetCommitRequest.OffsetCommitRequestTopic
+Partition = Topic.OffsetCommitRequestPartition
+
+
+def topic(name: str, topic_id: int) -> TopicDocument:
+    return TopicDocument(name, UUID(int=topic_id), (PartitionState((1,), 1, 0, (1,)),) * MANY)
+
+
+class Broker:
+    """It coordinates the group `readers`."""
+
+    def __init__(self) -> None:
+        self.world = World(GroupConfig(initial_rebalance_delay_ms=0))
+        self.topics = {name: topic(name, number) for number, name in enumerate(NAMES, 7)}
+        self.committed = Client(self.world, "stranger").committed
+        self.turns_before_commit = 0
+
+    def commit(self, between: Callable[[int], object] = lambda _: None) -> dict[str, list[int]]:
+        """Offset 5 of all partitions of both topics; the errors by topic. `between` is called after each turn."""
+        return asyncio.run(self._commit(between))
+
+    async def _commit(self, between: Callable[[int], object]) -> dict[str, list[int]]:
+        answering: Any = offset_commit.handle(self._environment(), CONTEXT, request())
+        if asyncio.iscoroutine(answering):
+            answering = asyncio.ensure_future(answering)
+        turns = 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            self.world.timers.pass_time()
+            turns += 1
+            self.turns_before_commit += not self.committed()
+            between(turns)
+        frame = encode_response(answering.result(), VERSION, 1)
+        answer = decode_response("OffsetCommitResponse", VERSION, memoryview(frame)[4:])
+        return {each.name: [partition.error_code for partition in each.partitions] for each in answer.topics}
+
+    def _environment(self) -> Any:
+        image = SimpleNamespace(topics=self.topics)
+        return SimpleNamespace(groups=self.world.coordinator, image=image, clock=SlowClock())
+
+
+CONTEXT = channel.RequestContext(8, VERSION, channel.Client("PLAINTEXT", "127.0.0.1:5", "a test"))
+
+
+def request() -> OffsetCommitRequest:
+    partitions = [
+        Partition(partition_index=number, committed_offset=5, committed_leader_epoch=0, committed_metadata="")
+        for number in range(MANY)
+    ]
+    return OffsetCommitRequest(
+        group_id="readers",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[Topic(name=name, partitions=partitions) for name in NAMES],
+    )
+
+
+def test_many_offsets_are_looked_at_some_a_turn_and_committed_in_one_batch() -> None:
+    broker = Broker()
+    batches = broker.world.log.batches
+    assert broker.commit() == dict.fromkeys(NAMES, [ErrorCode.NONE] * MANY)
+    assert set(broker.committed().values()) == {5}
+    assert len(broker.committed()) == 2 * MANY
+    assert broker.world.log.batches == batches + 1
+    assert broker.turns_before_commit > 2 * MANY / 10
+
+
+def test_for_a_topic_that_is_deleted_or_made_anew_between_the_turns_nothing_is_committed() -> None:
+    for later in ({}, {"flights": topic("flights", 99)}):
+        broker = Broker()
+
+        def change(turn: int, broker: Broker = broker, later: dict[str, TopicDocument] = later) -> None:
+            if turn == 1:
+                del broker.topics["flights"]
+                broker.topics.update(later)
+
+        unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * MANY
+        assert broker.commit(change) == {"flights": unknown, "ferries": [ErrorCode.NONE] * MANY}
+        assert len(broker.committed()) == MANY
+        assert not [each for each in broker.committed() if each.startswith("flights")]
+
+
+def test_a_group_that_moves_away_between_the_turns_commits_nothing() -> None:
+    broker = Broker()
+
+    def resign(turn: int) -> None:
+        if turn == 1:
+            broker.committed = dict
+            broker.world.resign()
+
+    assert broker.commit(resign) == dict.fromkeys(NAMES, [ErrorCode.NOT_COORDINATOR] * MANY)
+    broker.world.elect()
+    assert Client(broker.world, "stranger").committed() == {}
