@@ -6,8 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from barnabas_operator.app import operator
-from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
+import msgspec
+import pytest
+
+from barnabas_operator.app.variables import Variables
+
+NOBODY_THERE = """
+apiVersion: v1
+kind: Config
+clusters: [{name: nobody, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: nobody, context: {cluster: nobody, user: nobody}}]
+users: [{name: nobody, user: {}}]
+current-context: nobody
+"""
 
 
 def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends(tmp_path: Path) -> None:
@@ -35,11 +46,37 @@ def test_its_help_names_each_environment_variable_that_it_reads() -> None:
         check=False,
         timeout=60,
     )
-    source = Path(operator.__file__).read_text(encoding="utf-8")
-    read = set(re.findall(r"environ(?:ment)?\.get\(\s*\"([A-Z_]+)\"", source.replace("'", '"')))
+    read = {field.encode_name for field in msgspec.structs.fields(Variables)}
     assert shown.returncode == 0
     assert {"WATCH_NAMESPACES", "POD_NAME", "LEASE"} <= read
     assert [name for name in read if not re.search(rf"\b{name}\b", shown.stdout)] == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "code", "said"),
+    [
+        ("DRIFT_SECONDS=1m", 2, "DRIFT_SECONDS=1m is refused: it takes seconds, from 0.1 to 86400"),
+        ("WEBHOOK_CERTIFICATES=/nowhere", 1, "tls.crt and tls.key in /nowhere (WEBHOOK_CERTIFICATES): "),
+        ("HTTP_LISTENER=192.0.2.1:0", 1, "it cannot listen at 192.0.2.1:0: "),
+    ],
+)
+def test_a_variable_that_it_cannot_use_ends_it_with_one_line(
+    variable: str, code: int, said: str, tmp_path: Path
+) -> None:
+    name, _, value = variable.partition("=")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(NOBODY_THERE, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-m", "barnabas", "operator"],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), "HTTP_LISTENER": "127.0.0.1:0", name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == code
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"barnabas operator: {said}")
 
 
 def test_an_argument_is_refused() -> None:
@@ -52,11 +89,3 @@ def test_an_argument_is_refused() -> None:
     )
     assert ended.returncode == 2
     assert "unrecognized arguments: --namespace=x" in ended.stderr
-
-
-def test_its_neighbours_are_read_with_the_labels_of_monitors_as_the_chart_writes_them() -> None:
-    labels = '{"release":"prometheus","team":"a"}'
-    given = {"POD_NAMESPACE": "kafka", "RELEASE": "barnabas", "POD_MONITOR_LABELS": labels}
-    read = operator.read_settings(given, "me").neighbours
-    assert read == Neighbours("kafka", "barnabas", {"release": "prometheus", "team": "a"})
-    assert operator.read_settings({}, "me").neighbours == NOBODY_ELSE

@@ -2,12 +2,11 @@
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -17,19 +16,17 @@ from kopf._cogs.clients.errors import APINotFoundError
 
 from barnabas_kube.access import Access, NoAccess
 from barnabas_kube.discovery import find_access
-from barnabas_operator.app.operator_pages import serve_pages, serve_webhook
+from barnabas_operator.app.operator_pages import CannotServe, serve_pages, serve_webhook
 from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.app.variables import InvalidVariable, read_variables
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.watch.kopf_registry import make_registry
 
 log = logging.getLogger(__name__)
 
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-DEFAULT_IMAGE: Final = "barnabas-broker:dev"
-DEFAULT_OPERATOR_IMAGE: Final = "barnabas-operator:dev"
-DEFAULT_JOBS_IMAGE: Final = "barnabas-jobs:dev"
 BEGINS_ANEW_S: Final = 1.0
 TURN_S: Final = 0.0005
 """How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
@@ -63,49 +60,33 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.parse_args(arguments)
     try:
+        variables = read_variables(os.environ)
         access = find_access(os.environ)
-    except NoAccess as error:
-        print(f"barnabas operator: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"), format=LOG_FORMAT)
-    for noisy, level in (
+    except (InvalidVariable, NoAccess) as error:
+        return _said(EXIT_USAGE, error)
+    _log_to_stderr(variables.log_level)
+    sys.setswitchinterval(TURN_S)
+    settings = variables.settings(f"{variables.pod_name or socket.gethostname()}_{uuid4()}")
+    try:
+        asyncio.run(_run_on(settings, access, variables.http_listener, variables.webhook_certificates))
+    except CannotServe as error:
+        return _said(EXIT_FAILED, error)
+    return 0
+
+
+def _said(code: int, error: Exception) -> int:
+    print(f"barnabas operator: {error}", file=sys.stderr)
+    return code
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(level=level, format=LOG_FORMAT)
+    for noisy, least in (
         ("kafka", logging.CRITICAL),
         ("kopf.objects", logging.WARNING),
         ("kopf.activities", logging.WARNING),
     ):
-        logging.getLogger(noisy).setLevel(level)
-    sys.setswitchinterval(TURN_S)
-    settings = read_settings(os.environ, f"{os.environ.get('POD_NAME', socket.gethostname())}_{uuid4()}")
-    listener, certificates = os.environ.get("HTTP_LISTENER", "0.0.0.0:8080"), os.environ.get("WEBHOOK_CERTIFICATES", "")
-    asyncio.run(_run_on(settings, access, listener, certificates))
-    return 0
-
-
-def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSettings:
-    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, OPERATOR_IMAGE, JOBS_IMAGE, BOOTSTRAP, LEASE.
-
-    After DRIFT_SECONDS a round comes at the latest; consumer groups are looked at every GROUP_LOOK_SECONDS, runs of
-    maintenance that are under way every RUN_LOOK_SECONDS.
-    POD_NAMESPACE and RELEASE say which pods are the operator's, POD_MONITOR_LABELS (JSON) how PodMonitors are found.
-    """
-    names = (name.strip() for name in environment.get("WATCH_NAMESPACES", "").split(","))
-    return OperatorSettings(
-        broker_image=environment.get("BROKER_IMAGE", DEFAULT_IMAGE),
-        operator_image=environment.get("OPERATOR_IMAGE", DEFAULT_OPERATOR_IMAGE),
-        jobs_image=environment.get("JOBS_IMAGE", DEFAULT_JOBS_IMAGE),
-        namespaces=tuple(filter(None, names)),
-        bootstrap=environment.get("BOOTSTRAP", ""),
-        drift_s=float(environment.get("DRIFT_SECONDS", "60")),
-        group_look_s=float(environment.get("GROUP_LOOK_SECONDS", "15")),
-        run_look_s=float(environment.get("RUN_LOOK_SECONDS", "5")),
-        lease=environment.get("LEASE", ""),
-        identity=identity,
-        neighbours=Neighbours(
-            environment.get("POD_NAMESPACE", ""),
-            environment.get("RELEASE", ""),
-            json.loads(environment.get("POD_MONITOR_LABELS", "{}")),
-        ),
-    )
+        logging.getLogger(noisy).setLevel(least)
 
 
 async def _run_on(settings: OperatorSettings, access: Access, listener: str, certificates: str) -> None:

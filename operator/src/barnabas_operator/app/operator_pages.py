@@ -24,8 +24,12 @@ RELOAD_FAILED: Final = (
 log = logging.getLogger(__name__)
 
 
+class CannotServe(Exception):
+    """An address that cannot be listened at, or a certificate that cannot be read: which, and why."""
+
+
 async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
-    """At `HOST:PORT`; the caller cleans it up."""
+    """At `HOST:PORT`; the caller cleans it up. Raises CannotServe."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=await operator.metrics.page(), content_type="text/plain")
@@ -45,9 +49,15 @@ async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
 
 
 async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
-    """With `tls.crt` and `tls.key` of a directory, read again from time to time, for they are renewed."""
+    """With `tls.crt` and `tls.key` of a directory, read again from time to time, for they are renewed.
+
+    Raises CannotServe.
+    """
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load(tls, certificates)
+    try:
+        _load(tls, certificates)
+    except (OSError, ValueError) as error:
+        raise CannotServe(f"tls.crt and tls.key in {certificates} (WEBHOOK_CERTIFICATES): {error}") from error
     app = webhook_app(operator)
     app.cleanup_ctx.append(lambda _: reloading(tls, certificates))
     return await _listen(app, "0.0.0.0", WEBHOOK_PORT, tls)
@@ -72,7 +82,11 @@ def webhook_app(operator: Operator) -> web.Application:
 async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None) -> web.AppRunner:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise CannotServe(f"it cannot listen at {host}:{port}: {error}") from error
     return runner
 
 

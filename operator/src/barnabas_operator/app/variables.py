@@ -1,0 +1,77 @@
+"""The environment variables of `barnabas operator`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+
+Seconds = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, from 0.1 to 86400")]
+Level = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR"], Meta(description="one of DEBUG, INFO, WARNING and ERROR")
+]
+PORT: Final = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
+HostAndPort = Annotated[str, Meta(pattern=f"^[^ ]*:{PORT}$", description="HOST:PORT, with a port up to 65535")]
+LeaseOrNone = Annotated[str, Meta(pattern="^([^/ ]+/[^/ ]+)?$", description="NAMESPACE/NAME, or nothing")]
+MonitorLabels = Annotated[dict[str, str], Meta(description='labels in JSON, as {"release": "prometheus"}')]
+
+
+class InvalidVariable(Exception):
+    """A variable that cannot be used: its name, its value and what it takes."""
+
+
+class Variables(msgspec.Struct, frozen=True, rename=str.upper):
+    """What the operator is told by its environment; `--help` says what each is for."""
+
+    watch_namespaces: str = ""
+    broker_image: str = "barnabas-broker:dev"
+    operator_image: str = "barnabas-operator:dev"
+    jobs_image: str = "barnabas-jobs:dev"
+    bootstrap: str = ""
+    drift_seconds: Seconds = 60.0
+    group_look_seconds: Seconds = 15.0
+    run_look_seconds: Seconds = 5.0
+    lease: LeaseOrNone = ""
+    pod_namespace: str = ""
+    release: str = ""
+    pod_name: str = ""
+    pod_monitor_labels: MonitorLabels = {}
+    http_listener: HostAndPort = "0.0.0.0:8080"
+    webhook_certificates: str = ""
+    log_level: Level = "INFO"
+
+    def settings(self, identity: str) -> OperatorSettings:
+        """Of the operator that holds its lease as `identity`."""
+        names = (name.strip() for name in self.watch_namespaces.split(","))
+        return OperatorSettings(
+            broker_image=self.broker_image,
+            operator_image=self.operator_image,
+            jobs_image=self.jobs_image,
+            namespaces=tuple(filter(None, names)),
+            bootstrap=self.bootstrap,
+            drift_s=self.drift_seconds,
+            group_look_s=self.group_look_seconds,
+            run_look_s=self.run_look_seconds,
+            lease=self.lease,
+            identity=identity,
+            neighbours=Neighbours(self.pod_namespace, self.release, self.pod_monitor_labels),
+        )
+
+
+def read_variables(environment: Mapping[str, str]) -> Variables:
+    """Those that are not set are as `--help` says. Raises InvalidVariable."""
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
+    told = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
+    return msgspec.convert(told, Variables)
+
+
+def _value(name: str, text: str, kind: object) -> object:
+    try:
+        if kind is MonitorLabels:
+            return msgspec.json.decode(text, type=dict[str, str])
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.MsgspecError as error:
+        raise InvalidVariable(f"{name}={text} is refused: it takes {get_args(kind)[1].description}") from error

@@ -1,0 +1,51 @@
+"""The environment variables of `barnabas operator`."""
+
+import pytest
+
+from barnabas_operator.app.variables import InvalidVariable, Variables, read_variables
+from barnabas_operator.manifests.neighbours import Neighbours
+
+
+def test_what_is_not_set_is_as_the_help_says_and_others_are_not_looked_at() -> None:
+    assert read_variables({"HOME": "/root", "log_level": "nonsense"}) == Variables()
+
+
+def test_those_that_are_set_make_the_settings() -> None:
+    told = {
+        "WATCH_NAMESPACES": "orders, billing,",
+        "DRIFT_SECONDS": "90",
+        "GROUP_LOOK_SECONDS": "0.5",
+        "LEASE": "tools/barnabas",
+        "POD_NAMESPACE": "tools",
+        "RELEASE": "main",
+        "POD_MONITOR_LABELS": '{"release": "prometheus"}',
+        "HTTP_LISTENER": "[::]:8080",
+        "WEBHOOK_CERTIFICATES": "",
+    }
+    read = read_variables(told)
+    settings = read.settings("me")
+    assert (read.http_listener, read.webhook_certificates) == ("[::]:8080", "")
+    assert (settings.namespaces, settings.drift_s, settings.group_look_s) == (("orders", "billing"), 90.0, 0.5)
+    assert (settings.lease, settings.identity) == ("tools/barnabas", "me")
+    assert settings.neighbours == Neighbours("tools", "main", {"release": "prometheus"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "takes"),
+    [
+        ("DRIFT_SECONDS", "abc", "seconds, from 0.1 to 86400"),
+        ("DRIFT_SECONDS", "nan", "seconds, from 0.1 to 86400"),
+        ("GROUP_LOOK_SECONDS", "0", "seconds, from 0.1 to 86400"),
+        ("RUN_LOOK_SECONDS", "", "seconds, from 0.1 to 86400"),
+        ("LOG_LEVEL", "TRACE", "one of DEBUG, INFO, WARNING and ERROR"),
+        ("LEASE", "barnabas", "NAMESPACE/NAME, or nothing"),
+        ("HTTP_LISTENER", "8080", "HOST:PORT, with a port up to 65535"),
+        ("HTTP_LISTENER", "0.0.0.0:65536", "HOST:PORT, with a port up to 65535"),
+        ("POD_MONITOR_LABELS", "release=prometheus", 'labels in JSON, as {"release": "prometheus"}'),
+        ("POD_MONITOR_LABELS", '{"release": 1}', 'labels in JSON, as {"release": "prometheus"}'),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_with_what_the_variable_takes(name: str, value: str, takes: str) -> None:
+    with pytest.raises(InvalidVariable) as refused:
+        read_variables({name: value})
+    assert str(refused.value) == f"{name}={value} is refused: it takes {takes}"
