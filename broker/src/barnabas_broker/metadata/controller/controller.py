@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.balance import unbalanced
+from barnabas_broker.metadata.controller.balancing import all_unbalanced
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
 from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, remove_dead
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
@@ -281,7 +281,7 @@ class Controller:
         if not config.auto_leader_rebalance_enable or now_s < self._balance_at_s:
             return
         self._balance_at_s = now_s + config.leader_imbalance_check_interval_seconds
-        wanted = list(unbalanced(self._image.topics.values(), Rules(self._image.brokers)))
+        wanted = await all_unbalanced(self._image, FairTurn(self._clock))
         if wanted:
             log.info("%d partitions go back to their preferred leaders", len(wanted))
             await self._partitions.change(wanted, _prefer)
