@@ -7,6 +7,7 @@ from confluent_kafka import Producer
 from jobs_world import WAIT_S, World
 from pyspark.sql import SparkSession
 
+from barnabas_jobs.jobs import skew
 from harness.apache_kafka import apache_kafka
 from harness.kafka_jars import JarsMissing, jars_folder
 from harness.require import missing
@@ -47,4 +48,6 @@ def test_only_committed_records_are_archived_whatever_the_ranges(spark: SparkSes
         assert (result.records, result.swept_runs) == (2, 0)
         assert [record[4] for record in world.archived(spark)] == [b"a", b"b", b"c", b"d", b"e"]
         assert world.verify(spark).fine
+        report = skew.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(tmp_path / "skew"))
+        assert skew.run(spark, report).records == 5, "reports have another reader than archives"
         assert world.archive(spark, delete_archived=True).deleted_before[0] == world.client.ends(world.topic)[1]
