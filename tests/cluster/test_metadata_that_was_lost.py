@@ -14,6 +14,13 @@ from barnabas_operator.app.status import print_report
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.topics.topic_steps import TopicStep
+from barnabas_operator.reconcile.kind_reconciler import Seen
+from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.writer import Writer
@@ -104,6 +111,7 @@ def test_what_nobody_remembers_is_set_aside_told_and_back_with_its_metadata(clus
     wait_for(lambda: len(list(cluster.folder.glob("broker-*/logs-0/*-stray"))), lambda count: count == 9)
     with ClusterAdmin(cluster.bootstrap, SystemClock(), 5.0) as admin:
         report = gather_report(admin)
+        assert reconciled(admin, "LogsSetAside") == []
     assert sorted(each.broker_id for each in report.stray_logs) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     out = Console(file=StringIO())
     print_report(out, report, wide=False)
@@ -114,6 +122,8 @@ def test_what_nobody_remembers_is_set_aside_told_and_back_with_its_metadata(clus
         connection.executemany("INSERT INTO documents VALUES (?, ?, ?)", rows)
     cluster.start(*BROKERS)
     check_all_is_there(cluster, written)
+    with ClusterAdmin(cluster.bootstrap, SystemClock(), 5.0) as admin:
+        assert reconciled(admin, "Reconciled") == []
     check_strays_told(cluster, 0)
     assert list(cluster.folder.glob("broker-*/logs-0/*-stray")) == []
 
@@ -139,6 +149,17 @@ def test_rows_that_are_removed_by_hand_while_clients_write_come_back(cluster: Ba
     cluster.wait_until_full("t")
     for writer, number in zip(writers, PARTITIONS, strict=True):
         assert set(cluster.client().read("t", number)) >= set(writer.acknowledged)
+
+
+def reconciled(admin: ClusterAdmin, reason: str) -> Sequence[TopicStep]:
+    """What a declared topic's reconciliation does, where its Ready has this reason then."""
+    cluster = Cluster(metadata=ObjectMeta(name="air"), spec=ClusterSpec(brokers=Brokers(replicas=3)))
+    topic = Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(partitions=3, replicas=3))
+    outcome = reconcile_topics(admin, DesiredState(cluster, (topic,), ()), "now", Seen(admin.cluster_state()))
+    status = outcome.wanted.topics[0].status
+    assert status is not None
+    assert status.conditions[0].reason == reason, status
+    return outcome.done
 
 
 def check_strays_told(cluster: BarnabasCluster, count: int) -> None:

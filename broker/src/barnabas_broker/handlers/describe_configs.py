@@ -15,10 +15,9 @@ from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas_core.config.definitions import ConfigType
 from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
-from barnabas_core.config.stray_logs import STRAY_LOGS
+from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX
 from barnabas_core.errors import ApiError, ErrorCode
 
-STRAY_LOGS_NAMED_MAX: Final = 1_000
 STRAY_LOGS_TEXT: Final = (
     "Logs that are set aside, for the metadata knows nothing of their topics: DIRECTORY:BYTES. They come back with "
     "their topics' metadata; whoever is sure that nobody needs them may remove the directories."

@@ -5,6 +5,9 @@ from typing import Final
 STRAY_LOGS: Final = "barnabas.stray.logs"
 """No setting, and there only where there are some: `DIRECTORY:BYTES`, separated by commas."""
 
+STRAY_LOGS_NAMED_MAX: Final = 1_000
+"""A broker that names so many may have set aside others."""
+
 
 def parse_stray_logs(value: str) -> list[tuple[str, int]]:
     """The directories of a report, each with its bytes."""
