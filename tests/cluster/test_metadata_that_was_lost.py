@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from harness.writer import Writer
 LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000", "min.insync.replicas": "2"}
 PARTITIONS = range(3)
 BROKERS = range(3)
+WRITES_WAIT_S = 120.0
+"""Longer than all brokers are away."""
 
 
 @pytest.fixture
@@ -47,6 +49,16 @@ def write_some(cluster: BarnabasCluster, written: list[list[bytes]]) -> None:
         values = [b"%d" % value for value in range(len(written[number]), len(written[number]) + 100)]
         cluster.client().write("t", values, number)
         written[number] += values
+
+
+@contextmanager
+def nothing_lost(cluster: BarnabasCluster, topic: str) -> Iterator[Sequence[Writer]]:
+    """While inside clients write to each partition, also while brokers are away; then all that was told is read."""
+    with ExitStack() as writing:
+        writers = [Writer(cluster.client(), topic, number, patience_s=WRITES_WAIT_S) for number in PARTITIONS]
+        yield [writing.enter_context(writer) for writer in writers]
+    for writer, number in zip(writers, PARTITIONS, strict=True):
+        assert set(cluster.client().read(topic, number)) >= set(writer.acknowledged)
 
 
 def kill_each_once(cluster: BarnabasCluster) -> None:
@@ -73,28 +85,37 @@ def check_all_is_there(cluster: BarnabasCluster, written: list[list[bytes]]) -> 
 def test_an_older_copy_of_the_metadata_that_is_put_back_heals(cluster: BarnabasCluster, attempt: int) -> None:
     written: list[list[bytes]] = [[] for _ in PARTITIONS]
     write_some(cluster, written)
-    stop_all(cluster)
-    older = store_of(cluster).with_suffix(".older")
-    shutil.copy(store_of(cluster), older)
-    cluster.start(*BROKERS)
-    cluster.wait_until_full("t")
-    kill_each_once(cluster)
-    write_some(cluster, written)
-    stop_all(cluster)
-    forget_store(cluster)
-    shutil.copy(older, store_of(cluster))
-    cluster.start(*BROKERS)
-    check_all_is_there(cluster, written)
+    cluster.create_topic("busy", 3, 3)
+    with nothing_lost(cluster, "busy") as writers:
+        wait_for_more(writers)
+        stop_all(cluster)
+        older = store_of(cluster).with_suffix(".older")
+        shutil.copy(store_of(cluster), older)
+        cluster.start(*BROKERS)
+        cluster.wait_until_full("t", "busy")
+        kill_each_once(cluster)
+        write_some(cluster, written)
+        wait_for_more(writers)
+        stop_all(cluster)
+        forget_store(cluster)
+        shutil.copy(older, store_of(cluster))
+        cluster.start(*BROKERS)
+        check_all_is_there(cluster, written)
+        wait_for_more(writers)
 
 
 @pytest.mark.slow
 def test_a_metadata_file_that_was_removed_comes_back(cluster: BarnabasCluster) -> None:
     written: list[list[bytes]] = [[] for _ in PARTITIONS]
     write_some(cluster, written)
-    stop_all(cluster)
-    forget_store(cluster)
-    cluster.start(*BROKERS)
-    check_all_is_there(cluster, written)
+    cluster.create_topic("busy", 3, 3)
+    with nothing_lost(cluster, "busy") as writers:
+        wait_for_more(writers)
+        stop_all(cluster)
+        forget_store(cluster)
+        cluster.start(*BROKERS)
+        check_all_is_there(cluster, written)
+        wait_for_more(writers)
 
 
 @pytest.mark.slow
@@ -130,8 +151,7 @@ def test_what_nobody_remembers_is_set_aside_told_and_back_with_its_metadata(clus
 
 @pytest.mark.slow
 def test_rows_that_are_removed_by_hand_while_clients_write_come_back(cluster: BarnabasCluster) -> None:
-    with ExitStack() as writing:
-        writers = [writing.enter_context(Writer(cluster.client(), "t", number)) for number in PARTITIONS]
+    with nothing_lost(cluster, "t") as writers:
         wait_for_more(writers)
         remove_topics(cluster)
         wait_for_more(writers)
@@ -143,12 +163,10 @@ def test_rows_that_are_removed_by_hand_while_clients_write_come_back(cluster: Ba
         wait_for(lambda: topics_in_the_store(cluster), lambda found: found == ["topics/t"])
         remove_topics(cluster)
         wait_for_more(writers)
-    for number in BROKERS:
-        cluster.kill(number)
-    cluster.start(*BROKERS)
-    cluster.wait_until_full("t")
-    for writer, number in zip(writers, PARTITIONS, strict=True):
-        assert set(cluster.client().read("t", number)) >= set(writer.acknowledged)
+        for number in BROKERS:
+            cluster.kill(number)
+        cluster.start(*BROKERS)
+        cluster.wait_until_full("t")
 
 
 def reconciled(admin: ClusterAdmin, reason: str) -> Sequence[TopicStep]:

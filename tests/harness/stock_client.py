@@ -55,9 +55,11 @@ class StockClient:
         assert producer.flush(timeout_ms / 1000 + 10) == 0
         return outcomes
 
-    def write(self, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
-        """All of them, acknowledged."""
-        for error in filter(None, self.send(topic, values, partition)):
+    def write(
+        self, topic: str, values: Sequence[bytes], partition: int = 0, *, patience_s: float = WAIT_SECONDS
+    ) -> None:
+        """All of them, acknowledged within this time each."""
+        for error in filter(None, self.send(topic, values, partition, timeout_ms=int(patience_s * 1000))):
             raise KafkaException(error)
 
     def error_of_write(self, topic: str, value: bytes = b"refused?", partition: int = 0) -> int:

@@ -3,17 +3,21 @@
 from threading import Event, Thread
 
 from harness.deadline import wait_for
-from harness.stock_client import StockClient
+from harness.stock_client import WAIT_SECONDS, StockClient
 
 
 class Writer:
-    """Writes numbers to a partition, each hundred when the one before is acknowledged, until it is stopped."""
+    """Writes numbers to a partition, each hundred when the one before is acknowledged, until it is stopped.
 
-    def __init__(self, client: StockClient, topic: str, partition: int) -> None:
+    Brokers may be away for `patience_s`.
+    """
+
+    def __init__(self, client: StockClient, topic: str, partition: int, patience_s: float = WAIT_SECONDS) -> None:
         self.acknowledged: list[bytes] = []
         self._client = client
         self._topic = topic
         self._partition = partition
+        self._patience_s = patience_s
         self._stopping = Event()
         self._failure: Exception | None = None
         self._thread = Thread(target=self._run)
@@ -37,7 +41,7 @@ class Writer:
         try:
             while not self._stopping.is_set():
                 values = [b"%d" % (len(self.acknowledged) + offset) for offset in range(100)]
-                self._client.write(self._topic, values, self._partition)
+                self._client.write(self._topic, values, self._partition, patience_s=self._patience_s)
                 self.acknowledged += values
         except Exception as error:
             self._failure = error
