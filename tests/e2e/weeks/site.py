@@ -126,12 +126,13 @@ class Site:
 
     def state(self) -> str:
         """What whoever looks into a failure wants to see."""
-        kinds = "clusters.barnabas.dev,topics.barnabas.dev,pods,pvc,services,statefulsets"
+        kinds = "clusters.barnabas.dev,topics.barnabas.dev,pods,pvc,services,endpointslices,statefulsets"
         looks = [["get", kinds, "--all-namespaces", "-owide"], ["-n", NAMESPACE, "logs", OPERATOR, "--all-pods"]]
         for tenant in self.tenants:
             looks += [["-n", tenant.name, "get", "clusters.barnabas.dev", "-oyaml"]]
             looks += [["-n", tenant.name, "logs", f"{tenant.castle.name}-broker-{number}"] for number in range(3)]
-        return "\n".join(_end_of(self.kubectl, look) for look in looks)
+        views = [f"\n{tenant.name}: {tenant.view_of_clients()}" for tenant in self.tenants]
+        return "\n".join([*(_end_of(self.kubectl, look) for look in looks), *views])
 
 
 def pod_of(holder: str) -> str:

@@ -4,9 +4,11 @@ What the user keeps are the manifests: after an accident they are applied again.
 """
 
 import json
+import socket
 from copy import deepcopy
 from typing import Final
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from barnabas_operator.resources.json_types import JsonObject
@@ -26,6 +28,7 @@ SECONDS_MAX: Final = 300.0
 NODE_PORTS: Final = 32_001
 """The first of those that manifests name: Kubernetes chooses other ones by itself."""
 PORTS_OF_A_TENANT: Final = 8
+VIEW_SECONDS_MAX: Final = 10.0
 BROKERS_MAX: Final = 4
 
 
@@ -71,6 +74,16 @@ class Tenant:
         self.castle.close()
         if self._traffic is not None:
             self._traffic.abandon()
+
+    def view_of_clients(self) -> str:
+        """Who leads the busy topic, and which brokers take a connection from here, in words."""
+        try:
+            seen = self.client().admin.list_topics(BUSY, timeout=VIEW_SECONDS_MAX)
+        except KafkaException as error:
+            return f"nobody answers at {self._bootstrap}: {error}"
+        leaders = {number: found.leader for number, found in seen.topics[BUSY].partitions.items()}
+        brokers = {broker.id: _reached(broker.host, broker.port) for broker in seen.brokers.values()}
+        return f"leaders of {BUSY}: {leaders}; brokers: {brokers}"
 
     def apply(self) -> None:
         """All manifests, as the user has them."""
@@ -176,3 +189,11 @@ def _node_port(port: int) -> JsonObject:
 
 def _listing(*items: JsonObject) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _reached(host: str, port: int) -> str:
+    try:
+        with socket.create_connection((host, port), VIEW_SECONDS_MAX):
+            return f"{host}:{port} takes connections"
+    except OSError as error:
+        return f"{host}:{port}: {error}"
