@@ -26,6 +26,7 @@ from local_kubernetes.kubectl import Kubectl
 from local_kubernetes.whole_file import write_whole
 
 READY_SECONDS_MAX = 120.0
+CONTROLLERS: Final = ("kube-scheduler", "kube-controller-manager")
 NODES: Final = ("node-1", "node-2", "node-3", "node-4")
 """Those that a cluster may have: the API server reads tokens only when it starts."""
 USERS: Final = {
@@ -164,7 +165,7 @@ class ControlPlane:
 
     def stop_all(self) -> None:
         """An outage of all of it; nodes and pods go on."""
-        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
+        for name in (*CONTROLLERS, "kube-apiserver", "etcd"):
             self.daemons.stop(name)
 
     def start_again(self) -> None:
@@ -173,6 +174,16 @@ class ControlPlane:
         self.await_ready()
         if self._enter is not None:
             self.start_controllers(self._enter)
+
+    def end_outage(self) -> None:
+        """After `stop_api_server`; returns when the API server serves. Raises DaemonFailed.
+
+        Whoever elects a leader, as clusters by kubeadm do, ends after 10 s without the API server, and starts again.
+        Ours elect none. Left alone, the controller manager would look at old EndpointSlices for more than a minute.
+        """
+        for name in CONTROLLERS:
+            self.daemons.stop(name)
+        self.start_again()
 
     def await_ready(self) -> None:
         """Returns when the API server serves. Raises DaemonFailed."""

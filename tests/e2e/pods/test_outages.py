@@ -51,8 +51,7 @@ def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:
         while time.monotonic() < ends_s:
             traffic.await_progress()
     finally:
-        castle.plane.start_api_server()
-        castle.plane.await_ready()
+        castle.plane.end_outage()
     castle.create_topic("after-the-outage", 1)
     assert castle.operator_starts() == before, "it goes on by itself"
 

@@ -59,8 +59,7 @@ def _lose_the_api_server(site: Site, tenant: Tenant, chance: random.Random) -> N
             for each in site.tenants:
                 each.traffic.await_progress()
     finally:
-        site.plane.start_api_server()
-        site.plane.await_ready()
+        site.plane.end_outage()
     tenant.add_topic(f"topic-{len(tenant.topics)}", 1)
 
 

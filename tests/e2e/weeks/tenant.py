@@ -82,7 +82,7 @@ class Tenant:
         except KafkaException as error:
             return f"nobody answers at {self._bootstrap}: {error}"
         leaders = {number: found.leader for number, found in seen.topics[BUSY].partitions.items()}
-        brokers = {broker.id: _reached(broker.host, broker.port) for broker in seen.brokers.values()}
+        brokers = {broker.id: _reached(str(broker.host), broker.port) for broker in seen.brokers.values()}
         return f"leaders of {BUSY}: {leaders}; brokers: {brokers}"
 
     def apply(self) -> None:
