@@ -149,7 +149,9 @@ class Castle:
 
     def create_topic(self, name: str, partitions: int, **more: object) -> None:
         """A Topic that is not there yet: what another test wrote is not counted. Returns when it is ready."""
-        self.kubectl("create", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))
+        there = self.kubectl("get", "topic", name, "--ignore-not-found", "-oname")
+        assert not there, f"{there.strip()} is there: each test has topics of its own"
+        self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))
         self.kubectl("wait", "--for=condition=Ready", f"topic/{name}", "--timeout=120s")
 
     def _troubles(self) -> str:
