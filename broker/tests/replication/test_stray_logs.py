@@ -1,7 +1,6 @@
 """Logs go only when somebody says so; those of which the metadata knows nothing are kept, and come back."""
 
 import asyncio
-import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -85,16 +84,6 @@ def test_a_log_that_an_earlier_life_set_aside_is_read_and_comes_back(broker: Bro
 def look_at_disks(broker: Broker) -> None:
     asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
     broker.timers.pass_time(1)
-
-
-def test_one_that_somebody_removes_is_told_of_no_more(broker: Broker) -> None:
-    broker.start_anew()
-    (stray,) = broker.logs.strays
-    look_at_disks(broker)
-    assert list(broker.logs.strays) == [stray]
-    shutil.rmtree(stray.directory)
-    look_at_disks(broker)
-    assert list(broker.logs.strays) == []
 
 
 def test_one_whose_topic_is_deleted_while_it_is_read_goes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

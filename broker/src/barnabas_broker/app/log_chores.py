@@ -124,12 +124,10 @@ class LogChores:
             await in_thread(partial(self._logs.remove_files, some))
 
     async def look_at_disks(self) -> None:
-        """Directories that vanished go offline, those that are back come online; removed stray logs are forgotten."""
+        """Directories that vanished go offline, those that are back come online."""
         for error in await in_thread(self._logs.check_dirs):
             self._replicas.failures.log_dir_failed(error)
         self._replicas.failures.look_at_full_dirs()
-        for removed in await in_thread(self._logs.strays.removed_by_hand):
-            self._logs.strays.remove(removed)
         wanted_logs = self._logs.strays.wanted_logs()
         for stray, wanted in wanted_logs:
             outcome = await self._read(partial(self._logs.strays.read, stray, wanted))

@@ -203,16 +203,6 @@ class StrayLogs:
         self._by_directory.pop(stray.directory, None)
         self._wanted.pop(stray.directory, None)
 
-    def removed_by_hand(self) -> list[StrayLog]:
-        """Those whose directory is gone. For a thread: it changes nothing in memory."""
-        return [stray for stray in self if self._is_gone(stray)]
-
-    def _is_gone(self, stray: StrayLog) -> bool:
-        try:
-            return not self._environment.files.exists(stray.directory)
-        except OSError:  # Its disk fails.
-            return False
-
     def delete(self, stray: StrayLog) -> None:
         """Somebody has said that its topic is deleted. Not one that is wanted, or no stray any more. StorageError."""
         if stray.directory not in self._by_directory or stray.directory in self._wanted:
