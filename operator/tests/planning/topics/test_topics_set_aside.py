@@ -33,7 +33,8 @@ def test_a_topic_whose_logs_are_set_aside_waits_and_says_what_to_do() -> None:
         "LogsSetAside",
         f"its logs are set aside: broker 0 /data/0/flights-0.{UNIQUE}-stray, "
         f"broker 1 /data/0/flights-11.{UNIQUE}-stray; they return with their topics' metadata; "
-        "to begin anew without their records, delete these directories, or create the topic yourself",
+        "to begin anew without their records, delete these directories and restart their brokers,"
+        " or create the topic yourself",
     )
 
 

@@ -74,7 +74,8 @@ def set_aside(topic: Topic, cluster: ClusterState) -> Refusal | None:
         more = f"broker {min(full)} has set aside {STRAY_LOGS_NAMED_MAX} logs or more, perhaps also of this topic"
         return Refusal(LOGS_SET_ASIDE, f"{more}; {_RETURN}; delete those that nobody needs")
     which = named([f"broker {each.broker_id} {each.directory}" for each in mine])
-    begin = "to begin anew without their records, delete these directories, or create the topic yourself"
+    begin = "to begin anew without their records, delete these directories and restart their brokers,"
+    begin += " or create the topic yourself"
     return Refusal(LOGS_SET_ASIDE, f"its logs are set aside: {which}; {_RETURN}; {begin}") if mine else None
 
 
