@@ -1,7 +1,7 @@
 """DeleteRecords is answered once no broker that is alive could bring the records back."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,29 +14,46 @@ from barnabas_broker.handlers import delete_records
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.wire.codec import decode_response, encode_response
 from barnabas_broker.wire.messages import DeleteRecordsRequest
 from barnabas_core.errors import ErrorCode
 
 LEADER, FOLLOWER, THIRD = 1, 2, 3
 FETCH_WAIT_S = 0.5
-CONTEXT = RequestContext(21, 2, Client("PLAINTEXT", "127.0.0.1:5", "client"))
+VERSION = 2
+CONTEXT = RequestContext(21, VERSION, Client("PLAINTEXT", "127.0.0.1:5", "client"))
 TIMEOUT_S = 5
+TURNS = 10
+MANY = 50
 
 Topic = DeleteRecordsRequest.DeleteRecordsTopic
 
 
-class Deleting:
-    """Broker 1 leads partition 0, which has ten records."""
+class Live(frozenset[int]):
+    """The brokers that are alive; counts how often somebody asks whether one is."""
 
-    def __init__(self, folder: Path, replicas: tuple[int, ...] = (LEADER, FOLLOWER)) -> None:
+    asked = 0
+
+    def __contains__(self, broker: object) -> bool:
+        self.asked += 1
+        return super().__contains__(broker)
+
+
+class Deleting:
+    """Broker 1 leads partitions, which have ten records each."""
+
+    def __init__(self, folder: Path, replicas: tuple[int, ...] = (LEADER, FOLLOWER), partitions: int = 1) -> None:
         self.world = World(folder)
-        self.world.lead(0, LEADER, replicas=replicas)
-        self.world.append(0, records=10)
+        self.partitions = range(partitions)
+        for number in self.partitions:
+            self.world.lead(number, LEADER, replicas=replicas)
+            self.world.append(number, records=10)
         self.world.timers.pass_time(FETCH_WAIT_S + 4 * LATENCY_S)
         self.handler_environment: Any = SimpleNamespace(
             replicas=SimpleNamespace(failures=self),
             purgatory=Purgatory(self.world.timers),
             image=SimpleNamespace(live={1, 2, 3}),
+            clock=self.world.clock,
         )
 
     @contextmanager
@@ -46,32 +63,47 @@ class Deleting:
     def partition(self, broker: int = LEADER, index: int = 0) -> Partition:
         return self.world.brokers[broker].find(None, None, index)
 
-    def start(self, offset: int) -> Any:
-        wanted = Topic.DeleteRecordsPartition(partition_index=0, offset=offset)
-        topics = [Topic(name="flights", partitions=[wanted])]
+    async def start(self, offset: int) -> asyncio.Future[Any]:
+        """All that happens before anybody has to be waited for has happened."""
+        wanted = [Topic.DeleteRecordsPartition(partition_index=number, offset=offset) for number in self.partitions]
+        topics = [Topic(name="flights", partitions=wanted)]
         request = DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_S * 1000)
-        return delete_records.handle(self.handler_environment, CONTEXT, request)
+        response = asyncio.ensure_future(delete_records.handle(self.handler_environment, CONTEXT, request))
+        await self.turns()
+        return response
 
-    async def result(self, response: Any) -> tuple[ErrorCode, int]:
-        if isinstance(response, Awaitable):
-            response = await response
-        (result,) = response.topics[0].partitions
-        return result.error_code, result.low_watermark
+    async def turns(self) -> None:
+        """As many as a request of so few partitions can have to do."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    async def pass_time(self, seconds: float) -> None:
+        self.world.timers.pass_time(seconds)
+        await self.turns()
+
+    async def results(self, response: asyncio.Future[Any]) -> list[tuple[ErrorCode, int]]:
+        """As the client decodes them."""
+        frame = encode_response(await response, VERSION, 1)
+        answer = decode_response("DeleteRecordsResponse", VERSION, memoryview(frame)[4:])
+        return [(ErrorCode(each.error_code), each.low_watermark) for each in answer.topics[0].partitions]
+
+    async def result(self, response: asyncio.Future[Any]) -> tuple[ErrorCode, int]:
+        (result,) = await self.results(response)
+        return result
 
 
 def test_it_waits_until_the_follower_has_deleted_the_records_too(tmp_path: Path) -> None:
     async def run() -> None:
         one = Deleting(tmp_path)
         assert one.partition(FOLLOWER).log_start_offset == 0
-        response = one.start(4)
-        assert isinstance(response, asyncio.Future)
+        response = await one.start(4)
         assert not response.done()
         assert one.partition().log_start_offset == 4
         began_s = one.world.clock.monotonic_s()
         while not response.done():
             waited_s = one.world.clock.monotonic_s() - began_s
             assert one.partition(FOLLOWER).log_start_offset == 0 or waited_s < TIMEOUT_S
-            one.world.timers.pass_time(LATENCY_S)
+            await one.pass_time(LATENCY_S)
         assert await one.result(response) == (ErrorCode.NONE, 4)
         assert one.partition(FOLLOWER).log_start_offset == 4
         one.world.lead(0, FOLLOWER)
@@ -84,8 +116,8 @@ def test_it_waits_until_the_follower_has_deleted_the_records_too(tmp_path: Path)
 def test_all_that_is_committed_can_be_deleted(tmp_path: Path, offset: int) -> None:
     async def run() -> None:
         one = Deleting(tmp_path)
-        response = one.start(offset)
-        one.world.timers.pass_time(2 * FETCH_WAIT_S)
+        response = await one.start(offset)
+        await one.pass_time(2 * FETCH_WAIT_S)
         assert await one.result(response) == (ErrorCode.NONE, 10)
 
     asyncio.run(run())
@@ -93,9 +125,9 @@ def test_all_that_is_committed_can_be_deleted(tmp_path: Path, offset: int) -> No
 
 def test_a_replica_that_is_alone_or_whose_followers_are_dead_answers_at_once(tmp_path: Path) -> None:
     async def run() -> None:
-        assert await one.result(one.start(4)) == (ErrorCode.NONE, 4)
-        assert await one.result(one.start(2)) == (ErrorCode.NONE, 4)
-        assert await one.result(one.start(11)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await one.result(await one.start(4)) == (ErrorCode.NONE, 4)
+        assert await one.result(await one.start(2)) == (ErrorCode.NONE, 4)
+        assert await one.result(await one.start(11)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
     one = Deleting(tmp_path / "alone", (LEADER,))
     asyncio.run(run())
@@ -108,10 +140,10 @@ def test_a_follower_that_does_not_fetch_makes_it_time_out(tmp_path: Path) -> Non
     async def run() -> None:
         one = Deleting(tmp_path)
         one.world.silent.add(LEADER)
-        response = one.start(4)
-        one.world.timers.pass_time(TIMEOUT_S - 0.1)
+        response = await one.start(4)
+        await one.pass_time(TIMEOUT_S - 0.1)
         assert not response.done()
-        one.world.timers.pass_time(0.2)
+        await one.pass_time(0.2)
         assert await one.result(response) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
     asyncio.run(run())
@@ -120,9 +152,9 @@ def test_a_follower_that_does_not_fetch_makes_it_time_out(tmp_path: Path) -> Non
 def test_a_new_leader_is_the_one_to_ask_again(tmp_path: Path) -> None:
     async def run() -> None:
         one = Deleting(tmp_path)
-        response = one.start(4)
+        response = await one.start(4)
         one.world.lead(0, FOLLOWER)
-        one.world.timers.pass_time(LATENCY_S)
+        await one.pass_time(LATENCY_S)
         assert await one.result(response) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
     asyncio.run(run())
@@ -132,10 +164,43 @@ def test_a_follower_that_died_meanwhile_is_not_waited_for(tmp_path: Path) -> Non
     async def run() -> None:
         one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD))
         one.world.silent.add(LEADER)
-        response = one.start(4)
+        response = await one.start(4)
         one.handler_environment.image.live = {LEADER}
         one.world.lead(0, LEADER, replicas=(LEADER, FOLLOWER, THIRD), to=(LEADER,))
-        one.world.timers.pass_time(LATENCY_S)
+        await one.pass_time(LATENCY_S)
         assert await one.result(response) == (ErrorCode.NONE, 4)
+
+    asyncio.run(run())
+
+
+def test_a_follower_that_gets_on_in_one_partition_has_only_that_looked_at(tmp_path: Path) -> None:
+    """Of thousands each change would otherwise have all looked at, in one turn."""
+
+    async def run() -> None:
+        one = Deleting(tmp_path, (LEADER, FOLLOWER, THIRD), MANY)
+        live = one.handler_environment.image.live = Live({LEADER, FOLLOWER, THIRD})
+        one.world.silent.add(LEADER)
+        response = await one.start(4)
+        for follower in (FOLLOWER, THIRD):
+            assert not response.done()
+            for number in one.partitions:
+                one.partition(LEADER, number).fetched_by(follower, 1, 10, 4, one.world.clock.now_ms())
+            await one.pass_time(LATENCY_S)
+        assert await one.results(response) == [(ErrorCode.NONE, 4)] * MANY
+        assert live.asked <= 10 * MANY  # For two followers: twice at the beginning, and after a change of each.
+
+    asyncio.run(run())
+
+
+def test_of_many_partitions_those_that_a_follower_lacks_time_out(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = Deleting(tmp_path, partitions=2)
+        one.world.silent.add(LEADER)
+        response = await one.start(4)
+        one.world.lead(1, LEADER, replicas=(LEADER,))
+        await one.pass_time(TIMEOUT_S - 0.1)
+        assert not response.done()
+        await one.pass_time(0.2)
+        assert await one.results(response) == [(ErrorCode.REQUEST_TIMED_OUT, -1), (ErrorCode.NONE, 4)]
 
     asyncio.run(run())

@@ -13,6 +13,7 @@ from barnabas_broker.metadata.documents import tombstone_key
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.messages import (
+    DeleteRecordsRequest,
     DescribeLogDirsRequest,
     DescribeProducersRequest,
     ListOffsetsRequest,
@@ -27,6 +28,7 @@ NAMED = DescribeLogDirsRequest.DescribableLogDirTopic(topic=FLIGHTS.topic, parti
 ALL_DIRS = DescribeLogDirsRequest(topics=None)
 Offsets = ListOffsetsRequest.ListOffsetsTopic
 Epochs = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+Deleted = DeleteRecordsRequest.DeleteRecordsTopic
 Producers = DescribeProducersRequest.TopicRequest
 
 
@@ -49,7 +51,7 @@ def delete_flights(broker: Broker) -> None:
 
 
 def environment(broker: Broker) -> Any:
-    return SimpleNamespace(replicas=broker.replicas, logs=broker.logs, clock=SlowClock())
+    return SimpleNamespace(replicas=broker.replicas, logs=broker.logs, image=broker.image, clock=SlowClock())
 
 
 def latest() -> ListOffsetsRequest:
@@ -69,10 +71,15 @@ def producers() -> DescribeProducersRequest:
     return DescribeProducersRequest(topics=[Producers(name=FLIGHTS.topic, partition_indexes=list(NUMBERS))])
 
 
+def deletions() -> DeleteRecordsRequest:
+    wanted = [Deleted.DeleteRecordsPartition(partition_index=n, offset=0) for n in NUMBERS]
+    return DeleteRecordsRequest(topics=[Deleted(name=FLIGHTS.topic, partitions=wanted)], timeout_ms=1)
+
+
 EACH = pytest.mark.parametrize(
     ("asked", "version"),
-    [(latest, 7), (epochs, 4), (producers, 0)],
-    ids=["ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers"],
+    [(latest, 7), (epochs, 4), (producers, 0), (deletions, 2)],
+    ids=["ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers", "DeleteRecords"],
 )
 
 

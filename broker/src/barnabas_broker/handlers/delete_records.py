@@ -4,9 +4,12 @@ Answered once all replicas on brokers that are alive have done so, too: whicheve
 back. They tell it in their fetches.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from inspect import isawaitable
 from typing import Final
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -19,30 +22,34 @@ from barnabas_core.errors import ApiError, ErrorCode
 HIGH_WATERMARK: Final = -1
 NO_WATERMARK: Final = -1
 
+Topic = DeleteRecordsRequest.DeleteRecordsTopic
 TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
 PartitionResult = TopicResult.DeleteRecordsPartitionResult
-NowOrLater = DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]
 
 
-def handle(environment: HandlerEnvironment, context: RequestContext, request: DeleteRecordsRequest) -> NowOrLater:
-    """For each partition the new low watermark, or an error: then nothing changed, unless its time was up."""
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """For each partition the new low watermark, or an error: then nothing changed, unless its time was up.
 
-    def start(answer: Callable[[DeleteRecordsResponse], object]) -> None:
-        deletion = _Deletion(environment, request, answer)
-        if not deletion.complete():
-            lists = [partition.waiters for partition in deletion.partitions]
-            environment.purgatory.watch(deletion, lists, request.timeout_ms / 1000)
-
-    return answer_of(start)
+    Many take several turns of the loop.
+    """
+    answer = AnswerInTurns(DeleteRecordsResponse, context.api_version, environment.clock)
+    topics = [(topic.name, await _delete_in_turns(environment, answer, topic)) for topic in request.topics]
+    unknown = [each for _, deletions in topics for each in deletions if not each.look()]
+    if unknown:
+        await _followers(environment, unknown, request.timeout_ms / 1000)
+    results = [await _told(answer, name, deletions) for name, deletions in topics]
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=results)
 
 
 class _PartitionDeletion:
-    """What is deleted of one partition: `result` once that is known."""
+    """What is deleted of one partition."""
 
     def __init__(self, environment: HandlerEnvironment, name: str, index: int, offset: int) -> None:
         self.index = index
         self.partition: Partition | None = None
-        self.result: PartitionResult | None = None
+        self._result: PartitionResult | None = None
         self._environment = environment
         self._target = offset
         try:
@@ -51,20 +58,27 @@ class _PartitionDeletion:
                 self.partition = partition
         except ApiError as refusal:
             self.end(refusal.code)
+        self.look()
+
+    @property
+    def known(self) -> PartitionResult:
+        """What the client is told; where `look` has found it."""
+        assert self._result is not None
+        return self._result
 
     def end(self, error: ErrorCode, low_watermark: int = NO_WATERMARK) -> None:
         """Keeps the partition's result for the answer."""
-        self.result = PartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
+        self._result = PartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
 
     def look(self) -> bool:
         """Whether the result is known by now."""
-        if self.result is None:
+        if self._result is None:
             assert self.partition is not None
             try:
                 self._compare(self.partition)
             except ApiError as refusal:
                 self.end(refusal.code)
-        return self.result is not None
+        return self._result is not None
 
     def _compare(self, partition: Partition) -> None:
         partition.check_writable(all_replicas=False)
@@ -87,54 +101,60 @@ def _delete(partition: Partition, offset: int) -> int:
     return target
 
 
-class _Deletion:
-    """One request. A DelayedOperation while it waits for followers."""
+class _Wait:
+    """For the followers of partitions. A DelayedOperation; `over` is called once all results are known."""
 
-    def __init__(
-        self,
-        environment: HandlerEnvironment,
-        request: DeleteRecordsRequest,
-        answer: Callable[[DeleteRecordsResponse], object],
-    ) -> None:
-        self._answer = answer
-        self._topics = [
-            (
-                topic.name,
-                [
-                    _PartitionDeletion(environment, topic.name, each.partition_index, each.offset)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+    def __init__(self, deletions: Iterable[_PartitionDeletion], over: Callable[[], object]) -> None:
+        self._over = over
+        self._unknown: dict[WaitList, list[_PartitionDeletion]] = {}
+        for each in deletions:
+            assert each.partition is not None
+            self._unknown.setdefault(each.partition.waiters, []).append(each)
 
     @property
-    def partitions(self) -> list[Partition]:
-        """Those that followers are waited for."""
-        return [each.partition for _, deletions in self._topics for each in deletions if each.partition is not None]
+    def lists(self) -> list[WaitList]:
+        """Of the partitions that are waited for."""
+        return list(self._unknown)
 
-    def try_complete(self, changed: WaitList) -> bool:  # noqa: ARG002  # few partitions: all are looked at
-        """Called by the purgatory after a change."""
-        return self.complete()
-
-    def complete(self) -> bool:
-        """Answer if all results are known."""
-        is_known = [each.look() for _, deletions in self._topics for each in deletions]
-        if all(is_known):
-            self._finish()
-        return all(is_known)
+    def try_complete(self, changed: WaitList) -> bool:
+        """Called by the purgatory after a change: that partition is looked at."""
+        unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
+        if unknown:
+            self._unknown[changed] = unknown
+        if not self._unknown:
+            self._over()
+        return not self._unknown
 
     def expire(self) -> None:
         """The time is up: some followers may still have the records."""
-        for _, deletions in self._topics:
+        for deletions in self._unknown.values():
             for each in deletions:
                 if not each.look():
                     each.end(ErrorCode.REQUEST_TIMED_OUT)
-        self._finish()
+        self._over()
 
-    def _finish(self) -> None:
-        topics = [
-            TopicResult(name=name, partitions=[each.result for each in deletions if each.result is not None])
-            for name, deletions in self._topics
-        ]
-        self._answer(DeleteRecordsResponse(throttle_time_ms=0, topics=topics))
+
+async def _delete_in_turns(
+    environment: HandlerEnvironment, answer: AnswerInTurns, topic: Topic
+) -> list[_PartitionDeletion]:
+    return [
+        _PartitionDeletion(environment, topic.name, each.partition_index, each.offset)
+        async for each in answer.over(topic.partitions)
+    ]
+
+
+async def _followers(environment: HandlerEnvironment, deletions: list[_PartitionDeletion], timeout_s: float) -> None:
+    """Returns when all results are known."""
+
+    def start(over: Callable[[None], object]) -> None:
+        wait = _Wait(deletions, partial(over, None))
+        environment.purgatory.watch(wait, wait.lists, timeout_s)
+
+    waiting = answer_of(start)
+    assert isawaitable(waiting)
+    await waiting
+
+
+async def _told(answer: AnswerInTurns, name: str, deletions: list[_PartitionDeletion]) -> TopicResult:
+    results = await answer.elements(("topics", "partitions"), deletions, lambda each: each.known)
+    return answer.encoded(("topics",), TopicResult(name=name, partitions=results))
