@@ -72,6 +72,18 @@ def test_a_topic_is_encoded_once_for_each_form_of_the_answer() -> None:
     asyncio.run(_kept())
 
 
+async def _repeated() -> None:
+    world = World(topic("a", 10), topic("bb", 20))
+    wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("bb", "a", "bb", "gone", "a", "gone")]
+    answer = await world.ask(topics=wanted)
+    assert [(each.name, len(each.partitions)) for each in answer.topics] == [("bb", 20), ("a", 10), ("gone", 0)]
+
+
+def test_a_topic_that_is_asked_for_again_and_again_is_told_once_as_by_kafka() -> None:
+    """Otherwise a small request for one large topic would have an answer of any size."""
+    asyncio.run(_repeated())
+
+
 async def _changed() -> None:
     world = World(topic("a", 10), topic("bb", 20))
     await world.ask()

@@ -1,9 +1,12 @@
 """DescribeTopicPartitions (75), v0: partitions with eligible leader replicas, page by page (KIP-966)."""
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.encoded_topics import TOPIC_OPERATIONS
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -26,56 +29,66 @@ class Place(NamedTuple):
     partition: int
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """At most response_partition_limit partitions (and max.request.partition.size.limit), and where to go on."""
+    """At most response_partition_limit partitions (and max.request.partition.size.limit), and where to go on.
+
+    Each topic is told as it is when its turn comes. A large page takes several turns of the loop.
+    """
     cursor = request.cursor
     first = Place("", 0) if cursor is None else Place(cursor.topic_name, cursor.partition_index)
     asked = sorted({topic.name for topic in request.topics} or environment.image.topics)
-    limit = min(request.response_partition_limit, environment.config.max_request_partition_size_limit)
-    places = list(islice(_places(environment, asked, first), max(1, limit) + 1))
-    page, rest = places[: max(1, limit)], places[max(1, limit) :]
-    return DescribeTopicPartitionsResponse(
-        throttle_time_ms=0,
-        topics=[
-            _topic(environment, name, [each.partition for each in page if each.name == name]) for name in _names(page)
-        ],
-        next_cursor=DescribeTopicPartitionsResponse.Cursor(topic_name=rest[0].name, partition_index=rest[0].partition)
-        if rest
-        else None,
-    )
+    limit = max(1, min(request.response_partition_limit, environment.config.max_request_partition_size_limit))
+    places = list(islice(_places(environment, asked, first), limit + 1))
+    answer = AnswerInTurns(DescribeTopicPartitionsResponse, context.api_version, environment.clock)
+    by_topic = [(name, list(page)) for name, page in groupby(places[:limit], lambda each: each.name)]
+    topics = [await _topic(environment, answer, name, page) async for name, page in answer.over(by_topic)]
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=_cursor(places[limit:]))
 
 
-def _places(environment: HandlerEnvironment, names: Iterable[str], first: Place) -> Iterator[Place]:
-    for name in names:
+def _cursor(rest: list[Place]) -> DescribeTopicPartitionsResponse.Cursor | None:
+    if not rest:
+        return None
+    return DescribeTopicPartitionsResponse.Cursor(topic_name=rest[0].name, partition_index=rest[0].partition)
+
+
+def _places(environment: HandlerEnvironment, names: list[str], first: Place) -> Iterator[Place]:
+    for name in names[bisect_left(names, first.name) :]:
         document = environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)
-        yield from (place for place in (Place(name, index) for index in range(count)) if place >= first)
+        begin = max(0, first.partition) if name == first.name else 0
+        yield from (Place(name, index) for index in range(begin, count))
 
 
-def _names(page: list[Place]) -> list[str]:
-    return list(dict.fromkeys(place.name for place in page))
-
-
-def _topic(environment: HandlerEnvironment, name: str, indexes: list[int]) -> TopicResponse:
+async def _topic(environment: HandlerEnvironment, answer: AnswerInTurns, name: str, page: list[Place]) -> TopicResponse:
     document = environment.image.topics.get(name)
     if document is None:
-        return TopicResponse(
-            error_code=why_missing(name),
-            name=name,
-            topic_id=NO_ID,
-            is_internal=False,
-            partitions=[],
-            topic_authorized_operations=NO_OPERATIONS,
-        )
-    return TopicResponse(
+        return answer.encoded(("topics",), _missing(name))
+    partitions = await answer.elements(
+        ("topics", "partitions"),
+        [each.partition for each in page if each.partition < len(document.partitions)],
+        partial(_partition, environment, document),
+    )
+    response = TopicResponse(
         error_code=ErrorCode.NONE,
         name=name,
         topic_id=document.topic_id,
         is_internal=is_internal(name),
-        partitions=[_partition(environment, document, index) for index in indexes],
+        partitions=partitions,
         topic_authorized_operations=OPERATIONS,
+    )
+    return answer.encoded(("topics",), response)
+
+
+def _missing(name: str) -> TopicResponse:
+    return TopicResponse(
+        error_code=why_missing(name),
+        name=name,
+        topic_id=NO_ID,
+        is_internal=False,
+        partitions=[],
+        topic_authorized_operations=NO_OPERATIONS,
     )
 
 

@@ -5,7 +5,7 @@ may give instead of names from v12 on. Where auto.create.topics.enable and the r
 for and is not there is created first, and the answer has it. Topics are encoded once (`encoded_topics`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, cast
 from uuid import UUID
 
@@ -110,7 +110,7 @@ def _answer(
         topics = [tell(document) for document in image.topics.values()]
     else:
         named = context.api_version < FIRST_VERSION_BY_ID
-        topics = [_requested(environment, wanted, tell, errors, named) for wanted in request.topics or ()]
+        topics = [_requested(environment, wanted, tell, errors, named) for wanted in _each_once(request)]
     return MetadataResponse(
         throttle_time_ms=0,
         brokers=[
@@ -125,6 +125,11 @@ def _answer(
         authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
         error_code=ErrorCode.NONE,
     )
+
+
+def _each_once(request: MetadataRequest) -> Iterable[MetadataRequest.MetadataRequestTopic]:
+    """The topics that are asked for, as in Kafka: the answer to a small request cannot be of any size."""
+    return {each.topic_id if each.name is None else each.name: each for each in request.topics or ()}.values()
 
 
 def _requested(
