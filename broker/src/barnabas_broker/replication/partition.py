@@ -180,6 +180,7 @@ class Partition(Replica):
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
+        self.log.begin_to_lead()
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:

@@ -259,6 +259,7 @@ class LogDir:
         self.checkpoint_recovery_points()
         self.checkpoint_clean_offsets()
         self._checkpoint_log_starts()
+        self._checkpoint_if_changed(file_names.FETCHED_GAPS, lambda log: log.fetched_gaps.checkpointed or None)
 
     def _lower_high_watermarks(self) -> None:
         """To the ends of logs that were cut. Those of earlier logs, of names of which there are new ones, go."""
@@ -279,20 +280,20 @@ class LogDir:
 
         A log that ends before this begins anew there, so one that was cut below it must not keep it.
         """
-        with self._writing:
-            offsets = self._offsets_to_write(file_names.LOG_START_OFFSETS, _raised_start)
-            if offsets != self._written.get(file_names.LOG_START_OFFSETS):
-                self._write_offsets(file_names.LOG_START_OFFSETS, offsets)
+        self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, _raised_start)
 
     def checkpoint_clean_offsets(self) -> None:
         """Up to where each log is compacted, if that has changed. Raises StorageError.
 
         What lies below is never compared with itself again, so a log that was cut must not keep its higher offset.
         """
+        self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.clean_until)
+
+    def _checkpoint_if_changed(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
         with self._writing:
-            offsets = self._offsets_to_write(file_names.CLEAN_OFFSETS, lambda log: log.clean_until)
-            if offsets != self._written.get(file_names.CLEAN_OFFSETS, {}):
-                self._write_offsets(file_names.CLEAN_OFFSETS, offsets)
+            offsets = self._offsets_to_write(file_name, offset_of)
+            if offsets != self._written.get(file_name, {}):
+                self._write_offsets(file_name, offsets)
 
     def take_clean_offsets(self) -> list[Log]:
         """Tell the logs that have been loaded up to where they are compacted. StorageError.

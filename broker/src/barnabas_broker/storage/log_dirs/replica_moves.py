@@ -86,6 +86,8 @@ class ReplicaMoves:
         source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
         source.forget(topic_partition)
+        if log.fetched_gaps.checkpointed:  # In the other directory, so far.
+            log.await_checkpoint()
         del self.under_way[topic_partition]
         return log
 

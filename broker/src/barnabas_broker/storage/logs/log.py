@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 from barnabas_broker.storage.disk.renames import rename_all
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, half_done, storage_error
+from barnabas_broker.storage.logs.fetched_gaps import FetchedGaps
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_files import LogFiles
@@ -31,7 +32,7 @@ from barnabas_core.topic_partition import TopicPartition
 class Log(LogFiles):
     """Offsets are exclusive ends where their name says `end`."""
 
-    __slots__ = ("_latest_epoch", "_reader", "_stamps", "clean_until", "superseded_until")
+    __slots__ = ("_latest_epoch", "_reader", "_stamps", "clean_until", "fetched_gaps", "superseded_until")
 
     def __init__(
         self,
@@ -51,7 +52,9 @@ class Log(LogFiles):
         self.clean_until: int | None = None
         """Up to here the log is compacted; None where it never was. A truncation lowers it."""
         self.superseded_until = 0
-        """Compaction, here or where this was fetched from, may have removed records for newer ones below this."""
+        """Compaction may have removed records for newer ones below this."""
+        self.fetched_gaps = FetchedGaps()
+        """The same for compaction on the leaders that this was fetched from."""
 
     def _configured(self) -> None:
         super()._configured()
@@ -306,6 +309,7 @@ class Log(LogFiles):
         self.superseded_until = min(offset, self.superseded_until)
         if self.clean_until is not None and offset < self.clean_until:
             self.clean_until, lowered = offset, True
+        lowered |= self.fetched_gaps.end_at(offset)
         if self.known_producers.hold_back(until_checkpointed=lowered):
             self._environment.truncated(self)
 
@@ -320,6 +324,16 @@ class Log(LogFiles):
             self.known_producers.clear()  # It is new.
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
+
+    @property
+    def compacted_until(self) -> int:
+        """Records below may be gone, here or where this was fetched from, for newer ones that lie below this, too."""
+        return max(self.superseded_until, self.fetched_gaps.until, self.clean_until or 0)
+
+    def begin_to_lead(self) -> None:
+        """All that follow have what it has; newer records that it never fetched are lost."""
+        if self.fetched_gaps.end_at(self.log_end_offset):
+            self.await_checkpoint()
 
     @disk_access
     def producer_lookup(self) -> ProducerLookup | None:
@@ -337,7 +351,7 @@ class Log(LogFiles):
     @disk_access
     def first_left_from(self, offset: int) -> int:
         """The first offset from `offset` on that compaction has left; `offset` where it has removed nothing there."""
-        if not self.log_start_offset <= offset < max(self.superseded_until, self.clean_until or 0):
+        if not self.log_start_offset <= offset < self.compacted_until:
             return offset
         located = self.segments.locate(offset)
         return offset if located is None else max(offset, located[1].header.base_offset)

@@ -15,6 +15,7 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.disk.files import FileEntry
 from barnabas_broker.storage.errors import DiskFull, InvalidBatch, storage_error
+from barnabas_broker.storage.logs.fetched_gaps import FetchedGaps
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -47,6 +48,8 @@ class LogPlace:
     """When the clean-shutdown marker was written; None after a crash."""
     high_watermark: int | None = None
     """None when the checkpoint does not know this log."""
+    fetched_gaps_until: int = 0
+    """0 when the checkpoint does not know this log."""
     has_failed: bool = False
     """The disk has failed since this process started: a sync may have failed, whose pages no later one writes."""
 
@@ -68,7 +71,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     entries = finish_interrupted_swap(environment.files, place.directory)
     segments, snapshot_offsets = listed_segments(environment, place.directory, place.config, entries)
     snapshots = ProducerSnapshots(environment.files, place.directory, snapshot_offsets)
-    is_new, has_earlier = not segments, bool(place.recovery_point or place.log_start_offset or place.high_watermark)
+    is_new, has_earlier = not segments, _has_earlier(place)
     if is_new:
         segments = [_first_segment(environment, place, now_ms)]
         place = replace(place, log_start_offset=0, recovery_point=0, clean_shutdown_ns=TOUCHED_BY_NO_ONE)
@@ -86,9 +89,15 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     if log.log_end_offset < place.log_start_offset:
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
+    if not is_new:
+        log.fetched_gaps = FetchedGaps(place.fetched_gaps_until)
     if place.config.compacted:
         log.superseded_until = _superseded_until(log, place)
     return log
+
+
+def _has_earlier(place: LogPlace) -> bool:
+    return any((place.recovery_point, place.log_start_offset, place.high_watermark, place.fetched_gaps_until))
 
 
 def _superseded_until(log: Log, place: LogPlace) -> int:

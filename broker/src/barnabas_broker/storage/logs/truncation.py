@@ -16,7 +16,7 @@ def truncate_to(log: Log, offset: int) -> None:
         log.load_epochs()
     elif offset < log.segments.first.base_offset:
         log.truncate_fully_and_start_at(offset, 0)
-    elif offset < max(log.superseded_until, log.clean_until or 0):
+    elif offset < log.compacted_until:
         log.truncate_fully_and_start_at(min(offset, log.log_start_offset), 0)
     else:
         _cut(log, offset)
