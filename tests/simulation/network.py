@@ -14,7 +14,8 @@ from random import Random
 from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import Client, CloseConnection
+from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.parts import FileSlice, Part

@@ -31,7 +31,7 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 
 
 @coroutine
-def _next_turn() -> Generator[None, None, None]:
+def next_turn() -> Generator[None, None, None]:
     """What every event loop understands: this task goes on once all others have had their turn."""
     yield
 
@@ -62,7 +62,7 @@ class FairTurn:
     async def give_way(self) -> None:
         """Before each thing: in this turn or, when that is used up, in the next."""
         if not self.take():
-            await _next_turn()
+            await next_turn()
             self.begin()
             self.take()
 

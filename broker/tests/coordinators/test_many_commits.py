@@ -11,6 +11,7 @@ from coordinator_world import Client, World
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.handlers import channel, offset_commit
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
 from barnabas_broker.wire.messages import OffsetCommitRequest
@@ -58,7 +59,8 @@ class Broker:
 
     def _environment(self) -> Any:
         image = SimpleNamespace(topics=self.topics)
-        return SimpleNamespace(groups=self.world.coordinator, image=image, clock=SlowClock())
+        answers = AnswersUnderWay(SlowClock(), self.world.timers)
+        return SimpleNamespace(groups=self.world.coordinator, image=image, clock=self.world.clock, answers=answers)
 
 
 CONTEXT = channel.RequestContext(8, VERSION, channel.Client("PLAINTEXT", "127.0.0.1:5", "a test"))

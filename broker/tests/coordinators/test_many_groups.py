@@ -10,6 +10,7 @@ from coordinator_world import Client, World
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, encode
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import (
     DescribeGroupsRequest,
@@ -50,7 +51,7 @@ class Broker:
         self.handler_environment: Any = SimpleNamespace(
             groups=self.world.coordinator,
             image=SimpleNamespace(topics=self.topics, topic_name=by_id.get),
-            clock=SlowClock(),
+            answers=AnswersUnderWay(SlowClock(), self.world.timers),
             nodes=lambda listener_name: [here],
         )
 

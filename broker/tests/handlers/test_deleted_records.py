@@ -11,6 +11,7 @@ import pytest
 from fetch_world import LATENCY_S, World
 
 from barnabas_broker.handlers import delete_records
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
@@ -53,7 +54,7 @@ class Deleting:
             replicas=SimpleNamespace(failures=self),
             purgatory=Purgatory(self.world.timers),
             image=SimpleNamespace(live={1, 2, 3}),
-            clock=self.world.clock,
+            answers=AnswersUnderWay(self.world.clock, self.world.timers),
         )
 
     @contextmanager

@@ -7,9 +7,11 @@ from uuid import UUID
 import pytest
 from asked_in_turns import MANY, MOST, Answered, SlowClock, ask
 
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import DescribeTopicPartitionsRequest
 from barnabas_core.errors import ErrorCode
+from harness.manual_timers import ManualTimers
 
 Request = DescribeTopicPartitionsRequest
 Page = list[tuple[str, list[int]]]
@@ -27,7 +29,7 @@ class World:
         self.handler_environment: Any = SimpleNamespace(
             image=SimpleNamespace(topics=self.topics, live={1}),
             config=SimpleNamespace(max_request_partition_size_limit=2_000),
-            clock=SlowClock(),
+            answers=AnswersUnderWay(SlowClock(), ManualTimers()),
         )
 
     def describe(self, limit: int, cursor: tuple[str, int] | None = None, **asking: Any) -> Answered:

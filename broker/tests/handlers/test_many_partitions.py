@@ -9,6 +9,7 @@ import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.metadata.documents import tombstone_key
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.storage.errors import LogDirFailed
@@ -51,7 +52,8 @@ def delete_flights(broker: Broker) -> None:
 
 
 def environment(broker: Broker) -> Any:
-    return SimpleNamespace(replicas=broker.replicas, logs=broker.logs, image=broker.image, clock=SlowClock())
+    answers = AnswersUnderWay(SlowClock(), broker.timers)
+    return SimpleNamespace(replicas=broker.replicas, logs=broker.logs, image=broker.image, answers=answers)
 
 
 def latest() -> ListOffsetsRequest:

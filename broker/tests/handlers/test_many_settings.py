@@ -6,10 +6,12 @@ from uuid import UUID
 
 from asked_in_turns import MANY, MOST, SlowClock, ask
 
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import CreateTopicsRequest, DescribeConfigsRequest
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.manual_timers import ManualTimers
 
 TOPIC = 2
 CONFIG = parse_broker_config({"node.id": "1", "log.dirs": "/logs"})
@@ -28,7 +30,7 @@ class World:
         self.handler_environment: Any = SimpleNamespace(
             image=SimpleNamespace(topics=self.topics),
             config=CONFIG,
-            clock=SlowClock(),
+            answers=AnswersUnderWay(SlowClock(), ManualTimers()),
             metadata_writer=SimpleNamespace(create_topics=self._create),
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 from asked_in_turns import ask
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.wire.messages import OffsetForLeaderEpochRequest
 from barnabas_broker.wire.record_batch import assign_offset
 from barnabas_broker.wire.records import Record, encode_batch
@@ -23,7 +24,8 @@ def stored(base_offset: int, records: int, *, epoch: int) -> bytes:
 
 def answers(broker: Broker, *epochs: int) -> list[tuple[int, int]]:
     """The largest epoch up to each of these, and its end."""
-    environment: Any = SimpleNamespace(replicas=broker.replicas, clock=broker.clock)
+    answers = AnswersUnderWay(broker.clock, broker.timers)
+    environment: Any = SimpleNamespace(replicas=broker.replicas, answers=answers)
     partitions = [Topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=e) for e in epochs]
     request = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[Topic(topic=FLIGHTS.topic, partitions=[each]) for each in partitions]

@@ -12,6 +12,7 @@ from asked_in_turns import ask
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import alter_replica_log_dirs
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import PartitionState
@@ -38,7 +39,12 @@ class Asked:
         mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close(), asyncio.sleep)
         self.handler_environment = cast(
             HandlerEnvironment,
-            SimpleNamespace(mover=mover, logs=self.broker.logs, replicas=self.broker.replicas, clock=self.broker.clock),
+            SimpleNamespace(
+                mover=mover,
+                logs=self.broker.logs,
+                replicas=self.broker.replicas,
+                answers=AnswersUnderWay(self.broker.clock, self.broker.timers),
+            ),
         )
 
     def move(self, *paths: str, partition: int = 0) -> list[ErrorCode]:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.handlers.channel import Client, CloseConnection
+from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection

@@ -162,3 +162,34 @@ def test_answers_that_wait_for_one_before_them_count_and_stop_the_reading() -> N
             assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
 
     asyncio.run(run())
+
+
+def test_a_client_that_has_closed_is_noticed_while_its_answer_is_made_and_nothing_is_read() -> None:
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
+            writer.write(framed(b"mute"))
+            await turns(lambda: bool(dispatch.outstanding))
+            assert not connection.is_gone
+            writer.close()
+            await turns(lambda: connection.is_gone)
+            dispatch.release(0)
+            await turns(lambda: connection.is_closed)
+            assert connection.is_gone
+
+    asyncio.run(run())
+
+
+def test_a_client_that_has_sent_its_next_request_waits_for_its_answer() -> None:
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+            writer.write(framed(b"mute 1"))
+            await turns(lambda: bool(dispatch.outstanding))
+            writer.write(framed(b"now 2"))
+            await writer.drain()
+            assert not connection.is_gone
+            dispatch.release(0)
+            assert [await answer(reader), await answer(reader)] == [b"mute 1", b"now 2"]
+
+    asyncio.run(run())

@@ -25,6 +25,7 @@ from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -179,6 +180,7 @@ class Node:
             inspector=self._environment.inspector,
             trust=BatchTrust(self._environment.random),
             encoded_topics=EncodedTopics(),
+            answers=AnswersUnderWay(clock, timers),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )

@@ -6,9 +6,9 @@ To encode an answer takes about half as long as to make it, so that is not left 
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar, cast
 
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.wire.codec import encode_element
-from barnabas_core.clock import Clock
-from barnabas_core.fair_turns import FairTurn
 
 Thing = TypeVar("Thing")
 Element = TypeVar("Element")
@@ -17,12 +17,15 @@ Path = tuple[str, ...]
 
 
 class AnswerInTurns:
-    """How one response is made."""
+    """How one response is made. CloseConnection where the client is gone meanwhile, or the response too large."""
 
-    def __init__(self, response: type[object], version: int, clock: Clock) -> None:
+    def __init__(self, response: type[object], context: RequestContext, under_way: AnswersUnderWay) -> None:
         self._response = response.__name__
-        self._version = version
-        self._turn = FairTurn(clock)
+        self._version = context.api_version
+        self._turn = under_way.turn(context.is_gone)
+        self._outer_bytes = 0
+        self._inner_bytes = 0
+        """Of elements that are not yet in one of an outermost array."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """All of them, some a turn."""
@@ -30,7 +33,14 @@ class AnswerInTurns:
 
     def encoded(self, array: Path, element: Element) -> Element:
         """What may stand for an element of an array where the response is encoded."""
-        return cast("Element", encode_element(self._response, array, self._version, element))
+        encoded = encode_element(self._response, array, self._version, element)
+        if len(array) == 1:
+            self._outer_bytes += len(encoded)
+            self._inner_bytes = 0
+        else:
+            self._inner_bytes += len(encoded)
+        self._turn.holds(self._outer_bytes + self._inner_bytes)
+        return cast("Element", encoded)
 
     async def elements(self, array: Path, things: Iterable[Thing], make: Callable[[Thing], Element]) -> list[Element]:
         """Elements of an array, encoded: what `make` gives for each thing when its turn comes."""

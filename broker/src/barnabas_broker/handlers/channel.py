@@ -56,10 +56,8 @@ class RequestContext(NamedTuple):
     api_version: int
     client: Client
     """With the client id of this request."""
-
-
-class CloseConnection(Exception):
-    """The only answer left is to close: an acks=0 produce failed. The message is one line in the log."""
+    is_gone: Callable[[], bool] = lambda: False
+    """Whether the client has closed the connection: nobody waits for the answer."""
 
 
 MessageHandler = Callable[["HandlerEnvironment", RequestContext, Any], Any | Awaitable[Any]]

@@ -22,7 +22,7 @@ async def handle(
     """For each topic that it was made, or why not; with validate_only that it could be. Many take several turns."""
     wanted = [_new_topic(topic) for topic in request.topics]
     outcomes = await environment.metadata_writer.create_topics(wanted, validate_only=request.validate_only)
-    answer = AnswerInTurns(CreateTopicsResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(CreateTopicsResponse, context, environment.answers)
     results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, *each))
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 

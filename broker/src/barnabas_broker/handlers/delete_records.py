@@ -22,7 +22,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 HIGH_WATERMARK: Final = -1
 NO_WATERMARK: Final = -1
 
-Topic = DeleteRecordsRequest.DeleteRecordsTopic
 TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
 PartitionResult = TopicResult.DeleteRecordsPartitionResult
 
@@ -34,11 +33,11 @@ async def handle(
 
     Many take several turns of the loop.
     """
-    answer = AnswerInTurns(DeleteRecordsResponse, context.api_version, environment.clock)
-    topics = [(topic.name, await _delete_in_turns(environment, answer, topic)) for topic in request.topics]
+    topics = await _delete_in_turns(environment, request)
     unknown = [each for _, deletions in topics for each in deletions if not each.look()]
     if unknown:
         await _followers(environment, unknown, request.timeout_ms / 1000)
+    answer = AnswerInTurns(DeleteRecordsResponse, context, environment.answers)
     results = [await _told(answer, name, deletions) for name, deletions in topics]
     return DeleteRecordsResponse(throttle_time_ms=0, topics=results)
 
@@ -135,11 +134,19 @@ class _Wait:
 
 
 async def _delete_in_turns(
-    environment: HandlerEnvironment, answer: AnswerInTurns, topic: Topic
-) -> list[_PartitionDeletion]:
+    environment: HandlerEnvironment, request: DeleteRecordsRequest
+) -> list[tuple[str, list[_PartitionDeletion]]]:
+    """All, whether or not the client waits for the answer."""
+    turn = environment.answers.turn()
     return [
-        _PartitionDeletion(environment, topic.name, each.partition_index, each.offset)
-        async for each in answer.over(topic.partitions)
+        (
+            topic.name,
+            [
+                _PartitionDeletion(environment, topic.name, each.partition_index, each.offset)
+                async for each in turn.over(topic.partitions)
+            ],
+        )
+        for topic in request.topics
     ]
 
 

@@ -33,7 +33,7 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """For each resource its settings, all or those asked for, or why there are none. Many take several turns."""
-    answer = AnswerInTurns(DescribeConfigsResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
     results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 

@@ -29,7 +29,7 @@ async def handle(
 ) -> DescribeGroupsResponse:
     """Each group as it is when its turn comes, or why not. Many take several turns of the loop."""
     operations = set(GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED)
-    answer = AnswerInTurns(DescribeGroupsResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(DescribeGroupsResponse, context, environment.answers)
     describe = partial(_describe, environment, context, operations)
     groups = await answer.elements(("groups",), request.groups, describe)
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)

@@ -27,7 +27,7 @@ async def handle(
 
     Each partition is told as it is when its turn comes, the directories as they are at the end.
     """
-    answer = AnswerInTurns(DescribeLogDirsResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(DescribeLogDirsResponse, context, environment.answers)
     sizes = await _sizes(environment, answer, request)
     results = []
     for log_dir in environment.logs.log_dirs:

@@ -17,7 +17,7 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """For each partition its producers, or why they are not known. Many partitions take several turns of the loop."""
-    answer = AnswerInTurns(DescribeProducersResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(DescribeProducersResponse, context, environment.answers)
     topics = []
     async for topic in answer.over(request.topics):
         describe = partial(_partition, environment, topic.name)

@@ -41,7 +41,7 @@ async def handle(
     asked = sorted({topic.name for topic in request.topics} or environment.image.topics)
     limit = max(1, min(request.response_partition_limit, environment.config.max_request_partition_size_limit))
     places = list(islice(_places(environment, asked, first), limit + 1))
-    answer = AnswerInTurns(DescribeTopicPartitionsResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(DescribeTopicPartitionsResponse, context, environment.answers)
     by_topic = [(name, list(page)) for name, page in groupby(places[:limit], lambda each: each.name)]
     topics = [await _topic(environment, answer, name, page) async for name, page in answer.over(by_topic)]
     return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=_cursor(places[limit:]))

@@ -52,7 +52,7 @@ async def handle(
             host=found.host,
             port=found.port,
         )
-    answer = AnswerInTurns(FindCoordinatorResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(FindCoordinatorResponse, context, environment.answers)
     find = partial(_find, environment, request.key_type, nodes)
     coordinators = await answer.elements(
         ("coordinators",), request.coordinator_keys, lambda key: _coordinator(find(key))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
@@ -58,6 +59,7 @@ class HandlerEnvironment:
     attempt: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
     encoded_topics: EncodedTopics
+    answers: AnswersUnderWay
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """Settings that are stored and cannot be used."""
 

@@ -25,7 +25,7 @@ async def handle(
         return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
     has_state, has_type = _filter(request.states_filter), _filter(request.types_filter)
     passing = [group for group in groups if has_state(group.state.value) and has_type(CLASSIC)]
-    answer = AnswerInTurns(ListGroupsResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(ListGroupsResponse, context, environment.answers)
     listed = await answer.elements(("groups",), passing, _listed)
     return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)
 

@@ -40,7 +40,7 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """For each partition the offset asked for, or an error. A request of many takes several turns of the loop."""
-    turn = FairTurn(environment.clock)
+    turn = environment.answers.turn()
     limit = _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
     for topic in request.topics:

@@ -18,7 +18,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import THINGS_MAX, FairTurn
+from barnabas_core.fair_turns import THINGS_MAX
 from barnabas_core.topic_partition import TopicPartition
 
 FIRST_WITH_TOPIC_IDS: Final = 10
@@ -53,11 +53,8 @@ def handle(
 async def _commit_many(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    turn, offsets = FairTurn(environment.clock), []
     documents = [_document(environment, context, topic) for topic in request.topics]
-    for each in _offsets(environment, request, documents):
-        await turn.give_way()
-        offsets.append(each)
+    offsets = await _offsets_in_turns(environment, request, documents)
     documents = [_unless_gone(environment, document) for document in documents]
     there = {document.name for document in documents if document is not None}
     commit = _commit(context, request, [each for each in offsets if each[0].topic in there])
@@ -66,6 +63,16 @@ async def _commit_many(
     )
     errors = iter(await committed if isawaitable(committed) else committed)
     return await _response_in_turns(environment, context, request, documents, errors)
+
+
+async def _offsets_in_turns(
+    environment: HandlerEnvironment, request: OffsetCommitRequest, documents: Iterable[TopicDocument | None]
+) -> list[tuple[TopicPartition, CommittedOffset]]:
+    turn, offsets = environment.answers.turn(), []
+    for each in _offsets(environment, request, documents):
+        await turn.give_way()
+        offsets.append(each)
+    return offsets
 
 
 def _unless_gone(environment: HandlerEnvironment, document: TopicDocument | None) -> TopicDocument | None:
@@ -81,7 +88,7 @@ async def _response_in_turns(
     documents: Iterable[TopicDocument | None],
     errors: Iterator[ErrorCode],
 ) -> OffsetCommitResponse:
-    answer = AnswerInTurns(OffsetCommitResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(OffsetCommitResponse, context, environment.answers)
     unknown, topics = _unknown(context), []
     async for topic, document in answer.over(zip(request.topics, documents, strict=True)):
         tell = partial(_partition, document, errors, unknown)

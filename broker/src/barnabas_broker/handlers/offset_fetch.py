@@ -56,7 +56,7 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     """Offset, leader epoch and metadata of each partition. Many take several turns of the loop."""
-    answer = AnswerInTurns(OffsetFetchResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(OffsetFetchResponse, context, environment.answers)
     if context.api_version >= FIRST_WITH_GROUPS:
         groups = [await _group(environment, context, answer, group) async for group in answer.over(request.groups)]
         return OffsetFetchResponse(throttle_time_ms=0, groups=groups)

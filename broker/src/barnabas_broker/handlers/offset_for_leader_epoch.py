@@ -21,7 +21,7 @@ async def handle(
     consumer that has read so far has lost nothing. Brokers ask for epochs with their fetches.
     A request of many partitions takes several turns of the loop.
     """
-    answer = AnswerInTurns(OffsetForLeaderEpochResponse, context.api_version, environment.clock)
+    answer = AnswerInTurns(OffsetForLeaderEpochResponse, context, environment.answers)
     topics = []
     async for topic in answer.over(request.topics):
         look_up = partial(_answer, environment, topic.topic)

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Final, cast
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import Channel, CloseConnection
+from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError

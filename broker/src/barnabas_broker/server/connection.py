@@ -16,7 +16,8 @@ from time import monotonic
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import Client, CloseConnection
+from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
@@ -86,6 +87,18 @@ class Connection(Answers):
     def peer(self) -> str:
         """The client's address, `host:port`."""
         return self.client.address
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits for an answer: the client may have closed its side while nothing is read from it."""
+        if self.is_closed:
+            return True
+        try:
+            return not self._transport.peek(memoryview(bytearray(1)))
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     @property
     def begun_bytes(self) -> int:

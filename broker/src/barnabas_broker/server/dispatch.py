@@ -7,7 +7,8 @@ from inspect import isawaitable
 from time import perf_counter
 from typing import Any, Final
 
-from barnabas_broker.handlers.channel import CloseConnection, MessageHandler, RawHandler, RequestContext
+from barnabas_broker.handlers.channel import MessageHandler, RawHandler, RequestContext
+from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.request_stats import RequestStats
@@ -78,7 +79,8 @@ class Dispatcher:
             self._refuse_version(connection, header)
             return
         request = decode_request(header.api_key, header.api_version, body)
-        context = RequestContext(header.api_key, header.api_version, connection.client.named(header.client_id))
+        client = connection.client.named(header.client_id)
+        context = RequestContext(header.api_key, header.api_version, client, lambda: connection.is_gone)
         response = self._message_handler(header.api_key)(self._environment, context, request)
         if isawaitable(response):
             self._answer_later(connection, header, response)
@@ -109,6 +111,8 @@ class Dispatcher:
         try:
             message = await response
             respond([encode_response(message, header.api_version, header.correlation_id)])
+        except CloseConnection as refusal:
+            connection.close(str(refusal))
         except Exception:
             log.exception(
                 "bug: %s v%d of %s", self.stats[header.api_key].name, header.api_version, connection.client.address

@@ -1,0 +1,101 @@
+"""The answers that take many turns of the loop: one of them has a turn at a time, and what they hold is bounded.
+
+Otherwise a hundred clients that ask for very much would make each turn of the loop a hundred times as long.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Final
+from weakref import WeakSet
+
+from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.fair_turns import FairTurn, next_turn
+
+BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of one answer. Where all of them hold more, the oldest goes on alone."""
+
+
+FIRST_LASTS_S: Final = 0.0005
+"""The first turn of a request comes at once, so many may come in one turn of the loop. A usual one ends in it."""
+
+
+class SharedTurn(FairTurn):
+    """As a FairTurn, but the next turn comes after those of the others that wait for one."""
+
+    def __init__(
+        self, clock: Clock, number: int, bytes_max: int, wait: Callable[["SharedTurn"], Awaitable[None]]
+    ) -> None:
+        super().__init__(clock)
+        self._ends_s = clock.monotonic_s() + FIRST_LASTS_S
+        self._bytes_max = bytes_max
+        self._wait = wait
+        self.number = number
+        """The older is the smaller."""
+        self.held_bytes = 0
+
+    def holds(self, held_bytes: int) -> None:
+        """So much of the answer is made. CloseConnection where that is too much."""
+        if held_bytes > self._bytes_max:
+            raise CloseConnection(f"its answer has more than {self._bytes_max} bytes; ask for less at once")
+        self.held_bytes = held_bytes
+
+    async def give_way(self) -> None:
+        """As a FairTurn does."""
+        if not self.take():
+            await self._wait(self)
+            self.begin()
+            self.take()
+
+
+class AnswersUnderWay:
+    """Of one broker. They take turns; whoever has ended is forgotten with its SharedTurn."""
+
+    def __init__(self, clock: Clock, timers: Timers, bytes_max: int = BYTES_MAX) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._bytes_max = bytes_max
+        self._numbers = count()
+        self._turns: WeakSet[SharedTurn] = WeakSet()
+        self._waiting: list[tuple[SharedTurn, asyncio.Future[None]]] = []
+        self._wakes_soon = False
+
+    def turn(self, is_gone: Callable[[], bool] = lambda: False) -> SharedTurn:
+        """For one request; where its client `is_gone`, the next turn is CloseConnection."""
+
+        async def wait(turn: SharedTurn) -> None:
+            await self._next_turn(turn)
+            if is_gone():
+                raise CloseConnection("the client is gone")
+
+        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, wait)
+        self._turns.add(turn)
+        return turn
+
+    async def _next_turn(self, turn: SharedTurn) -> None:
+        if len(self._turns) == 1:
+            await next_turn()
+            return
+        is_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, is_there))
+        self._wake_soon()
+        await is_there
+
+    def _wake_soon(self) -> None:
+        if self._waiting and not self._wakes_soon:
+            self._wakes_soon = True
+            self._timers.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._wakes_soon = False
+        _, is_there = self._waiting.pop(self._next())
+        if not is_there.done():  # Done: it was cancelled.
+            is_there.set_result(None)
+        self._wake_soon()
+
+    def _next(self) -> int:
+        """Who has waited for the longest, or began first where much memory is held."""
+        if sum(turn.held_bytes for turn in self._turns) <= self._bytes_max:
+            return 0
+        return min(range(len(self._waiting)), key=lambda place: self._waiting[place][0].number)

@@ -1,0 +1,133 @@
+"""Many answers that take many turns: one of them has a turn at a time, and they hold no more than they may."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from asked_in_turns import MANY, SlowClock
+
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.wire.messages import DescribeConfigsResponse
+from barnabas_core.errors import ErrorCode
+
+CLIENTS = 8
+ELEMENT_BYTES = 1_000
+Result = DescribeConfigsResponse.DescribeConfigsResult
+
+
+class LoopTimers:
+    """Those of the loop that runs."""
+
+    def call_soon(self, callback: Callable[[], object]) -> asyncio.Handle:
+        return asyncio.get_running_loop().call_soon(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
+class World:
+    """Clients that ask, each for as much as the others."""
+
+    def __init__(self, bytes_max: int = CLIENTS * MANY * 2 * ELEMENT_BYTES) -> None:
+        self.answers = AnswersUnderWay(SlowClock(), LoopTimers(), bytes_max)
+        self.made = [0] * CLIENTS
+        self.ended: list[int] = []
+        self.gone: set[int] = set()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        self.tasks = [asyncio.ensure_future(self._answer(client)) for client in range(CLIENTS)]
+
+    async def _answer(self, client: int) -> None:
+        context = RequestContext(32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: client in self.gone)
+        answer = AnswerInTurns(DescribeConfigsResponse, context, self.answers)
+        await answer.elements(("results",), range(MANY), lambda _: self._make(client))
+        self.ended.append(client)
+
+    def _make(self, client: int) -> Result:
+        self.made[client] += 1
+        name = "x" * ELEMENT_BYTES
+        return Result(error_code=ErrorCode.NONE, error_message=None, resource_type=2, resource_name=name, configs=[])
+
+    async def turns(self) -> list[list[int]]:
+        """Until all have ended: what was made for each client in each turn of the loop."""
+        turns = []
+        while not all(task.done() for task in self.tasks):
+            before = list(self.made)
+            await asyncio.sleep(0)
+            turns.append([now - then for now, then in zip(self.made, before, strict=True)])
+        return turns
+
+
+def test_one_of_many_answers_has_a_turn_at_a_time_and_all_get_on_alike() -> None:
+    async def run() -> None:
+        world = World()
+        world.begin()
+        first, *turns = await world.turns()
+        assert first == [1] * CLIENTS
+        assert world.made == [MANY] * CLIENTS
+        assert max(len([made for made in turn if made]) for turn in turns) == 1
+        half = [sum(column) for column in zip(*turns[: len(turns) // 2], strict=True)]
+        assert max(half) - min(half) < MANY / 4
+
+    asyncio.run(run())
+
+
+def test_where_they_hold_too_much_the_oldest_ends_first() -> None:
+    async def run() -> None:
+        world = World(2 * MANY * ELEMENT_BYTES)
+        world.begin()
+        held = 0
+        while not world.tasks[-1].done():
+            await asyncio.sleep(0)
+            held = max(held, sum(made for made in world.made if made < MANY))
+        assert world.ended == list(range(CLIENTS))
+        assert held <= 3 * MANY
+
+    asyncio.run(run())
+
+
+def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answer() -> None:
+    async def run() -> None:
+        world = World((MANY // 2) * ELEMENT_BYTES)
+        world.begin()
+        await world.turns()
+        for task in world.tasks:
+            with pytest.raises(CloseConnection, match="has more than 50000 bytes; ask for less at once"):
+                task.result()
+        assert max(world.made) < MANY
+
+    asyncio.run(run())
+
+
+def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
+    async def run() -> None:
+        world = World()
+        world.begin()
+        for _ in range(CLIENTS):
+            await asyncio.sleep(0)
+        world.gone = {1, 2}
+        made = list(world.made)
+        await world.turns()
+        assert sorted(world.ended) == [0, *range(3, CLIENTS)]
+        assert [world.made[client] for client in world.gone] == [made[client] for client in world.gone]
+        for client in world.gone:
+            with pytest.raises(CloseConnection, match="the client is gone"):
+                world.tasks[client].result()
+
+    asyncio.run(run())
+
+
+def test_the_turn_of_one_that_is_cancelled_goes_to_the_next() -> None:
+    async def run() -> None:
+        world = World()
+        world.begin()
+        await asyncio.sleep(0)
+        world.tasks[1].cancel()
+        await world.turns()
+        assert sorted(world.ended) == [0, *range(2, CLIENTS)]
+
+    asyncio.run(run())
