@@ -210,6 +210,11 @@ class Channel:
         self._deferred: LateAnswer | None = None
         server.channels[self] = None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits for an answer: the other end may be closed and nothing else waits to be read."""
+        return self.is_closed or (bool(self._requests) and self._requests[0] is None)
+
     def receive(self, frame: bytes | None) -> None:
         """A request has arrived, or None: the other end is closed."""
         self._requests.append(frame)

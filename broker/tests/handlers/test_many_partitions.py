@@ -100,7 +100,7 @@ def test_of_a_topic_that_is_deleted_between_the_turns_the_rest_is_unknown(
     broker = many(tmp_path)
 
     def delete(turn: int) -> None:
-        if turn == 1:
+        if turn == 2:  # The first turn is short: it may end before the first partition.
             delete_flights(broker)
 
     (topic,) = ask(environment(broker), asked(), version, delete).answer.topics
