@@ -32,6 +32,7 @@ from simulation.watch import Watch
 FAULTY_S = 14.0
 HEALING_S_MAX = 60.0
 HEALING_CHECKS: Final = 60
+FETCHED_S: Final = 0.1
 TOPIC = "t"
 SETTINGS: Final = group_members.SETTINGS | log_dir_moves.SETTINGS | CLEANER_SETTINGS
 TOPIC_CHANGES_SHARE = 0.5
@@ -283,6 +284,10 @@ class Simulation:
             await self._check_topics(self._topics)
         if self._compaction is not None:
             self._compaction.check_at_the_end()
+        for _ in range(HEALING_CHECKS):
+            if self._watch.replicas_end_alike():
+                break
+            await asyncio.sleep(FETCHED_S)
         self._watch.check_replicas()
         if self.history.acknowledged_count < ACKNOWLEDGED_MIN * self.partitions:
             self.history.violation(f"too little was acknowledged: {self.history.acknowledged_count} records")

@@ -138,6 +138,14 @@ class Watch:
             self._cluster.note(violation)
             self._history.violation(violation)
 
+    def replicas_end_alike(self) -> bool:
+        """Whether nobody has still to fetch what others have: a group may be written at any time."""
+        ends: dict[TopicPartition, set[int]] = {}
+        for broker in self._cluster.brokers:
+            for partition in broker.partitions():
+                ends.setdefault(partition.topic_partition, set()).add(partition.log.log_end_offset)
+        return all(len(found) == 1 for found in ends.values())
+
     def check_replicas(self) -> None:
         """At the end all replicas hold the same bytes, of what none of them has deleted, or else the same values."""
         logs: dict[TopicPartition, list[tuple[int, Partition]]] = {}

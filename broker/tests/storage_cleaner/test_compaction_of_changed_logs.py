@@ -38,6 +38,20 @@ def cut_in_place(one: OneCompactedLog) -> None:
 
 
 @pytest.mark.parametrize("when", [MapKeys, CleanSegments])
+def test_a_log_that_waits_for_its_checkpoints_meanwhile_is_compacted_later(tmp_path: Path, when: type) -> None:
+    """As one does that moves, or fetches what its leader has compacted: its producers are not known until then."""
+    one = dirty(tmp_path)
+    one.logs.truncated.on_added = lambda _: None
+    one.helper.after = lambda request: one.log.await_checkpoint() if isinstance(request, when) else None
+    one.clean()
+    assert (one.storage_errors, one.cleaner.stats.rounds) == ([], 0)
+    one.helper.after = lambda _: None
+    one.logs.truncated.complete(one.logs.log_dirs[0])
+    one.clean()
+    assert one.cleaner.stats.rounds == 1
+
+
+@pytest.mark.parametrize("when", [MapKeys, CleanSegments])
 def test_a_truncation_within_a_segment_voids_the_round(tmp_path: Path, when: type) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", bytes(200))])

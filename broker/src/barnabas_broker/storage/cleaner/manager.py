@@ -247,6 +247,8 @@ class LogCleaner:
             raise LogChanged("the partition is gone")
         if log.truncations != dirty.truncations:
             raise LogChanged("it was truncated")
+        if not log.takes_appends:
+            raise LogChanged("it waits for its checkpoints")
         if not set(group) <= set(log.segments):
             raise LogChanged("segments were deleted")
 
