@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from jobs_world import World
+from noted_reads import noted_reads
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
@@ -169,3 +170,15 @@ def test_a_full_disk_is_told_and_nothing_half_written_counts(
     with pytest.raises(JobFailed, match="the disk is full"):
         world.archive(spark)
     assert ArchiveFolder(LocalFolder(str(small_archive))).ledger().entries == ()
+
+
+def test_a_run_reads_each_ledger_file_once(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as many as the archive has had commits, and in a bucket each is a question."""
+    world.make(1)
+    for _ in range(3):
+        world.write(5, 1)
+        world.archive(spark)
+    world.write(5, 1)
+    found = noted_reads(monkeypatch)
+    assert world.archive(spark).archived_records == 20
+    assert [name for name in found if name.startswith("ledger/")] == [f"ledger/{each:08d}.json" for each in range(3)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from noted_reads import noted_reads
 
 from barnabas_jobs.files import local_folder
 from barnabas_jobs.files.archive_folder import ArchiveFolder
@@ -129,6 +130,32 @@ def test_a_ledger_of_a_newer_format_is_refused(tmp_path: Path) -> None:
         folder.commit(msgspec.structs.replace(entry(0, 0, 5), format=2))
     with pytest.raises(JobFailed, match="has number 0, format 2; wanted are 0 and 1"):
         folder.ledger()
+
+
+def test_an_old_archive_is_read_by_packs_of_its_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit a minute makes half a million ledger files in a year: each is a question to a bucket."""
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    with folder.written_by_us():
+        for number in range(1999):
+            of = msgspec.structs.replace(entry(number, number, number + 1), files=[])
+            (tmp_path / "ledger" / f"{number:08d}.json").write_bytes(msgspec.json.encode(of))
+        folder.sweep([], 1999)
+        assert names_read(monkeypatch, folder) == ["packs/00000000.json"] + [
+            f"ledger/{number:08d}.json" for number in range(1000, 1999)
+        ]
+        folder.commit(msgspec.structs.replace(entry(1999, 1999, 2000), files=[]))
+        folder.commit(msgspec.structs.replace(entry(2000, 2000, 2001), files=[]))
+    assert names_read(monkeypatch, folder) == ["packs/00000000.json", "packs/00001000.json", "ledger/00002000.json"]
+    assert folder.ledger().generation("flights", "one").ends() == {0: 2001}
+    assert [each.number for each in folder.ledger().entries] == list(range(2001))
+
+
+def names_read(monkeypatch: pytest.MonkeyPatch, folder: ArchiveFolder) -> list[str]:
+    """The files that a look at the ledger reads."""
+    with monkeypatch.context() as patch:
+        found = noted_reads(patch)
+        folder.ledger()
+    return found
 
 
 def written(folder: ArchiveFolder, of: Entry) -> None:

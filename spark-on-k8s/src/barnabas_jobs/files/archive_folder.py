@@ -1,5 +1,7 @@
 """An archive: `ledger/00000000.json`, ... and `data/topic_id=/run=/date=/partition=/*.parquet`.
 
+`packs/00000000.json` is a copy of the first thousand ledger files, and so on: a reader asks for one in their place.
+
 A run writes its data files, makes them safe, and then commits by adding one ledger file: that either is there as a
 whole or not at all, and fails where another writer has taken the number. What no entry names does not count, and the
 next run removes it, once it has taken the number away from whoever wrote it.
@@ -8,7 +10,7 @@ next run removes it, once it has taken the number away from whoever wrote it.
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -17,10 +19,17 @@ from barnabas_jobs.planning.ledger import DataFile, Entry, Generation, Ledger, c
 from barnabas_jobs.planning.leftovers import Leftovers, leftovers
 
 LEDGER: Final = "ledger"
+PACKS: Final = "packs"
+PACKED: Final = 1000
+"""How many ledger entries a pack has."""
 DATA: Final = "data"
 LOCK: Final = "lock"
 RESTORES: Final = "restores"
 COPY: Final = "_entry.json"
+OF_RUN: Final = f"put it back from a backup, or copy `{COPY}` of the run with its number in {DATA}/*/ to its place"
+NOTHING: Final = Ledger(())
+
+Content = TypeVar("Content")
 
 
 class Store(Protocol):
@@ -91,23 +100,31 @@ class ArchiveFolder:
     @contextmanager
     def written_by_us(self) -> Iterator[None]:
         """Inside, nobody else writes the archive, if its store has locks."""
-        self.store.make(LEDGER, DATA)
+        self.store.make(LEDGER, PACKS, DATA)
         with self.store.locked(LOCK, "writes it, and an archive has one writer at a time"):
             yield
 
-    def ledger(self) -> Ledger:
-        """What is committed, which may be nothing. Raises JobFailed where it cannot be read."""
-        names = [name for name in self.store.names(LEDGER) if name.endswith(".json")]
-        return checked([self._entry(f"{LEDGER}/{name}") for name in names], str(self))
+    def ledger(self, known: Ledger = NOTHING) -> Ledger:
+        """What is committed, which may be nothing. Raises JobFailed where it cannot be read.
 
-    def _entry(self, name: str) -> Entry:
+        What is `known` of it is not read again, nor are files of which a pack has a copy.
+        """
+        entries = list(known.entries)
+        if not entries:
+            for name in self.store.names(PACKS):
+                if name.endswith(".json"):
+                    entries += self._read(f"{PACKS}/{name}", list[Entry], "remove it: it is a copy of ledger files")
+        following = _file(len(entries))
+        for name in self.store.names(LEDGER):
+            if name.endswith(".json") and name >= following:
+                entries.append(self._read(f"{LEDGER}/{name}", Entry, OF_RUN))
+        return checked(entries, str(self))
+
+    def _read(self, name: str, kind: type[Content], hint: str) -> Content:
         try:
-            return msgspec.json.decode(self.store.read(name) or b"", type=Entry)
+            return msgspec.json.decode(self.store.read(name) or b"", type=kind)
         except msgspec.DecodeError as error:
-            raise JobFailed(
-                f"archive={self}: the ledger file {name} cannot be read: {error}; put it back from a backup, or copy "
-                f"`{COPY}` of the run with its number in {DATA}/*/ to its place"
-            ) from error
+            raise JobFailed(f"archive={self}: the file {name} cannot be read: {error}; {hint}") from error
 
     def survey(self) -> tuple[Ledger, Leftovers]:
         """What is committed, and what runs that ended early have left. Raises JobFailed where the ledger lost entries.
@@ -119,22 +136,36 @@ class ArchiveFolder:
         ledger = self.ledger()
         found = leftovers(ledger, folders, str(self))
         for run in found.runs:
-            if self.store.read(f"{run}/{COPY}") is not None and not self._names(run):
+            if self.store.read(f"{run}/{COPY}") is not None and not self._names(run, ledger):
                 raise JobFailed(
                     f"archive={self}: the ledger has no entry for {run}, which was committed: its file is missing. Put "
                     f"it back from a backup, or copy {run}/{COPY} to {LEDGER}; nothing was removed."
                 )
         return ledger, found
 
-    def _names(self, run: str) -> bool:
+    def _names(self, run: str, ledger: Ledger) -> bool:
         """Whether it was committed a moment ago."""
-        return any(entry.run == run for entry in self.ledger().entries)
+        return any(entry.run == run for entry in self.ledger(ledger).entries)
 
-    def sweep(self, runs: Iterable[str]) -> None:
-        """Removes these runs, and files that were left half done. Only for the writer, after a fence is there."""
+    def sweep(self, runs: Iterable[str], entries: int) -> None:
+        """Removes these runs, and files that were left half done, and makes packs that are missing.
+
+        Only for the writer, after a fence is there.
+        """
         for run in runs:
             self.store.remove(run)
-        self.store.sweep(LEDGER)
+        for folder in (LEDGER, PACKS):
+            self.store.sweep(folder)
+        there = set(self.store.names(PACKS))
+        for first in range(0, entries - PACKED + 1, PACKED):
+            if _file(first) not in there:
+                self._pack(first)
+
+    def _pack(self, first: int) -> None:
+        """Another writer adds the same. Without it a reader reads the ledger files, so one that lacks is no failure."""
+        contents = [self.store.read(f"{LEDGER}/{_file(number)}") for number in range(first, first + PACKED)]
+        if None not in contents:
+            self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
     def new_run(self, topic_id: str, number: int) -> str:
         """A folder, not made yet, for the data files of one commit."""
@@ -149,13 +180,15 @@ class ArchiveFolder:
     def commit(self, entry: Entry) -> None:
         """The entry counts when this returns, also after a power cut. Raises JobFailed where its number is taken."""
         content = msgspec.json.format(msgspec.json.encode(entry), indent=1)
-        if not self.store.add(f"{LEDGER}/{entry.number:08d}.json", content):
+        if not self.store.add(f"{LEDGER}/{_file(entry.number)}", content):
             raise JobFailed(
                 f"archive={self}: another writer has committed ledger entry {entry.number} meanwhile; "
                 "nothing of this run counts; run it again"
             )
         if entry.run is not None:
             self.store.replace(f"{entry.run}/{COPY}", content)
+        if (entry.number + 1) % PACKED == 0:
+            self._pack(entry.number + 1 - PACKED)
 
     def paths(self, generation: Generation) -> list[str]:
         """The data files, each there with its size. Raises JobFailed for the first that is not."""
@@ -169,6 +202,11 @@ class ArchiveFolder:
                     "Put it back from a backup."
                 )
         return [self.store.url(file.path) for file in generation.files]
+
+
+def _file(number: int) -> str:
+    """Of a ledger entry, or of the pack that begins with it."""
+    return f"{number:08d}.json"
 
 
 def _plan(name: str, into_id: str) -> str:

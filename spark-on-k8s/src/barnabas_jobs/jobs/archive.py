@@ -8,7 +8,7 @@ entry names: they do not count, and the next run removes them and reads the same
 import threading
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ from barnabas_jobs.jobs.until_signal import SignalName, until_signal
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import Generation, Ledger, LostRange, check_topic
+from barnabas_jobs.planning.ledger import LostRange, check_topic
 from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
@@ -88,57 +88,64 @@ def run(
     committed = Committed()
     ended_by: SignalName | None = None
     with job.folder.written_by_us(), reading(spark, options.topic):
-        swept = _sweep(job, options)
-        _commits(job, options, job.folder.ledger(), committed)
+        begun = _begun(job, options)
+        _commits(job, options, begun, committed)
         if options.continuous:
             with until_signal(stopping) as told:
-                _stream(job, committed, told.event).run(options.trigger_seconds, options.commit_records)
+                stream = Stream(job, begun.entries + committed.commits, begun.ends, told.event, committed)
+                stream.run(options.trigger_seconds, options.commit_records)
             ended_by = told.ended_by
-        return msgspec.structs.replace(_result(job, options, committed, swept), ended_by=ended_by)
+        return msgspec.structs.replace(_result(job, options, begun, committed), ended_by=ended_by)
 
 
-def _stream(job: Run, committed: Committed, stopping: threading.Event) -> Stream:
-    ledger = job.folder.ledger()
-    ends = ledger.generation(job.topic.name, job.topic.topic_id).ends()
-    return Stream(job, len(ledger.entries), ends, stopping, committed)
+class Begun(NamedTuple):
+    """What the ledger had when the run began, as sums: the entries themselves would stay in memory for months.
+
+    `ends`: by partition, the offset after the last archived one; it moves on with the run.
+    """
+
+    entries: int
+    records: int
+    ends: dict[int, int]
+    swept: int
 
 
-def _sweep(job: Run, options: Options) -> int:
-    """Removes what runs that ended early have left, once none of them can commit it any more; how many that was."""
+def _begun(job: Run, options: Options) -> Begun:
+    """Removes what runs that ended early have left, once none of them can commit it any more."""
     ledger, left = job.folder.survey()
     check_topic(ledger, options.topic, options.archive)
+    entries = len(ledger.entries)
     if left.fence:
-        fence(job, len(ledger.entries))
-    job.folder.sweep(left.runs)
-    return len(left.runs)
+        fence(job, entries)
+        entries += 1
+    job.folder.sweep(left.runs, entries)
+    generation = ledger.generation(job.topic.name, job.topic.topic_id)
+    return Begun(entries, generation.records, generation.ends(), len(left.runs))
 
 
-def _result(job: Run, options: Options, committed: Committed, swept: int) -> Result:
-    generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
+def _result(job: Run, options: Options, begun: Begun, committed: Committed) -> Result:
     return Result(
         topic=job.topic.name,
         topic_id=job.topic.topic_id,
         commits=committed.commits,
         records=committed.records,
         bytes=committed.bytes,
-        archived_records=generation.records,
-        swept_runs=swept,
+        archived_records=begun.records + committed.records,
+        swept_runs=begun.swept,
         mismatched=committed.mismatched,
         lost=committed.lost,
-        deleted_before=_delete_archived(job, generation) if options.delete_archived else {},
+        deleted_before=_delete_archived(job) if options.delete_archived else {},
     )
 
 
-def _commits(job: Run, options: Options, ledger: Ledger, committed: Committed) -> None:
-    ends = ledger.generation(job.topic.name, job.topic.topic_id).ends()
-    log = job.cluster.bounds(job.topic)
+def _commits(job: Run, options: Options, begun: Begun, committed: Committed) -> None:
+    ends, log = begun.ends, job.cluster.bounds(job.topic)
     check_log_holds(job.topic.name, ends, log)
     lost = _lost(job.topic.name, options, ends, log)
     offsets = sum(each.offsets for each in pending(ends, log))
-    number = len(ledger.entries)
     while (ranges := first_of(pending(ends, log), options.commit_records)) or lost:
         wanted = [each for each in ranges if each.offsets > 0]
-        following = number + committed.commits
+        following = begun.entries + committed.commits
         records = of_topic(job.spark, options.bootstrap, options.topic, wanted)
         committed.add(commit(job, following, write(job, following, records, offsets), ranges, lost))
         ends.update({each.partition: each.end for each in ranges})
@@ -157,8 +164,9 @@ def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bou
     return [LostRange(*each) for each in ranges]
 
 
-def _delete_archived(job: Run, generation: Generation) -> dict[int, int]:
+def _delete_archived(job: Run) -> dict[int, int]:
     """Deletes from the topic what the archive has, where both are equal. Raises JobFailed where they are not."""
+    generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
     compared = verify.compare(
         job.spark,
         job.folder,

@@ -67,10 +67,12 @@ class ObjectStore:
     def read(self, name: str) -> bytes | None:
         """The content; None where it is not there."""
         with self._as_job_failed(f"read {name}"):
-            path = self._path(name)
-            if not self._is(path):
-                return None
-            stream = self._files.open(path)
+            try:
+                stream = self._files.open(self._path(name))
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
+                    return None
+                raise
             try:
                 return bytes(self._hadoop.io.IOUtils.readFullyToByteArray(stream))
             finally:
