@@ -30,6 +30,8 @@ EARLY: Final = "early"
 """There before the other brokers."""
 BROKERS: Final = 5
 LONELY: Final = "lonely"
+EMPTIED: Final = "emptied"
+KEPT: Final = "kept"
 OFFSETS: Final = "__consumer_offsets"
 GROUP: Final = "early-readers"
 METRICS_PORT: Final = 9404
@@ -73,11 +75,8 @@ def test_only_what_no_other_disk_has_is_lost_with_the_disks_of_a_broker_and_it_i
     leader = client.admin.list_topics(LONELY, timeout=30).topics[LONELY].partitions[0].leader
     with under_traffic(castle, figures, "the disks of a broker are lost", "replicated"):
         _lose_disks(castle, leader)
-        _await_loss(castle, f"last known end {len(RECORDS)}, broker {leader} ends at 0")
-        assert "accepted" in castle.barnabas("accept-loss", "--topic", LONELY)
-        castle.kubectl("wait", "--for=condition=Ready", f"topic/{LONELY}", "--timeout=120s")
-    wait_for(lambda: _lacking(castle), lambda told: told == {"0"}, SECONDS_MAX)
-    assert "lacks records" not in castle.barnabas("status")
+        _await_loss(castle, LONELY, f"last known end {len(RECORDS)}, broker {leader} ends at 0")
+        _accept_loss(castle, LONELY)
     client.write(LONELY, RECORDS[:1])
     assert client.read(LONELY) == RECORDS[:1]
     castle.kubectl("delete", "topic", LONELY)
@@ -94,16 +93,24 @@ def _lose_disks(castle: Castle, broker: int) -> None:
         await_another(castle, "pvc", claim, was)
 
 
-def _await_loss(castle: Castle, what: str) -> None:
+def _await_loss(castle: Castle, topic_lost: str, what: str) -> None:
     """Returns when it is told wherever one looks."""
-    for topic in ("", LONELY):
+    for topic in ("", topic_lost):
         ready = wait_for(partial(castle.condition, "Ready", topic), lambda found: what in found["message"], SECONDS_MAX)
         assert (ready["status"], ready["reason"]) == ("False", "RecordsLost"), ready
     assert castle.condition("RecordsLost")["status"] == "True"
-    for resource in (f"clusters.barnabas.dev/{NAME}", f"topics.barnabas.dev/{LONELY}"):
-        assert re.search(rf"Warning +RecordsLost .*{LONELY}-0", castle.kubectl("describe", resource))
+    for resource in (f"clusters.barnabas.dev/{castle.name}", f"topics.barnabas.dev/{topic_lost}"):
+        assert re.search(rf"Warning +RecordsLost .*{topic_lost}-0", castle.kubectl("describe", resource))
     wait_for(lambda: _lacking(castle), lambda told: told == {"1"}, SECONDS_MAX)
-    assert f"{LONELY}-0 is offline, every replica lacks records: {what}" in castle.barnabas("status")
+    assert f"{topic_lost}-0 is offline, every replica lacks records: {what}" in castle.barnabas("status")
+
+
+def _accept_loss(castle: Castle, topic: str) -> None:
+    """Returns when nothing tells of it any more."""
+    assert "accepted" in castle.barnabas("accept-loss", "--topic", topic)
+    castle.kubectl("wait", "--for=condition=Ready", f"topic/{topic}", "--timeout=120s")
+    wait_for(lambda: _lacking(castle), lambda told: told == {"0"}, SECONDS_MAX)
+    assert "lacks records" not in castle.barnabas("status")
 
 
 def _lacking(castle: Castle) -> set[str]:
@@ -112,14 +119,14 @@ def _lacking(castle: Castle) -> set[str]:
     return {found[1] if (found := re.search(rf"^{LACKING} (\d+)", page, re.MULTILINE)) else "" for page in pages}
 
 
-def manifest(brokers: int) -> str:
+def manifest(brokers: int, name: str = AGAIN, **volume: bool) -> str:
     spec = {
         "brokers": {"replicas": brokers, "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}}},
-        "storage": {"volumes": [{"id": 0, "size": "1Gi"}]},
+        "storage": {"volumes": [{"id": 0, "size": "1Gi", **volume}]},
         "listeners": [{"name": "plain"}, {"name": "outside", "port": 9094, "type": "nodeport"}],
     }
     return json.dumps(
-        {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": AGAIN}, "spec": spec}
+        {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": spec}
     )
 
 
@@ -196,3 +203,34 @@ def test_a_cluster_that_grows_is_made_again_with_fewer_brokers_and_goes_back_to_
     assert read == BROKERS
     scale(doomed, 1)
     assert (widths(doomed), committed(doomed), whole(doomed)) == ({1}, 7, BROKERS)
+
+
+@pytest.fixture
+def emptied(castle: Castle, cluster: Cluster) -> Iterator[Castle]:
+    """Another Cluster of one broker, whose claim goes with the Cluster."""
+    found = Castle(cluster, EMPTIED, 1)
+    found.kubectl("apply", "-f-", stdin=manifest(1, EMPTIED, deleteClaim=True))
+    found.await_ready()
+    yield found
+    found.close()
+    castle.kubectl("delete", "topic", KEPT)
+    castle.kubectl("delete", "cluster", EMPTIED)
+
+
+def test_a_cluster_whose_claims_went_with_it_is_not_ready_when_it_is_made_again_until_the_loss_is_accepted(
+    emptied: Castle,
+) -> None:
+    """It keeps its topics, and so the partitions whose records are gone."""
+    emptied.create_topic(KEPT, 1, replicas=1, deletionPolicy="Delete")
+    StockClient(emptied.bootstrap).write(KEPT, RECORDS)
+    emptied.kubectl("delete", "cluster", EMPTIED)
+    await_pods(emptied, 0)
+    emptied.kubectl("create", "-f-", stdin=manifest(1, EMPTIED, deleteClaim=True))
+    emptied.kubectl("wait", "--for=condition=RecordsLost", f"clusters.barnabas.dev/{EMPTIED}", "--timeout=300s")
+    _await_loss(emptied, KEPT, f"last known end {len(RECORDS)}, broker 0 ends at 0")
+    assert emptied.condition("Ready")["status"] == "False"
+    _accept_loss(emptied, KEPT)
+    emptied.await_ready()
+    client = StockClient(emptied.bootstrap)
+    client.write(KEPT, RECORDS[:1])
+    assert client.read(KEPT) == RECORDS[:1]
