@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from started_drivers import driver
 from barnabas_jobs.app.main import EXIT_TERMINATED
 from barnabas_jobs.jobs import archive
 from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.planning.errors import JobFailed, JobFailedLate
 from harness.deadline import wait_for
 
 END_SECONDS_MAX = 60.0
@@ -92,6 +94,31 @@ def test_partitions_that_were_empty_and_partitions_that_are_added_are_known_to_t
     result = world.archive(spark)
     assert (result.records, result.lost) == (5, [])
     assert world.archived(spark) == world.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hours", "kind"), [(0.9, JobFailed), (1.0, JobFailedLate)], ids=["soon", "late"])
+def test_a_failure_of_a_continuous_archive_is_a_late_one_after_an_hour(
+    spark: SparkSession, world: World, hours: float, kind: type[JobFailed]
+) -> None:
+    """Then its Job does not count it as a try."""
+    world.make(1)
+    world.write(5, 1)
+    options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, "continuous": True}
+    chosen = msgspec.convert({**options, "trigger_seconds": 1}, archive.Options)
+    now_s, stopping = [0.0], threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(archive.run, spark, chosen, lambda: now_s[0], stopping)
+        try:
+            await_archived(spark, world, 5)
+            wait_for(lambda: spark.streams.active, seconds_max=ARCHIVED_SECONDS_MAX)
+            now_s[0] = hours * 3600
+            world.delete()
+            with pytest.raises(JobFailed) as failure:
+                job.result(ARCHIVED_SECONDS_MAX)
+        finally:
+            stopping.set()
+    assert failure.type is kind
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C of a job that goes on until somebody ends it: it was not done, so Kubernetes tries again."""
+"""How a job ends that goes on until somebody ends it (SIGTERM, Ctrl-C): it was not done, so Kubernetes tries again."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from barnabas_jobs.app import run
 from barnabas_jobs.app.catalog import JOBS, Job
 from barnabas_jobs.app.main import main
 from barnabas_jobs.jobs.until_signal import SignalName, until_signal
+from barnabas_jobs.planning.errors import JobFailedLate
 from barnabas_jobs.planning.progress import Amount, Seen
 
 WAIT_S = 10.0
@@ -66,6 +67,18 @@ def test_a_signal_is_its_exit_code_and_its_result_tells_how_far_it_came(
     first = told[0].name
     assert json.loads(said.out) == {"records": 7, "ended_by": first, "fine": True}
     assert f"barnabas jobs: {first} ended it after its last commit; the next run goes on there\n" in said.err
+
+
+def test_a_failure_after_it_went_well_for_long_has_an_exit_code_of_its_own(
+    told: list[signal.Signals], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise JobFailedLate("no broker answered")
+
+    assert told == []
+    monkeypatch.setattr(sys.modules["endless_job"], "run", fails)
+    assert main(COMMAND) == 75
+    assert "barnabas jobs: no broker answered\n" in capsys.readouterr().err
 
 
 def test_who_sets_the_event_himself_hears_that_the_job_is_done() -> None:

@@ -176,6 +176,12 @@ def test_a_driver_that_sigterm_ended_is_started_again_and_that_does_not_count() 
     assert ignores["onExitCodes"]["containerName"] == "driver"
 
 
+def test_a_driver_that_failed_after_it_had_gone_well_for_long_is_started_again_and_that_does_not_count() -> None:
+    rules = job_of(run_of())["spec"]["podFailurePolicy"]["rules"]
+    (ignores,) = (each for each in rules if 75 in each.get("onExitCodes", {}).get("values", ()))
+    assert ignores["action"] == "Ignore"
+
+
 def test_event_logs_have_their_own_claim() -> None:
     run = run_of(eventLogs={"claimName": "history"})
     pod = job_of(run)["spec"]["template"]["spec"]

@@ -37,6 +37,9 @@ FINDINGS: Final = 3
 """Exit codes of jobs: the same comes of another try."""
 TERMINATED: Final = 143
 """The exit code of a driver that SIGTERM ended before its work was done: whoever sent it, the job is not at fault."""
+FAILED_LATE: Final = 75
+"""The exit code of a continuous archive that failed after an hour or more. Of one that fails each week the tries would
+be used up after some weeks, though each time the next one went well."""
 END_S_MAX: Final = 60
 """A driver that is ended deletes its executors, and says how far it was."""
 
@@ -80,12 +83,13 @@ def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
 def _failure_rules() -> list[KubeObject]:
     """What options or data are at fault for is final; a node that goes is no fault of the job, nor is SIGTERM.
 
-    Tries count over the whole life of a Job: a run that goes on for months would have none left.
+    Tries count over the whole life of a Job: a run that goes on for months would have none left, so that it counts only
+    those that failed soon after they had begun.
     """
     return [
         {"action": "FailJob", "onExitCodes": _codes(BAD_OPTIONS, FINDINGS)},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "Ignore", "onExitCodes": _codes(TERMINATED)},
+        {"action": "Ignore", "onExitCodes": _codes(FAILED_LATE, TERMINATED)},
     ]
 
 

@@ -20,12 +20,14 @@ from barnabas_jobs.app.executor import run_executor
 from barnabas_jobs.app.run import Request, Terminated, run_job, sigterm_raises
 from barnabas_jobs.app.submitted import forget_submission, submitted_words
 from barnabas_jobs.planning.ending import Ending
-from barnabas_jobs.planning.errors import BadOption, JobFailed
+from barnabas_jobs.planning.errors import BadOption, JobFailed, JobFailedLate
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_FAILED_LATE: Final = os.EX_TEMPFAIL
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
+ERRORS: Final = (EXIT_FAILED, EXIT_USAGE, EXIT_FAILED_LATE, EXIT_TERMINATED, EXIT_INTERRUPTED)
 DONE: Final = Ending(exit=0, message="done")
 Command = Callable[[argparse.Namespace, DriverPod | None], Ending]
 MASTER: Final = re.compile(r"local|local\[(\*|[1-9][0-9]*)(,[1-9][0-9]*)?\]|spark://.+|k8s://.+|yarn")
@@ -35,11 +37,11 @@ CONF: Final = re.compile(r"(spark\.[^=\s]+)=(.*)")
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0 done, 1 failed, 2 bad options, 3 the job found something wrong, 143 by SIGTERM.
 
-    130 by Ctrl-C, of a job that goes on until somebody ends it.
+    Of a job that goes on until somebody ends it: 75 failed after an hour or more, 130 by Ctrl-C.
     """
     pod = DriverPod.here(os.environ)
     ending = _ending(arguments, pod)
-    if ending.exit in (EXIT_FAILED, EXIT_USAGE, EXIT_TERMINATED, EXIT_INTERRUPTED):
+    if ending.exit in ERRORS:
         print(f"barnabas jobs: {ending.message}", file=sys.stderr)
     if pod:
         pod.end(ending)
@@ -54,6 +56,8 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
             return command(given, pod)
     except BadOption as error:
         return Ending(exit=EXIT_USAGE, message=str(error))
+    except JobFailedLate as error:
+        return Ending(exit=EXIT_FAILED_LATE, message=str(error))
     except JobFailed as error:
         return Ending(exit=EXIT_FAILED, message=str(error))
     except Terminated:

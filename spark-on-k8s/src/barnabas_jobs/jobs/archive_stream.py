@@ -12,11 +12,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.jobs.archive_commit import Run, commit, write
 from barnabas_jobs.planning.committed import Committed
+from barnabas_jobs.planning.errors import JobFailed, JobFailedLate
 from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import stream_of_topic
 
 POLL_S: Final = 0.2
+LATE_S: Final = 3600.0
+"""Failures of streams that went well for so long do not add up: a Job counts its tries over months."""
 
 
 class Stream:
@@ -36,10 +39,19 @@ class Stream:
         self._failed: Exception | None = None
 
     def run(self, trigger_seconds: int, records_max: int) -> None:
-        """Runs until it is to stop. Raises JobFailed.
+        """Runs until it is to stop, and finishes the batch that is under way.
 
-        It finishes the batch that is under way.
+        Raises JobFailed; where it went well for an hour before, JobFailedLate.
         """
+        began_s = self._job.clock()
+        try:
+            self._run(trigger_seconds, records_max)
+        except JobFailed as failure:
+            if self._job.clock() - began_s < LATE_S:
+                raise
+            raise JobFailedLate(str(failure)) from failure
+
+    def _run(self, trigger_seconds: int, records_max: int) -> None:
         with spark_failures(f"archiving {self._job.topic.name}"):
             query = self._begin(trigger_seconds, records_max)
             while query.isActive and not self._stopping.wait(POLL_S):
