@@ -91,13 +91,37 @@ def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World,
     assert sum(each.topic_records for each in verified) == sum(each.archive_records for each in verified) > 0
 
 
-def test_groups_that_are_not_there_have_no_history(spark: SparkSession, world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["groups", "topics"])
+def test_a_group_or_a_topic_without_commits_is_refused(
+    spark: SparkSession, world: World, tmp_path: Path, option: str
+) -> None:
+    """A name that is written wrong would keep each objective."""
     world.make(1)
     world.client.write(world.topic, [b"one"])
-    consumer = Consumer({**world.client.settings, "group.id": "somebody"})
+    consumer = Consumer({**world.client.settings, "group.id": "a-group"})
     consumer.commit(offsets=[TopicPartition(world.topic, 0, 1)], asynchronous=False)
     consumer.close()
-    options = lag_history.Options(bootstrap=world.bootstrap, report=str(tmp_path / "report"), groups=["nobody"])
+    named = {"groups": ["a-group"], "topics": [world.topic], option: ["nobody"]}
+    given = {"bootstrap": world.bootstrap, "report": str(tmp_path / "report"), **named}
+    options = msgspec.convert(given, lag_history.Options)
+    told = f"^{option}=nobody: __consumer_offsets has no commit of it; allowed are {option} with commits .*, as "
+    with pytest.raises(JobFailed, match=told):
+        lag_history.run(spark, options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_that_committed_nothing_of_a_topic_has_no_history_of_it(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    for topic, group in ((world.topic, "one"), (f"{world.topic}-other", "other")):
+        world.make(1, topic=topic)
+        world.client.write(topic, [b"one"])
+        consumer = Consumer({**world.client.settings, "group.id": group})
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+        consumer.close()
+    options = lag_history.Options(
+        bootstrap=world.bootstrap, report=str(tmp_path / "report"), groups=["one"], topics=[f"{world.topic}-other"]
+    )
     result = lag_history.run(spark, options)
     assert (result.groups, result.now, result.commits, result.fine) == ([], [], 0, True)
     assert (tmp_path / "report" / "lag-history.html").exists()

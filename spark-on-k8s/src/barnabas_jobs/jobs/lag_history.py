@@ -29,7 +29,17 @@ from barnabas_jobs.planning.options import (
     since_1970_ms,
 )
 from barnabas_jobs.planning.ranges import pending
-from barnabas_jobs.spark.commits import PLACE, chosen, decoded, every, kinds, newest, roll_ups, with_lags
+from barnabas_jobs.spark.commits import (
+    PLACE,
+    chosen,
+    committed_names,
+    decoded,
+    every,
+    kinds,
+    newest,
+    roll_ups,
+    with_lags,
+)
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, of_topic, reading
@@ -104,7 +114,8 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
             with phase(spark, "reading commits", total):  # What comes after it reads what is kept.
                 records.count()
             result, rolled, history = _looked_at(records, options, is_current, now_ms)
-            _write(folder, result, rolled, history)
+            with spark_failures(f"writing report={options.report}"):
+                _write(folder, result, rolled, history)
         finally:
             records.unpersist()
     return result
@@ -140,6 +151,8 @@ def _looked_at(
 ) -> tuple[Result, list[RollUp], DataFrame]:
     """The result, the roll-ups, and each commit with its lag."""
     objective = Objective(max_records=options.max_records, max_seconds=options.max_seconds)
+    _check_there("groups", committed_names(records, "group", options.groups), options.groups)
+    _check_there("topics", committed_names(records, "topic", options.topics), options.topics)
     found = chosen(records, options.groups, options.topics)
     commits = _in_time(found.where(F.col("kind") == COMMIT), options)
     count = commits.count()
@@ -166,6 +179,16 @@ def _looked_at(
         now=now,
     )
     return result, rolled, history
+
+
+def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> None:
+    """One that is named and is not there is a mistake: its objective would count as kept. Raises JobFailed."""
+    if lacking := [each for each in wanted if each not in found]:
+        there = ", ".join(each for each in found if each not in wanted) or "none"
+        raise JobFailed(
+            f"{option}={','.join(lacking)}: {OFFSETS_TOPIC} has no commit of it; allowed are {option} with commits "
+            f"that are still there, as {there}"
+        )
 
 
 def _in_time(commits: DataFrame, options: Options) -> DataFrame:

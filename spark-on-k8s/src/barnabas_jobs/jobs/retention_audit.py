@@ -82,7 +82,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
         ages = [name for name, _ in AGES]
         result = Result(report=options.report, audited_at_ms=now_ms, ages=ages, topics=topics, unread=unread)
         rows = [(topic.topic, *msgspec.structs.astuple(each)) for topic in topics for each in topic.partitions]
-        with spark_failures(f"writing {folder}"):
+        with spark_failures(f"writing report={options.report}"):
             table = spark.createDataFrame(rows, SCHEMA).coalesce(1)
             table.write.parquet(str(folder / "partitions.parquet"))
         (folder / "retention.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))

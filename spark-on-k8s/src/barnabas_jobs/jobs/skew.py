@@ -108,7 +108,7 @@ def run(spark: SparkSession, options: Options) -> Result:
         topics, unread = read_in_turn(cluster, names, read)
         plan = plan_rebalance(found, options.moves)
         result = _result(options, topics, unread, found, plan)
-        with spark_failures(f"writing {folder}"):
+        with spark_failures(f"writing report={options.report}"):
             _tables(spark, folder, result)
         (folder / "plan.json").write_bytes(reassignment_json(found, plan.partitions))
         (folder / "skew.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))

@@ -14,6 +14,7 @@ KEY: Final = ("group", "topic", "partition")
 PLACE: Final = ("log_partition", "log_offset")
 """Where a commit's own record is."""
 LAG: Final = "log_partition int, log_offset long, lag long, seconds double"
+NAMES_MAX: Final = 10
 HOUR_MS: Final = 3_600_000
 PERIODS_MS: Final = {HOUR: HOUR_MS, DAY: 24 * HOUR_MS}
 
@@ -40,6 +41,16 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
     for name, wanted in (("group", groups), ("topic", topics)):
         found = found.where(F.col(name).isin(list(wanted))) if wanted else found
     return found
+
+
+def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
+    """Which of the groups or topics that are wanted have commits or tombstones, and some others that have."""
+    if not wanted:
+        return []
+    names = chosen(records, [], []).select(column).distinct()
+    is_wanted = F.col(column).isin(list(wanted))
+    few = names.where(~is_wanted).orderBy(column).limit(NAMES_MAX)
+    return [row[0] for row in names.where(is_wanted).unionByName(few).collect()]
 
 
 def newest(records: DataFrame) -> list[Row]:

@@ -1,0 +1,57 @@
+"""Reports that cannot be made, of a real broker: the error names the option and its value, and nothing stays."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from jobs_world import World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.jobs import lag_history, retention_audit, skew
+from barnabas_jobs.planning.errors import JobFailed
+from harness.mounts import fill, small_disk
+
+JOBS = {"lag-history": lag_history, "retention-audit": retention_audit, "skew": skew}
+
+
+def made(job: str, spark: SparkSession, world: World, report: Path) -> Any:
+    """The report of the world's topic, with one record that a group has read."""
+    module: Any = JOBS[job]
+    world.make(1)
+    world.write(1, 1)
+    consumer = Consumer({**world.client.settings, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition(world.topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    options = {"bootstrap": world.bootstrap, "topics": [world.topic], "report": str(report)}
+    return module.run(spark, msgspec.convert(options, module.Options))
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_report_below_a_file_is_refused(job: str, spark: SparkSession, world: World, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("somebody's", encoding="utf-8")
+    report = tmp_path / "file" / "report"
+    with pytest.raises(JobFailed, match=f"^report={report} cannot be written: Not a directory"):
+        made(job, spark, world, report)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_file_in_place_of_the_report_stays(job: str, spark: SparkSession, world: World, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    report.write_text("somebody's", encoding="utf-8")
+    with pytest.raises(JobFailed, match=f"^report={report} is there already; name another folder, or remove it"):
+        made(job, spark, world, report)
+    assert report.read_text(encoding="utf-8") == "somebody's"
+    assert [each.name for each in tmp_path.iterdir()] == ["report"]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_full_disk_leaves_no_report(job: str, spark: SparkSession, world: World, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 1) as disk:
+        (disk / "reports").mkdir()
+        fill(disk)
+        with pytest.raises(JobFailed, match=f"^writing report={disk}/reports/report: the disk is full"):
+            made(job, spark, world, disk / "reports" / "report")
+        assert list((disk / "reports").iterdir()) == []
