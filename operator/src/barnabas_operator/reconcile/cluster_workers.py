@@ -14,7 +14,8 @@ from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import CLUSTER_NOT_FOUND, Refusal
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.cluster_worker import ClusterWorker
+from barnabas_operator.reconcile.cluster_worker import POD, ClusterWorker
+from barnabas_operator.reconcile.doubted_clusters import DoubtedClusters
 from barnabas_operator.reconcile.resource_reconcilers import WITHOUT_CLUSTER
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
@@ -47,7 +48,9 @@ class ClusterWorkers:
         self._workers: dict[Key, tuple[ClusterWorker, asyncio.Task[None]]] = {}
         self._begun: set[str | None] = set()
         self._strays_changed = asyncio.Event()
-        self._strays = asyncio.create_task(self._report_strays())
+        tell, tell_gone = (partial(self.resource_event, is_gone=is_gone) for is_gone in (False, True))
+        self._doubted = DoubtedClusters(environment.api, inventory, environment.clock, tell, tell_gone)
+        self._tasks = [asyncio.create_task(each) for each in (self._report_strays(), self._doubted.run())]
 
     def begin(self, namespace: str | None) -> None:
         """All resources of the namespace are known (None: of all namespaces)."""
@@ -66,7 +69,7 @@ class ClusterWorkers:
 
     async def close(self) -> None:
         """Ends every worker; the next operator finishes what is under way in Kafka."""
-        tasks = [self._strays, *(task for _, task in self._workers.values())]
+        tasks = [*self._tasks, *(task for _, task in self._workers.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -117,8 +120,10 @@ class ClusterWorkers:
         """An object of a Cluster is there, has changed or is gone."""
         if body["kind"] == CRON_JOB:
             self._inventory.keep_cron_job(body, is_gone=is_gone)
-        meta = body["metadata"]
-        worker, _ = self._workers.get(Key(meta["namespace"], meta["labels"][CLUSTER_LABEL]), (None, None))
+        key = Key(body["metadata"]["namespace"], body["metadata"]["labels"][CLUSTER_LABEL])
+        if is_gone and body["kind"] != POD:
+            self._doubted.doubt(key)
+        worker, _ = self._workers.get(key, (None, None))
         if worker is not None:
             worker.object_event(body, is_gone=is_gone)
 

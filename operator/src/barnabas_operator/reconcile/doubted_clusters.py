@@ -1,0 +1,78 @@
+"""Whether a Cluster is still the one that is known, once an object of it was deleted.
+
+Where etcd was put back, or a Cluster was made again unnoticed, another one has its name, which looks older, or none.
+Kubernetes deletes what is made for the one that is known, again and again, and the watch tells nothing of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_core.clock import LoopClock
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.object_key import Key
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 1.0
+
+
+class DoubtedClusters:
+    """`tell_gone` hears of a Cluster that is not there any more, `tell` of the one that is."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        inventory: Inventory,
+        clock: LoopClock,
+        tell: Callable[[Json], None],
+        tell_gone: Callable[[Json], None],
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._clock = clock
+        self._tell = tell
+        self._tell_gone = tell_gone
+        self._doubted: set[Key] = set()
+        self._has_doubts = asyncio.Event()
+
+    def doubt(self, key: Key) -> None:
+        """An object of this Cluster was deleted."""
+        self._doubted.add(key)
+        self._has_doubts.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled. Many objects go at once, so it looks once for all that went in a second."""
+        while True:
+            await self._has_doubts.wait()
+            await self._clock.sleep(PAUSE_S)
+            self._has_doubts.clear()
+            for key in sorted(self._doubted):
+                try:
+                    await self._look(key)
+                except Exception as error:  # Nobody else looks.
+                    is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+                    log.warning("%s/%s: is it still that Cluster? Trying again: %s", *key, error, exc_info=is_bug)
+                    self._has_doubts.set()
+                else:
+                    self._doubted.discard(key)
+
+    async def _look(self, key: Key) -> None:
+        """What comes meanwhile by the watch is newer than the answer."""
+        known = self._inventory.clusters.get(key)
+        if known is None:
+            return
+        found = await self._api.get(CLUSTER.name, *key)
+        uid = known["metadata"]["uid"]
+        now = self._inventory.clusters.get(key)
+        is_same = found is not None and found["metadata"]["uid"] == uid
+        if is_same or now is None or now["metadata"]["uid"] != uid:
+            return
+        log.warning("%s/%s: the Cluster with the uid %s is not there any more", *key, uid)
+        self._tell_gone(known)
+        if found is not None:
+            self._tell(found)
