@@ -1,6 +1,7 @@
 """Barnabas as users install it: the chart and the manifests of `examples/kubernetes`, through helm and kubectl."""
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
@@ -146,6 +147,25 @@ class Castle:
         told = [each for each in found if each["type"] == kind]
         assert told, f"no condition {kind} in {found}"
         return dict(told[0])
+
+    def conditions(self) -> dict[str, str]:
+        """Of the Cluster: their messages, by type."""
+        found = self.read("cluster", self.name).get("status", {}).get("conditions", ())
+        return {each["type"]: each.get("message", "") for each in found}
+
+    def warnings(self, kind: str, name: str) -> list[str]:
+        """The Events of that type, as reason and message."""
+        of = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
+        found = json.loads(self.kubectl("get", "events", f"--field-selector={of}", "-ojson"))["items"]
+        return [f"{each['reason']}: {each.get('message', '')}" for each in found]
+
+    def await_warning(self, pattern: str) -> None:
+        """Returns when the Cluster has an Event of that type, as reason and message, that the pattern finds."""
+        wait_for(
+            lambda: self.warnings("Cluster", self.name),
+            lambda told: any(re.search(pattern, each) for each in told),
+            READY_SECONDS_MAX,
+        )
 
     def create_topic(self, name: str, partitions: int, **more: object) -> None:
         """A Topic that is not there yet: what another test wrote is not counted. Returns when it is ready."""

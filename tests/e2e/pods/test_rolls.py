@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
+from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle, topic_manifest
 from e2e.pods.figures import Figures
 from e2e.pods.pod_watch import PodWatch
 from e2e.pods.under_traffic import under_traffic
@@ -17,6 +17,8 @@ from harness.stock_client import StockClient
 SECONDS_MAX = 300.0
 NO_IMAGE = "registry.invalid/barnabas-broker:none"
 LIBRARY = "docker.io/library/"
+IN_A_ROLL = "made-in-a-roll"
+"""A topic with as many replicas as brokers, while one of them is away."""
 ANNOTATION = "barnabas.dev/manual-rolling-update=true"
 
 
@@ -46,9 +48,14 @@ def _upgrade(castle: Castle) -> None:
     wait_for(
         lambda: castle.condition("Ready").get("message", ""), lambda said: "ImagePull" in said, SECONDS_MAX, LOOK_S
     )
+    castle.await_warning("BrokersNotReady: .*ImagePull")
     assert len(castle.pods().items() & before.items()) == BROKERS - 1
     assert any("brief" in name for name in _services(castle))
+    castle.kubectl("apply", "-f-", stdin=topic_manifest(IN_A_ROLL, 1))
+    castle.kubectl("wait", "--for=condition=Ready=False", f"topic/{IN_A_ROLL}", "--timeout=60s")
     castle.patch({"brokers": {"image": None}, "listeners": listeners})
+    castle.kubectl("wait", "--for=condition=Ready", f"topic/{IN_A_ROLL}", "--timeout=120s")
+    assert castle.warnings("Topic", IN_A_ROLL) == [], "a broker that restarts is waited for"
     castle.release("upgrade", f"brokerImage={other_name(first)}")
 
 
