@@ -7,14 +7,14 @@ No record is lost but those that only a lost disk had, and these are told of unt
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from e2e.pods.castle import LOOK_S, NAME, Castle
+from e2e.pods.castle import LOOK_S, NAME, Castle, topic_manifest
 from e2e.pods.comes_back import await_another, delete, uid
 from e2e.pods.figures import Figures
 from e2e.pods.providers import Cluster
@@ -88,6 +88,8 @@ def _lose_disks(castle: Castle, broker: int) -> None:
     claims = [f"volume-{volume['id']}-{NAME}-broker-{broker}" for volume in volumes]
     before = {claim: uid(castle, "pvc", claim) for claim in claims}
     castle.kubectl("delete", "pvc", *claims, "--wait=false")
+    wait_for(lambda: castle.conditions().get("ClaimsDeleted", ""), lambda said: claims[0] in said, SECONDS_MAX, LOOK_S)
+    castle.await_warning(f"ClaimsDeleted: .*{claims[0]}")
     castle.kubectl("delete", "pod", f"{NAME}-broker-{broker}", "--wait=true")
     for claim, was in before.items():
         await_another(castle, "pvc", claim, was)
@@ -96,13 +98,18 @@ def _lose_disks(castle: Castle, broker: int) -> None:
 def _await_loss(castle: Castle, topic_lost: str, what: str) -> None:
     """Returns when it is told wherever one looks."""
     for topic in ("", topic_lost):
-        ready = wait_for(partial(castle.condition, "Ready", topic), lambda found: what in found["message"], SECONDS_MAX)
-        assert (ready["status"], ready["reason"]) == ("False", "RecordsLost"), ready
+        ready = wait_for(partial(castle.condition, "Ready", topic), partial(_tells, what), SECONDS_MAX)
+        assert ready["status"] == "False", ready
     assert castle.condition("RecordsLost")["status"] == "True"
     for resource in (f"clusters.barnabas.dev/{castle.name}", f"topics.barnabas.dev/{topic_lost}"):
         assert re.search(rf"Warning +RecordsLost .*{topic_lost}-0", castle.kubectl("describe", resource))
     wait_for(lambda: _lacking(castle), lambda told: told == {"1"}, SECONDS_MAX)
     assert f"{topic_lost}-0 is offline, every replica lacks records: {what}" in castle.barnabas("status")
+
+
+def _tells(what: str, ready: Mapping[str, str]) -> bool:
+    """While brokers are not ready that is the reason, and the loss is told besides."""
+    return ready["reason"] == "RecordsLost" and what in ready["message"]
 
 
 def _accept_loss(castle: Castle, topic: str) -> None:
@@ -147,10 +154,16 @@ def await_pods(castle: Castle, count: int) -> None:
     wait_for(castle.pods, lambda pods: len(pods) == count, SECONDS_MAX, LOOK_S)
 
 
-def scale(castle: Castle, brokers: int) -> None:
+def scale(castle: Castle, brokers: int, **volume: bool) -> None:
     castle.brokers = brokers
-    castle.kubectl("apply", "-f-", stdin=manifest(brokers))
+    castle.kubectl("apply", "-f-", stdin=manifest(brokers, AGAIN, **volume))
     castle.await_ready()
+
+
+def claims_of(castle: Castle) -> set[str]:
+    """Of all brokers that it has or had."""
+    found = castle.kubectl("get", "pvc", f"-lbarnabas.dev/cluster={castle.name}", "-oname").split()
+    return {name.partition("/")[2] for name in found}
 
 
 def brokers_of(castle: Castle, topic: str) -> list[list[int]]:
@@ -201,16 +214,19 @@ def test_a_cluster_that_grows_is_made_again_with_fewer_brokers_and_goes_back_to_
     read = whole(doomed)
     figures.tell(f"a Cluster of {BROKERS} made again with 3", f"{read} of {BROKERS} partitions are whole")
     assert read == BROKERS
-    scale(doomed, 1)
+    scale(doomed, 1, deleteClaim=True)
+    wait_for(lambda: claims_of(doomed), lambda found: found == {f"volume-0-{AGAIN}-broker-0"}, SECONDS_MAX)
     assert (widths(doomed), committed(doomed), whole(doomed)) == ({1}, 7, BROKERS)
 
 
 @pytest.fixture
 def emptied(castle: Castle, cluster: Cluster) -> Iterator[Castle]:
-    """Another Cluster of one broker, whose claim goes with the Cluster."""
-    found = Castle(cluster, EMPTIED, 1)
-    found.kubectl("apply", "-f-", stdin=manifest(1, EMPTIED, deleteClaim=True))
+    """Another Cluster, applied together with its Topic, whose claims go with it."""
+    found = Castle(cluster, EMPTIED)
+    topic = topic_manifest(KEPT, 1, cluster=EMPTIED, deletionPolicy="Delete")
+    found.kubectl("apply", "-f-", stdin=f"{topic}\n---\n{manifest(found.brokers, EMPTIED, deleteClaim=True)}")
     found.await_ready()
+    found.kubectl("wait", "--for=condition=Ready", f"topic/{KEPT}", "--timeout=120s")
     yield found
     found.close()
     castle.kubectl("delete", "topic", KEPT)
@@ -220,17 +236,26 @@ def emptied(castle: Castle, cluster: Cluster) -> Iterator[Castle]:
 def test_a_cluster_whose_claims_went_with_it_is_not_ready_when_it_is_made_again_until_the_loss_is_accepted(
     emptied: Castle,
 ) -> None:
-    """It keeps its topics, and so the partitions whose records are gone."""
-    emptied.create_topic(KEPT, 1, replicas=1, deletionPolicy="Delete")
+    """It keeps its topics, and so the partitions whose records are gone from every replica."""
+    assert emptied.warnings("Topic", KEPT) == [], "brokers that start for the first time are waited for"
     StockClient(emptied.bootstrap).write(KEPT, RECORDS)
-    emptied.kubectl("delete", "cluster", EMPTIED)
-    await_pods(emptied, 0)
-    emptied.kubectl("create", "-f-", stdin=manifest(1, EMPTIED, deleteClaim=True))
-    emptied.kubectl("wait", "--for=condition=RecordsLost", f"clusters.barnabas.dev/{EMPTIED}", "--timeout=300s")
-    _await_loss(emptied, KEPT, f"last known end {len(RECORDS)}, broker 0 ends at 0")
-    assert emptied.condition("Ready")["status"] == "False"
+    ends = ", ".join(f"broker {broker} ends at 0" for broker in brokers_of(emptied, KEPT)[0])
+    done = emptied.ask("delete", "cluster", EMPTIED)
+    assert f"the records on volume 0 of each broker go with Cluster {EMPTIED}" in done.stderr
+    wait_for(lambda: claims_of(emptied), lambda found: not found, SECONDS_MAX)
+    emptied.kubectl("wait", "--for=condition=Ready=False", f"topic/{KEPT}", "--timeout=120s")
+    emptied.kubectl("create", "-f-", stdin=manifest(emptied.brokers, EMPTIED, deleteClaim=True))
+    assert wait_for(partial(_ready_or_lost, emptied), bool, SECONDS_MAX, LOOK_S) == {"RecordsLost"}
+    _await_loss(emptied, KEPT, f"last known end {len(RECORDS)}, {ends}")
     _accept_loss(emptied, KEPT)
     emptied.await_ready()
     client = StockClient(emptied.bootstrap)
     client.write(KEPT, RECORDS[:1])
     assert client.read(KEPT) == RECORDS[:1]
+
+
+def _ready_or_lost(castle: Castle) -> set[str]:
+    """What the Cluster tells of these two; `Ready` stands for its Topic, too."""
+    topic = {each["type"] for each in castle.read("topic", KEPT)["status"]["conditions"] if each["status"] == "True"}
+    cluster = castle.read("cluster", EMPTIED).get("status", {}).get("conditions", ())
+    return {"Ready", "RecordsLost"} & (topic | {each["type"] for each in cluster if each["status"] == "True"})
