@@ -1,7 +1,9 @@
 """What brokers report of a topic: its id, its config, where its partitions begin and end. librdkafka asks them."""
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -12,9 +14,14 @@ from barnabas_jobs.planning.ranges import Bounds
 
 CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 30.0
+LOOK_S: Final = 0.05
 DYNAMIC_TOPIC_CONFIG: Final = 1
 
 Answer = TypeVar("Answer")
+
+
+class TopicMissing(JobFailed):
+    """The brokers have no topic of this name."""
 
 
 class Topic(NamedTuple):
@@ -90,9 +97,20 @@ class Cluster:
             self._answer(future, topic)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        """With as many replicas as the brokers give by default."""
+        """With as many replicas as the brokers give by default. Returns when it can be written and read."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config))
         self._answer(self._admin.create_topics([new])[name], name)
+        self._await_leaders(name)
+
+    def _await_leaders(self, name: str) -> None:
+        """Apache Kafka answers that it has created a topic before its brokers know of it."""
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < TIMEOUT_S:
+            with suppress(TopicMissing):
+                if not self.topic(name).leaderless:
+                    return
+            time.sleep(LOOK_S)
+        raise JobFailed(f"topic={name}: it was created, and has no leaders after {TIMEOUT_S:.0f} s; run it again")
 
     def _answer(self, future: "Future[Answer]", topic: str) -> Answer:
         try:
@@ -105,7 +123,7 @@ class Cluster:
     def _failed(self, error: KafkaException, topic: str) -> JobFailed:
         reason: KafkaError = error.args[0]
         if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return JobFailed(f"topic={topic}: the cluster at {self.bootstrap} has no such topic")
+            return TopicMissing(f"topic={topic}: the cluster at {self.bootstrap} has no such topic")
         if reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return JobFailed(f"bootstrap={self.bootstrap}: no broker answered: {reason.str()}")
         return JobFailed(f"topic={topic}: the cluster at {self.bootstrap} answered: {reason.str()}")
