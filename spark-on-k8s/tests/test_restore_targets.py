@@ -3,7 +3,8 @@
 import pytest
 
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.restore_plan import Selected, check_target
+from barnabas_jobs.planning.restore_plan import Selected, TargetTopic, check_target
+from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 
 
 def selected(partition: int, size_bytes: int) -> Selected:
@@ -19,6 +20,11 @@ def selected(partition: int, size_bytes: int) -> Selected:
     )
 
 
+def target(config: dict[str, str], *, origin: Origin = Origin.TOPIC, is_new: bool = False) -> TargetTopic:
+    settings = {name: TopicSetting(value, origin) for name, value in config.items()}
+    return TargetTopic("flights", 2, settings, is_new)
+
+
 KEEPS = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
 
 
@@ -27,7 +33,7 @@ def test_a_target_that_keeps_fewer_bytes_than_it_gets_is_refused() -> None:
     config = {**KEEPS, "cleanup.policy": "delete", "retention.bytes": "1000"}
     told = "into=flights has retention.bytes=1000, and partition 1 gets 1001 bytes of keys, values and headers"
     with pytest.raises(JobFailed, match=told):
-        check_target("flights", 2, config, [selected(0, 1000), selected(1, 1001)], 2)
+        check_target(target(config), [selected(0, 1000), selected(1, 1001)], 2)
 
 
 @pytest.mark.parametrize(
@@ -35,4 +41,42 @@ def test_a_target_that_keeps_fewer_bytes_than_it_gets_is_refused() -> None:
 )
 def test_a_target_that_keeps_all_bytes_is_taken(policy: str, bound: str) -> None:
     config = {**KEEPS, "cleanup.policy": policy, "retention.bytes": bound}
-    check_target("flights", 2, config, [selected(1, 1001)], 2)
+    check_target(target(config), [selected(1, 1001)], 2)
+
+
+DELETED = (
+    "retention.ms=2000, and the oldest record is 1 days old: the brokers would delete it. The value is Kafka's "
+    "default; allowed are -1, and 86400000 or more: make the topic with retention.ms=-1 before you restore"
+)
+REFUSED = (
+    "message.timestamp.before.max.ms=3, and the oldest record is 1 days old: the brokers would refuse it. The value is "
+    "Kafka's default; allowed is 86400000 or more: make the topic with "
+    "message.timestamp.before.max.ms=9223372036854775807 before you restore"
+)
+CHANGED = (
+    "message.timestamp.type=LogAppendTime: its broker would replace the timestamps. The value is Kafka's default; "
+    "allowed is CreateTime: make the topic with message.timestamp.type=CreateTime before you restore"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"retention.ms": "2000"}, DELETED),
+        ({"message.timestamp.before.max.ms": "3"}, REFUSED),
+        ({"message.timestamp.type": "LogAppendTime"}, CHANGED),
+    ],
+    ids=["deleted", "refused", "changed"],
+)
+def test_a_topic_that_would_be_made_is_refused_with_what_it_would_have(config: dict[str, str], told: str) -> None:
+    made = target({**KEEPS, **config}, origin=Origin.DEFAULT, is_new=True)
+    with pytest.raises(JobFailed) as refused:
+        check_target(made, [selected(0, 10)], 86_400_001)
+    assert str(refused.value) == f"into=flights would have {told}"
+
+
+def test_the_place_of_a_setting_is_told_of_a_topic_that_is_there() -> None:
+    there = target({**KEEPS, "retention.ms": "2000"}, origin=Origin.ALL_BROKERS)
+    told = "The value is of all brokers, set while they ran; allowed .*: set retention.ms=-1 while you restore"
+    with pytest.raises(JobFailed, match=told):
+        check_target(there, [selected(0, 10)], 86_400_001)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.kafka.new_topic import settings_of_new_topic
 from barnabas_jobs.kafka.quiet import quiet_ends
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import TopicWriter
@@ -24,6 +25,7 @@ from barnabas_jobs.planning.restore_plan import (
     Plan,
     Selected,
     Selection,
+    TargetTopic,
     check_same,
     check_selected,
     check_target,
@@ -198,14 +200,16 @@ def _check(
     """Of the target as it is, or as it would be made."""
     now_ms = int(clock() * 1000)
     if cluster.has(name):
-        check_target(name, len(cluster.topic(name).partitions), cluster.config(name), selected, now_ms)
+        target = TargetTopic(name, len(cluster.topic(name).partitions), cluster.settings(name))
     elif options.create:
-        check_target(name, generation.topic_partitions, generation.topic_config, selected, now_ms)
+        settings = settings_of_new_topic(cluster.bootstrap, name, generation.topic_partitions, generation.topic_config)
+        target = TargetTopic(name, generation.topic_partitions, settings, is_new=True)
     else:
         raise JobFailed(
             f"into={name}: the cluster at {cluster.bootstrap} has no such topic; create=true makes it with "
             f"{generation.topic_partitions} partitions and the config that it had"
         )
+    check_target(target, selected, now_ms)
 
 
 def _selection(options: Options, topic_id: str) -> Selection:

@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds
+from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 
 CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 30.0
 LOOK_S: Final = 0.05
-DYNAMIC_TOPIC_CONFIG: Final = 1
 
 Answer = TypeVar("Answer")
 
@@ -77,12 +77,20 @@ class Cluster:
         """The topic's settings, with those that it has from its brokers."""
         return {entry.name: entry.value for entry in self._config(name) if entry.value is not None}
 
+    def settings(self, name: str) -> dict[str, TopicSetting]:
+        """As `config`, and where each value is from."""
+        return {
+            entry.name: TopicSetting(entry.value, Origin(entry.source))
+            for entry in self._config(name)
+            if entry.value is not None
+        }
+
     def own_config(self, name: str) -> dict[str, str]:
         """What was set for this topic itself."""
         return {
             entry.name: entry.value
             for entry in self._config(name)
-            if entry.value is not None and entry.source == DYNAMIC_TOPIC_CONFIG
+            if entry.value is not None and entry.source == Origin.TOPIC
         }
 
     def _config(self, name: str) -> Iterable[Any]:

@@ -1,11 +1,12 @@
 """What a restore writes, and where: decided once and kept in a file, which every later run of it follows."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.topic_setting import TopicSetting
 
 DAY_MS: Final = 86_400_000
 
@@ -48,15 +49,36 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     records: dict[int, int]
 
 
-def check_target(
-    target: str, partitions: int, config: Mapping[str, str], selected: Iterable[Selected], now_ms: int
-) -> None:
+class TargetTopic(NamedTuple):
+    """The topic that receives the records, as it is; or as it would be made (`is_new`)."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, TopicSetting]
+    is_new: bool = False
+
+    def value(self, setting: str, default: str) -> str:
+        """The setting in force; `default` where the brokers do not know it."""
+        return self.settings[setting].value if setting in self.settings else default
+
+    def refusal(self, setting: str, problem: str, allowed: str, keeps_all: str) -> JobFailed:
+        """The error that names the setting, and what it has to be."""
+        value, origin = self.settings[setting]
+        kept = f"{setting}={keeps_all}"
+        has, do = ("would have", f"make the topic with {kept} before") if self.is_new else ("has", f"set {kept} while")
+        return JobFailed(
+            f"into={self.name} {has} {setting}={value}{problem}. The value is {origin}; allowed {allowed}: {do} you "
+            "restore"
+        )
+
+
+def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int) -> None:
     """Raises JobFailed where the target would not keep the records as they are."""
     found = [each for each in selected if each.records]
-    beyond = [each.partition for each in found if each.partition >= partitions]
+    beyond = [each.partition for each in found if each.partition >= target.partitions]
     if beyond:
         raise JobFailed(
-            f"into={target} has {partitions} partitions; the records need {max(beyond) + 1}: add partitions"
+            f"into={target.name} has {target.partitions} partitions; the records need {max(beyond) + 1}: add partitions"
         )
     unsettable = sum(each.unsettable for each in found)
     if unsettable:
@@ -64,37 +86,33 @@ def check_target(
             f"{unsettable} records have a timestamp of 1970-01-01T00:00:00Z or before, which the producer would "
             "replace by the present; restore from later with from_time=1970-01-01T00:00:00.001Z"
         )
-    if config.get("message.timestamp.type") == "LogAppendTime":
-        raise JobFailed(
-            f"into={target} has message.timestamp.type=LogAppendTime: its broker would replace the timestamps; "
-            "set CreateTime while you restore"
-        )
+    if target.value("message.timestamp.type", "CreateTime") == "LogAppendTime":
+        problem = ": its broker would replace the timestamps"
+        raise target.refusal("message.timestamp.type", problem, "is CreateTime", "CreateTime")
     if found:
-        _check_age(target, config, now_ms - min(each.oldest_ms for each in found))
-        _check_size(target, config, max(found, key=lambda each: each.bytes))
+        _check_age(target, now_ms - min(each.oldest_ms for each in found))
+        _check_size(target, max(found, key=lambda each: each.bytes))
 
 
-def _check_size(target: str, config: Mapping[str, str], largest: Selected) -> None:
+def _check_size(target: TargetTopic, largest: Selected) -> None:
     """By bytes before compression: what the log will have on the disk may be less."""
-    bound = int(config.get("retention.bytes", "-1"))
-    if "delete" in config.get("cleanup.policy", "delete") and 0 <= bound < largest.bytes:
-        raise JobFailed(
-            f"into={target} has retention.bytes={bound}, and partition {largest.partition} gets {largest.bytes} bytes "
-            "of keys, values and headers: the brokers would delete the oldest; set retention.bytes=-1 while you restore"
+    bound = int(target.value("retention.bytes", "-1"))
+    if "delete" in target.value("cleanup.policy", "delete") and 0 <= bound < largest.bytes:
+        problem = (
+            f", and partition {largest.partition} gets {largest.bytes} bytes of keys, values and headers: the brokers "
+            "would delete the oldest"
         )
+        raise target.refusal("retention.bytes", problem, f"are -1, and {largest.bytes} or more", "-1")
 
 
-def _check_age(target: str, config: Mapping[str, str], age_ms: int) -> None:
-    bounds = {"message.timestamp.before.max.ms": "refuse"}
-    if "delete" in config.get("cleanup.policy", "delete"):
-        bounds["retention.ms"] = "delete"
-    for name, would in bounds.items():
-        bound_ms = int(config.get(name, "-1"))
-        if 0 <= bound_ms < age_ms:
-            raise JobFailed(
-                f"into={target} has {name}={bound_ms}, and the oldest record is {age_ms // DAY_MS} days old: the "
-                f"brokers would {would} it; set {name}={'-1' if would == 'delete' else 2**63 - 1} while you restore"
-            )
+def _check_age(target: TargetTopic, age_ms: int) -> None:
+    bounds = {"message.timestamp.before.max.ms": ("refuse", "is", str(2**63 - 1))}
+    if "delete" in target.value("cleanup.policy", "delete"):
+        bounds["retention.ms"] = ("delete", "are -1, and", "-1")
+    for name, (would, allowed, keeps_all) in bounds.items():
+        if 0 <= int(target.value(name, "-1")) < age_ms:
+            problem = f", and the oldest record is {age_ms // DAY_MS} days old: the brokers would {would} it"
+            raise target.refusal(name, problem, f"{allowed} {age_ms} or more", keeps_all)
 
 
 def check_same(plan: Plan, selection: Selection, name: str) -> None:

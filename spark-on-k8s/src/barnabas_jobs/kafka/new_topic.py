@@ -1,0 +1,48 @@
+"""Asks brokers what a topic would be if it was made. kafka-python asks: librdkafka drops that part of the answer."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kafka.admin import ConfigSourceType, KafkaAdminClient
+from kafka.errors import KafkaError
+
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
+
+TIMEOUT_MS: Final = 30_000
+
+
+def settings_of_new_topic(
+    bootstrap: str, name: str, partitions: int, config: Mapping[str, str]
+) -> dict[str, TopicSetting]:
+    """All that it would have, with the brokers' defaults; nothing is made. Raises JobFailed where it cannot be made."""
+    wanted = {name: {"num_partitions": partitions, "replication_factor": -1, "configs": dict(config)}}
+    try:
+        admin: Any = KafkaAdminClient(
+            bootstrap_servers=bootstrap.split(","),
+            client_id="barnabas-jobs",
+            bootstrap_timeout_ms=TIMEOUT_MS,
+            request_timeout_ms=TIMEOUT_MS,
+        )
+        try:
+            (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]
+        finally:
+            admin.close()
+    except KafkaError as error:
+        raise JobFailed(f"bootstrap={bootstrap}: no broker tells what topic={name} would be: {error}") from error
+    return _settings(bootstrap, answer)
+
+
+def _settings(bootstrap: str, answer: Mapping[str, Any]) -> dict[str, TopicSetting]:
+    if answer["error_code"]:
+        raise JobFailed(f"topic={answer['name']}: the cluster at {bootstrap} answered: {answer['error_message']}")
+    if "configs" not in answer:
+        raise JobFailed(
+            f"topic={answer['name']}: the cluster at {bootstrap} does not tell the settings that it would have; they "
+            "need the right DescribeConfigs. Make the topic before you restore"
+        )
+    return {
+        setting: TopicSetting(entry["value"], Origin(ConfigSourceType[entry["config_source"]]))
+        for setting, entry in answer["configs"].items()
+        if entry["value"] is not None
+    }
