@@ -17,7 +17,17 @@ from barnabas_jobs.planning.lag.offset_records import (
     OffsetRecord,
     decode,
 )
-from barnabas_jobs.planning.lag.report import Now, Objective, RollUp, groups, lag_page
+from barnabas_jobs.planning.lag.report import (
+    GROUPS_DRAWN,
+    GroupDay,
+    GroupLag,
+    Now,
+    Objective,
+    TopicHour,
+    drawn,
+    groups,
+    lag_page,
+)
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -126,32 +136,21 @@ def test_many_moments_take_no_more_rounds_than_one() -> None:
     assert log.rounds < 40
 
 
-def roll_up(period: str, start_ms: int, partition: int, lag_max: int | None, missed: int) -> RollUp:
-    return RollUp(
-        period=period,
-        start_ms=start_ms,
-        group="readers",
-        topic="flights",
-        partition=partition,
-        commits=4,
-        known=0 if lag_max is None else 4,
-        lag_min=0,
-        lag_max=lag_max,
-        lag_mean=1.5,
-        seconds_max=None if lag_max is None else 2.0,
-        seconds_mean=1.0,
-        missed=missed,
+def day(start_ms: int, lag_max: int | None, commits: int, missed: int) -> GroupDay:
+    seconds_max = None if lag_max is None else 2.0
+    return GroupDay(
+        group="readers", start_ms=start_ms, commits=commits, lag_max=lag_max, seconds_max=seconds_max, missed=missed
     )
 
 
 def test_a_group_has_missed_its_objective_at_a_commit_or_now() -> None:
     objective = Objective(max_records=10)
-    days = [roll_up("day", 0, 0, 7, 0), roll_up("day", 0, 1, 11, 1), roll_up("day", 86_400_000, 1, None, 0)]
-    hours = [roll_up("hour", 0, 0, 7, 0), roll_up("hour", 0, 1, 11, 1)]
+    days = [day(86_400_000, None, 4, 0), day(0, 11, 8, 1)]
+    hours = [TopicHour(group="readers", topic="flights", start_ms=0, lag_max=18)]
     stopped = Now(
         group="stopped", topic="flights", partition=0, committed=1, commit_ms=0, lag=99, seconds=1.0, missed=True
     )
-    readers, other = groups([*days, *hours], [stopped], objective)
+    readers, other = groups(days, [stopped], objective)
     assert (readers.kept, readers.missed, readers.commits, readers.lag_max) == (False, 1, 12, 11)
     assert [(each.day, each.lag_max, each.missed) for each in readers.days] == [
         ("1970-01-01", 11, 1),
@@ -179,3 +178,28 @@ def test_an_objective_is_missed_beyond_its_bound(
     objective: Objective, records: int | None, seconds: float | None, missed: bool
 ) -> None:
     assert objective.is_missed(records, seconds) is missed
+
+
+def lagging(number: int) -> GroupLag:
+    """Of two with the same number of misses, the later one was further behind."""
+    return GroupLag(
+        group=f"group-{number:02}",
+        commits=1,
+        lag_max=number,
+        seconds_max=None,
+        lag_now=None,
+        missed=number % 2,
+        kept=None,
+        days=[],
+    )
+
+
+def test_the_page_draws_the_worst_groups_and_names_its_bound() -> None:
+    found = [lagging(number) for number in range(2 * GROUPS_DRAWN + 2)]
+    odd = [each.group for each in found if each.missed]
+    assert drawn(found) == odd[: -GROUPS_DRAWN - 1 : -1]
+    hours = [TopicHour(group=name, topic="flights", start_ms=0, lag_max=1) for name in drawn(found)]
+    page = lag_page(found, hours, Objective(), "Many groups.")
+    assert f"Hours are drawn of at most {GROUPS_DRAWN} groups" in page
+    assert page.count("<svg") == GROUPS_DRAWN
+    assert "group-00: largest lag by hour: not drawn" in page

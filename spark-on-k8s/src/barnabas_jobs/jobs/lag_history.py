@@ -1,9 +1,10 @@
 """`lag-history`: what groups committed, how far they were behind then, by hour and day, and the objective they kept."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -17,7 +18,7 @@ from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, TopicPartition, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
-from barnabas_jobs.planning.lag.report import GroupLag, Now, Objective, RollUp, groups, lag_page
+from barnabas_jobs.planning.lag.report import GroupDay, GroupLag, Now, Objective, TopicHour, drawn, groups, lag_page
 from barnabas_jobs.planning.options import (
     Bootstrap,
     Count,
@@ -30,11 +31,14 @@ from barnabas_jobs.planning.options import (
 )
 from barnabas_jobs.planning.ranges import pending
 from barnabas_jobs.spark.commits import (
+    KEY,
     PLACE,
     chosen,
     committed_names,
     decoded,
+    drawn_hours,
     every,
+    group_days,
     kinds,
     newest,
     roll_ups,
@@ -49,10 +53,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
 Records = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, description="seconds, 0 or more")]
-ROLL_UPS: Final = (
-    "period string, start_ms long, group string, topic string, partition int, commits long, known long, lag_min long, "
-    "lag_max long, lag_mean double, seconds_max double, seconds_mean double, missed long"
-)
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,6 +74,11 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_records: Records | None = None
     max_seconds: Seconds | None = None
     lag_samples: Count = 100_000
+
+    @property
+    def objective(self) -> Objective:
+        """What each group should keep."""
+        return Objective(max_records=self.max_records, max_seconds=self.max_seconds)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,16 +114,26 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     failures = spark_failures(f"reading {OFFSETS_TOPIC}")
     with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, OFFSETS_TOPIC):
         read, total, is_current = _records(spark, cluster, options)
-        records = decoded(read).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with _kept(decoded(read)) as records:
             with phase(spark, "reading commits", total):  # What comes after it reads what is kept.
                 records.count()
-            result, rolled, history = _looked_at(records, options, is_current, now_ms)
-            with spark_failures(f"writing report={options.report}"):
-                _write(folder, result, rolled, history)
-        finally:
-            records.unpersist()
+            looked = _looked_at(records, options, is_current, now_ms)
+            with _kept(roll_ups(looked.history, options.objective)) as rolled:
+                result = _result(options, kinds(records), looked, rolled, now_ms)
+                hours = [TopicHour(**row.asDict()) for row in drawn_hours(rolled, drawn(result.groups))]
+                with spark_failures(f"writing report={options.report}"):
+                    _write(folder, result, hours, rolled, looked.history)
     return result
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """In memory and on disks, for what reads it more than once."""
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
 
 
 def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, int, bool]:
@@ -146,11 +161,16 @@ def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, i
     return records, sum(each.offsets for each in ranges)
 
 
-def _looked_at(
-    records: DataFrame, options: Options, is_current: bool, now_ms: int
-) -> tuple[Result, list[RollUp], DataFrame]:
-    """The result, the roll-ups, and each commit with its lag."""
-    objective = Objective(max_records=options.max_records, max_seconds=options.max_seconds)
+class _Looked(NamedTuple):
+    """Each commit with its lag, how many they are and of how many the lag is known; and how groups stand now."""
+
+    history: DataFrame
+    commits: int
+    known: int
+    now: list[Now]
+
+
+def _looked_at(records: DataFrame, options: Options, is_current: bool, now_ms: int) -> _Looked:
     _check_there("groups", committed_names(records, "group", options.groups), options.groups)
     _check_there("topics", committed_names(records, "topic", options.topics), options.topics)
     found = chosen(records, options.groups, options.topics)
@@ -165,20 +185,22 @@ def _looked_at(
         for row, lag in zip(sampled, known[: len(sampled)], strict=True)
         if lag is not None
     ]
-    history = with_lags(commits, at_commits)
-    rolled = [RollUp(**row.asDict()) for row in roll_ups(history, objective)]
-    now = [_now(row, lag, objective) for row, lag in zip(standing, known[len(sampled) :], strict=True)]
-    result = Result(
+    now = [_now(row, lag, options.objective) for row, lag in zip(standing, known[len(sampled) :], strict=True)]
+    return _Looked(with_lags(commits, at_commits), count, len(at_commits), now)
+
+
+def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: DataFrame, now_ms: int) -> Result:
+    days = [GroupDay(**row.asDict()) for row in group_days(rolled)]
+    return Result(
         report=options.report,
         looked_at_ms=now_ms,
-        records=kinds(records),
-        commits=count,
-        commits_with_lag=len(at_commits),
-        objective=objective,
-        groups=groups(rolled, now, objective),
-        now=now,
+        records=records,
+        commits=looked.commits,
+        commits_with_lag=looked.known,
+        objective=options.objective,
+        groups=groups(days, looked.now, options.objective),
+        now=looked.now,
     )
-    return result, rolled, history
 
 
 def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> None:
@@ -222,13 +244,11 @@ def _now(row: Row, lag: Lag | None, objective: Objective) -> Now:
     )
 
 
-def _write(folder: Path, result: Result, rolled: Sequence[RollUp], history: DataFrame) -> None:
-    history.drop(*PLACE).orderBy("group", "topic", "partition", "commit_ms").write.parquet(
-        str(folder / "history.parquet")
-    )
-    rows = [msgspec.structs.astuple(each) for each in rolled]
-    table = history.sparkSession.createDataFrame(rows, ROLL_UPS).coalesce(1)
-    table.write.parquet(str(folder / "rollups.parquet"))
+def _write(folder: Path, result: Result, hours: Sequence[TopicHour], rolled: DataFrame, history: DataFrame) -> None:
+    """Executors write the rows of commits and partitions."""
+    by_time = history.drop(*PLACE).orderBy("group", "topic", "partition", "commit_ms")
+    by_time.write.parquet(str(folder / "history.parquet"))
+    rolled.orderBy("period", *KEY, "start_ms").write.parquet(str(folder / "rollups.parquet"))
     (folder / "lag-history.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-    page = lag_page(result.groups, rolled, result.objective, result.summary)
+    page = lag_page(result.groups, hours, result.objective, result.summary)
     (folder / "lag-history.html").write_text(page, encoding="utf-8")

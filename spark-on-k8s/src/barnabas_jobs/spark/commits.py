@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.planning.lag.offset_records import COMMIT, TOMBSTONE, OffsetRecord, decode
-from barnabas_jobs.planning.lag.report import DAY, HOUR, Objective
+from barnabas_jobs.planning.lag.report import DAY, HOUR, HOURS_DRAWN, TOPICS_DRAWN, Objective
 
 DECODED: Final = "kind string, group string, topic string, partition int, committed long, commit_ms long"
 KEY: Final = ("group", "topic", "partition")
@@ -73,27 +73,49 @@ def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, flo
     return commits.drop("kind").join(table, list(PLACE), "left")
 
 
-def roll_ups(history: DataFrame, objective: Objective) -> list[Row]:
-    """Of each hour and day (UTC) that has commits."""
+def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
+    """Of each hour and day (UTC) that has commits, each partition of a group: too many to collect."""
     periods = F.explode(
         F.array(*(_period(name, length_ms) for name, length_ms in PERIODS_MS.items())),
     )
-    return (
-        history.withColumn("at", periods)
-        .groupBy("at.period", "at.start_ms", *KEY)
-        .agg(
-            F.count("*").alias("commits"),
-            F.count("lag").alias("known"),
-            F.min("lag").alias("lag_min"),
-            F.max("lag").alias("lag_max"),
-            F.avg("lag").alias("lag_mean"),
-            F.max("seconds").alias("seconds_max"),
-            F.avg("seconds").alias("seconds_mean"),
-            F.count(F.when(_missed(objective), 1)).alias("missed"),
-        )
-        .orderBy("period", *KEY, "start_ms")
-        .collect()
+    by_partition = history.withColumn("at", periods).groupBy("at.period", "at.start_ms", *KEY)
+    return by_partition.agg(
+        F.count("*").alias("commits"),
+        F.count("lag").alias("known"),
+        F.min("lag").alias("lag_min"),
+        F.max("lag").alias("lag_max"),
+        F.avg("lag").alias("lag_mean"),
+        F.max("seconds").alias("seconds_max"),
+        F.avg("seconds").alias("seconds_mean"),
+        F.count(F.when(_missed(objective), 1)).alias("missed"),
     )
+
+
+def group_days(rolled: DataFrame) -> list[Row]:
+    """Of each group and day: all its partitions together."""
+    sums = (
+        F.sum("commits").alias("commits"),
+        F.max("lag_max").alias("lag_max"),
+        F.max("seconds_max").alias("seconds_max"),
+        F.sum("missed").alias("missed"),
+    )
+    return rolled.where(F.col("period") == DAY).groupBy("group", "start_ms").agg(*sums).collect()
+
+
+def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
+    """By topic the sum over partitions of the largest lag of each hour: of these groups, as much as is drawn."""
+    hours = rolled.where((F.col("period") == HOUR) & F.col("group").isin(list(groups)) & F.col("lag_max").isNotNull())
+    summed = hours.groupBy("group", "topic", "start_ms").agg(F.sum("lag_max").alias("lag_max"))
+    of_topic = Window.partitionBy("group", "topic")
+    largest_first = Window.partitionBy("group").orderBy(F.desc("largest"), "topic")
+    newest_first = of_topic.orderBy(F.desc("start_ms"))
+    numbered = (
+        summed.withColumn("largest", F.max("lag_max").over(of_topic))
+        .withColumn("topic_number", F.dense_rank().over(largest_first))
+        .withColumn("hour_number", F.row_number().over(newest_first))
+    )
+    found = numbered.where((F.col("topic_number") <= TOPICS_DRAWN) & (F.col("hour_number") <= HOURS_DRAWN))
+    return found.select("group", "topic", "start_ms", "lag_max").collect()
 
 
 def _period(name: str, length_ms: int) -> Column:

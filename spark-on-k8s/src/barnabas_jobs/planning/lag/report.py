@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -13,8 +12,17 @@ from barnabas_jobs.planning.page import page, paragraph, table
 
 HOUR: Final = "hour"
 DAY: Final = "day"
+GROUPS_DRAWN: Final = 20
+TOPICS_DRAWN: Final = 6
+HOURS_DRAWN: Final = 1000
+"""What the page draws at most: the driver collects no more hours than these."""
+BOUNDS: Final = (
+    f"Hours are drawn of at most {GROUPS_DRAWN} groups, those that missed most, then those that were furthest behind: "
+    f"of each the {TOPICS_DRAWN} topics that were furthest behind, of each topic the last {HOURS_DRAWN:,} hours that "
+    "have commits. rollups.parquet has all hours."
+)
 Number = TypeVar("Number", int, float)
-OfGroup = TypeVar("OfGroup", "RollUp", "Now")
+OfGroup = TypeVar("OfGroup", "GroupDay", "TopicHour", "Now")
 _start_ms: Final = attrgetter("start_ms")
 
 
@@ -40,22 +48,24 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         return " and ".join(bounds) or "none"
 
 
-class RollUp(msgspec.Struct, frozen=True, kw_only=True):
-    """One hour or day of a group in a partition. Lag is that at commits, as far as it is known (`known` of them)."""
+class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
+    """One day of a group in all its partitions. Lag is that at commits, as far as it is known."""
 
-    period: str
+    group: str
     start_ms: int
+    commits: int
+    lag_max: int | None
+    seconds_max: float | None
+    missed: int
+
+
+class TopicHour(msgspec.Struct, frozen=True, kw_only=True):
+    """One hour of a group in a topic: the sum over partitions of the largest lag."""
+
     group: str
     topic: str
-    partition: int
-    commits: int
-    known: int
-    lag_min: int | None
-    lag_max: int | None
-    lag_mean: float | None
-    seconds_max: float | None
-    seconds_mean: float | None
-    missed: int
+    start_ms: int
+    lag_max: int
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +82,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """One day of a group in all its partitions."""
+    """A `GroupDay` as the report shows it."""
 
     day: str
     commits: int
@@ -94,22 +104,27 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     days: list[Day]
 
 
-def groups(roll_ups: Sequence[RollUp], now: Sequence[Now], objective: Objective) -> list[GroupLag]:
+def groups(days: Iterable[GroupDay], now: Iterable[Now], objective: Objective) -> list[GroupLag]:
     """All that committed, or have something committed now."""
-    days = _by_group(each for each in roll_ups if each.period == DAY)
-    standing = _by_group(now)
-    return [_group(name, days[name], standing[name], objective) for name in sorted(days.keys() | standing.keys())]
+    past, standing = _by_group(days), _by_group(now)
+    return [_group(name, past[name], standing[name], objective) for name in sorted(past.keys() | standing.keys())]
+
+
+def drawn(found: Iterable[GroupLag]) -> list[str]:
+    """The groups that missed most or were furthest behind."""
+    worst = sorted(found, key=lambda each: (-each.missed, -(each.lag_max or 0), -(each.lag_now or 0), each.group))
+    return [each.group for each in worst[:GROUPS_DRAWN]]
 
 
 def _by_group(rows: Iterable[OfGroup]) -> defaultdict[str, list[OfGroup]]:
-    """There may be thousands of groups, and millions of rows."""
+    """There may be thousands of groups."""
     found: defaultdict[str, list[OfGroup]] = defaultdict(list)
     for row in rows:
         found[row.group].append(row)
     return found
 
 
-def _group(name: str, days: Sequence[RollUp], now: Sequence[Now], objective: Objective) -> GroupLag:
+def _group(name: str, days: Sequence[GroupDay], now: Sequence[Now], objective: Objective) -> GroupLag:
     missed = sum(each.missed for each in days) + sum(each.missed for each in now)
     lags_now = [each.lag for each in now if each.lag is not None]
     return GroupLag(
@@ -120,17 +135,17 @@ def _group(name: str, days: Sequence[RollUp], now: Sequence[Now], objective: Obj
         lag_now=sum(lags_now) if lags_now else None,
         missed=missed,
         kept=missed == 0 if objective.is_set else None,
-        days=[_day(start_ms, list(parts)) for start_ms, parts in groupby(sorted(days, key=_start_ms), _start_ms)],
+        days=[_day(each) for each in sorted(days, key=_start_ms)],
     )
 
 
-def _day(start_ms: int, parts: Sequence[RollUp]) -> Day:
+def _day(day: GroupDay) -> Day:
     return Day(
-        day=time_text(start_ms)[:10],
-        commits=sum(each.commits for each in parts),
-        lag_max=_largest(each.lag_max for each in parts),
-        seconds_max=_largest(each.seconds_max for each in parts),
-        missed=sum(each.missed for each in parts),
+        day=time_text(day.start_ms)[:10],
+        commits=day.commits,
+        lag_max=day.lag_max,
+        seconds_max=day.seconds_max,
+        missed=day.missed,
     )
 
 
@@ -138,30 +153,30 @@ def _largest(values: Iterable[Number | None]) -> Number | None:
     return max((each for each in values if each is not None), default=None)
 
 
-def lag_page(found: Sequence[GroupLag], roll_ups: Sequence[RollUp], objective: Objective, summary: str) -> str:
-    """The HTML page: a table of groups, and for each a line for each topic and its days."""
+def lag_page(found: Sequence[GroupLag], hours: Sequence[TopicHour], objective: Objective, summary: str) -> str:
+    """The HTML page: a table of groups, and for each its days; for those that are drawn a line for each topic."""
     rows = [
         (each.group, each.commits, each.lag_max, each.seconds_max, each.lag_now, each.missed, _kept(each.kept))
         for each in found
     ]
     heads = ("group", "commits", "largest lag", "seconds", "lag now", "missed", "objective")
-    parts = [paragraph(summary), paragraph(f"Objective: {objective}."), table(heads, rows)]
-    hours = _by_group(each for each in roll_ups if each.period == HOUR)
+    parts = [paragraph(summary), paragraph(f"Objective: {objective}."), table(heads, rows), paragraph(BOUNDS)]
+    by_group, pictured = _by_group(hours), set(drawn(found))
     for each in found:
-        parts.append(lines(f"{each.group}: largest lag by hour", _series(hours[each.group]), objective.max_records))
+        title = f"{each.group}: largest lag by hour"
+        picture = lines(title, _series(by_group[each.group]), objective.max_records)
+        parts.append(picture if each.group in pictured else paragraph(f"{title}: not drawn"))
         days = [(day.day, day.commits, day.lag_max, day.seconds_max, day.missed) for day in each.days]
         parts.append(table(("day", "commits", "largest lag", "seconds", "missed"), days))
     return page("Lag of consumer groups", *parts)
 
 
-def _series(hours: Sequence[RollUp]) -> Mapping[str, Sequence[tuple[int, float]]]:
-    """By topic: the sum over partitions of the largest lag of each hour."""
-    found: dict[str, dict[int, float]] = {}
-    for each in hours:
-        if each.lag_max is not None:
-            points = found.setdefault(each.topic, {})
-            points[each.start_ms] = points.get(each.start_ms, 0) + each.lag_max
-    return {topic: sorted(points.items()) for topic, points in sorted(found.items())}
+def _series(hours: Iterable[TopicHour]) -> Mapping[str, Sequence[tuple[int, float]]]:
+    """By topic, in the order of time."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for each in sorted(hours, key=lambda hour: (hour.topic, hour.start_ms)):
+        found.setdefault(each.topic, []).append((each.start_ms, each.lag_max))
+    return found
 
 
 def _kept(kept: bool | None) -> str:

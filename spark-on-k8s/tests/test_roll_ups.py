@@ -1,0 +1,56 @@
+"""Roll-ups of lag: executors make them, and the driver collects what is shown."""
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+
+from barnabas_jobs.planning.lag.report import GROUPS_DRAWN, HOURS_DRAWN, TOPICS_DRAWN, Objective
+from barnabas_jobs.spark.commits import drawn_hours, group_days, roll_ups
+
+HOUR_MS = 3_600_000
+GROUPS, TOPICS, PARTITIONS = GROUPS_DRAWN + 2, TOPICS_DRAWN + 1, 2
+HOURS = HOURS_DRAWN + 80
+DAYS = -(-HOURS // 24)
+COMMITS = "group string, topic string, partition int, commit_ms long, lag long, seconds double"
+
+
+def busy(spark: SparkSession) -> DataFrame:
+    """A commit an hour of every group in every partition; `topic-6` is furthest behind."""
+
+    def digit(below: int, size: int) -> Column:
+        return F.floor(F.col("id") / below) % size
+
+    rows = spark.range(GROUPS * TOPICS * PARTITIONS * HOURS)
+    topic = digit(PARTITIONS, TOPICS)
+    hour = digit(PARTITIONS * TOPICS, HOURS)
+    return rows.select(
+        F.format_string("group-%02d", digit(PARTITIONS * TOPICS * HOURS, GROUPS)).alias("group"),
+        F.format_string("topic-%d", topic).alias("topic"),
+        digit(1, PARTITIONS).cast("int").alias("partition"),
+        (hour * HOUR_MS).alias("commit_ms"),
+        (topic * 10 + digit(1, PARTITIONS)).alias("lag"),
+        F.lit(1.5).alias("seconds"),
+    )
+
+
+def test_the_driver_collects_no_more_than_the_report_shows(spark: SparkSession) -> None:
+    rolled = roll_ups(busy(spark), Objective(max_records=60)).persist()
+    try:
+        assert rolled.count() == GROUPS * TOPICS * PARTITIONS * (HOURS + DAYS)
+        days = group_days(rolled)
+        assert len(days) == GROUPS * DAYS
+        first = min(days, key=lambda row: (row["group"], row["start_ms"]))
+        assert (first["commits"], first["lag_max"], first["missed"]) == (24 * TOPICS * PARTITIONS, 61, 24)
+        hours = drawn_hours(rolled, [f"group-{number:02}" for number in range(GROUPS_DRAWN)])
+    finally:
+        rolled.unpersist()
+    assert len(hours) == GROUPS_DRAWN * TOPICS_DRAWN * HOURS_DRAWN
+    assert {row["topic"] for row in hours} == {f"topic-{number}" for number in range(1, TOPICS)}
+    assert min(row["start_ms"] for row in hours) == (HOURS - HOURS_DRAWN) * HOUR_MS
+    assert {row["lag_max"] for row in hours if row["topic"] == "topic-6"} == {60 + 61}
+
+
+def test_a_lag_that_nobody_knows_is_in_no_hour_and_no_largest(spark: SparkSession) -> None:
+    commits = [("one", "a", 0, 5, None, None), ("one", "a", 1, 6, 7, 2.0), ("one", "b", 0, 7, None, None)]
+    rolled = roll_ups(spark.createDataFrame(commits, COMMITS), Objective())
+    assert [tuple(row) for row in drawn_hours(rolled, ["one"])] == [("one", "a", 0, 7)]
+    assert [tuple(row) for row in group_days(rolled)] == [("one", 0, 3, 7, 2.0, 0)]
