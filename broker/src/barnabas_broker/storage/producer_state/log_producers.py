@@ -98,8 +98,8 @@ class LogProducers:
         if self._held is not None:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                "the log takes no appends before its checkpoints are written: it was truncated or made anew, or "
-                "fetches what was compacted; try again",
+                "the log takes no appends yet, for its checkpoints have to be written first: it was truncated or made "
+                "anew, or fetches what was compacted; try again",
             )
 
     def load(self, log_start_offset: int, log_end_offset: int) -> ProducerStates:
