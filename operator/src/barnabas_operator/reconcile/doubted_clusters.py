@@ -1,7 +1,7 @@
 """Whether a Cluster is still the one that is known, once an object of it was deleted.
 
-Where etcd was put back, or a Cluster was made again unnoticed, another one has its name, which looks older, or none.
-Kubernetes deletes what is made for the one that is known, again and again, and the watch tells nothing of it.
+Where etcd was put back, another one may have its name, which looks older. Kubernetes deletes what is made for the one
+that is known, again and again, and the watch tells nothing of it.
 """
 
 import asyncio
@@ -62,17 +62,18 @@ class DoubtedClusters:
                     self._doubted.discard(key)
 
     async def _look(self, key: Key) -> None:
-        """What comes meanwhile by the watch is newer than the answer."""
+        """What comes meanwhile by the watch is newer than the answer.
+
+        That there is none proves nothing: an API server that starts may not serve Clusters yet. The audit looks twice.
+        """
         known = self._inventory.clusters.get(key)
         if known is None:
             return
         found = await self._api.get(CLUSTER.name, *key)
         uid = known["metadata"]["uid"]
         now = self._inventory.clusters.get(key)
-        is_same = found is not None and found["metadata"]["uid"] == uid
-        if is_same or now is None or now["metadata"]["uid"] != uid:
+        if found is None or found["metadata"]["uid"] == uid or now is None or now["metadata"]["uid"] != uid:
             return
-        log.warning("%s/%s: the Cluster with the uid %s is not there any more", *key, uid)
+        log.warning("%s/%s is another Cluster by now, with the uid %s", *key, found["metadata"]["uid"])
         self._tell_gone(known)
-        if found is not None:
-            self._tell(found)
+        self._tell(found)
