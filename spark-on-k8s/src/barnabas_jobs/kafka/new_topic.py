@@ -1,15 +1,13 @@
 """Asks brokers what a topic would be if it was made. kafka-python asks: librdkafka drops that part of the answer."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from kafka.admin import ConfigSourceType, KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.admin import ConfigSourceType
 
+from barnabas_jobs.kafka.admin_client import admin_client
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
-
-TIMEOUT_MS: Final = 30_000
 
 
 def settings_of_new_topic(
@@ -17,19 +15,8 @@ def settings_of_new_topic(
 ) -> dict[str, TopicSetting]:
     """All that it would have, with the brokers' defaults; nothing is made. Raises JobFailed where it cannot be made."""
     wanted = {name: {"num_partitions": partitions, "replication_factor": -1, "configs": dict(config)}}
-    try:
-        admin: Any = KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","),
-            client_id="barnabas-jobs",
-            bootstrap_timeout_ms=TIMEOUT_MS,
-            request_timeout_ms=TIMEOUT_MS,
-        )
-        try:
-            (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]
-        finally:
-            admin.close()
-    except KafkaError as error:
-        raise JobFailed(f"bootstrap={bootstrap}: no broker tells what topic={name} would be: {error}") from error
+    with admin_client(bootstrap, f"no broker tells what topic={name} would be") as admin:
+        (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]
     return _settings(bootstrap, answer)
 
 

@@ -2,33 +2,17 @@
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
-from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
-
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.kafka.admin_client import TIMEOUT_MS, admin_client
 from barnabas_jobs.planning.placement import LogDir, Partition, Placement, Replica, Space
-
-TIMEOUT_MS: Final = 30_000
 
 
 def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:
     """As it is now. Raises JobFailed."""
-    try:
-        admin: Any = KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","),
-            client_id="barnabas-jobs",
-            bootstrap_timeout_ms=timeout_ms,
-            request_timeout_ms=timeout_ms,
-        )
-        try:
-            return _placement(admin)
-        finally:
-            admin.close()
-    except KafkaError as error:
-        raise JobFailed(f"bootstrap={bootstrap}: brokers do not report what is in their log dirs: {error}") from error
+    with admin_client(bootstrap, "brokers do not report what is in their log dirs", timeout_ms) as admin:
+        return _placement(admin)
 
 
 def _placement(admin: Any) -> Placement:

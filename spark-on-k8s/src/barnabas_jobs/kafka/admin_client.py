@@ -1,0 +1,30 @@
+"""kafka-python's client, for the requests that librdkafka does not have, or answers in part."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from barnabas_jobs.planning.errors import JobFailed
+
+TIMEOUT_MS: Final = 30_000
+
+
+@contextmanager
+def admin_client(bootstrap: str, complaint: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[Any]:
+    """JobFailed with this complaint where brokers do not answer, or refuse."""
+    try:
+        admin: Any = KafkaAdminClient(
+            bootstrap_servers=bootstrap.split(","),
+            client_id="barnabas-jobs",
+            bootstrap_timeout_ms=timeout_ms,
+            request_timeout_ms=timeout_ms,
+        )
+        try:
+            yield admin
+        finally:
+            admin.close()
+    except KafkaError as error:
+        raise JobFailed(f"bootstrap={bootstrap}: {complaint}: {error}") from error
