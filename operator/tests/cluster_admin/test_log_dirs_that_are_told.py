@@ -186,6 +186,21 @@ def test_each_broker_is_told_of_its_own_replicas_before_they_are_made(two_broker
                 assert list(map(told_in, heavy_and_light(two_brokers, broker_id))) == [[], told(partitions)]
 
 
+def test_the_state_is_gathered_though_the_first_broker_has_died_and_is_not_fenced_yet(
+    two_brokers: BarnabasCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ClusterAdmin(two_brokers.bootstrap, SystemClock()) as admin:
+        before = admin.cluster_state()
+        described = admin.client.describe_cluster()
+        described["brokers"].sort(key=lambda broker: broker["broker_id"] == described["controller_id"])
+        first = described["brokers"][0]["broker_id"]
+        two_brokers.kill(first)
+        monkeypatch.setattr(admin.client, "describe_cluster", lambda: described)
+        state = admin.cluster_state()
+    assert (state.racks, state.default_replication_factor) == (before.racks, 2)
+    assert f"broker {first} does not report its settings; the next one is asked" in caplog.text
+
+
 def test_a_broker_that_does_not_answer_chooses_itself_and_the_topic_is_made(
     two_brokers: BarnabasCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -98,7 +98,7 @@ class ClusterAdmin:
                 raise ClusterUnreachable("no broker is alive yet")
             self._meet(broker["broker_id"] for broker in brokers)
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
-            defaults = self._broker_defaults(brokers[0]["broker_id"])
+            defaults = self._broker_defaults([broker["broker_id"] for broker in brokers])
             moving = self._moving()
             troubles = self._troubles(described)
             versions = features.metadata_versions(self.client)
@@ -153,7 +153,16 @@ class ClusterAdmin:
             targets.setdefault(partition.topic, {})[partition.partition] = target
         return targets
 
-    def _broker_defaults(self, broker_id: int) -> dict[str, int]:
+    def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
+        """Of the first that answers: a broker that has just died is not fenced yet."""
+        for broker_id in broker_ids[:-1]:
+            try:
+                return self._defaults_of(broker_id)
+            except KafkaError as error:
+                log.warning("broker %d does not report its settings; the next one is asked: %s", broker_id, error)
+        return self._defaults_of(broker_ids[-1])
+
+    def _defaults_of(self, broker_id: int) -> dict[str, int]:
         wanted = dict.fromkeys(("num.partitions", "default.replication.factor", "min.insync.replicas"))
         resource = ConfigResource("BROKER", str(broker_id), wanted)
         found = self.client.describe_configs([resource], config_filter="all")["broker"][str(broker_id)]
