@@ -10,6 +10,7 @@ from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.wire.messages import DescribeConfigsResponse
 from barnabas_core.errors import ErrorCode
 
@@ -31,18 +32,29 @@ class LoopTimers:
 class World:
     """Clients that ask, each for as much as the others."""
 
-    def __init__(self, bytes_max: int = CLIENTS * MANY * 2 * ELEMENT_BYTES) -> None:
+    def __init__(self, bytes_max: int = CLIENTS * MANY * 2 * ELEMENT_BYTES, clients: int = CLIENTS) -> None:
         self.answers = AnswersUnderWay(SlowClock(), LoopTimers(), bytes_max)
-        self.made = [0] * CLIENTS
+        self.made = [0] * clients
         self.ended: list[int] = []
-        self.gone: set[int] = set()
+        self.presences: dict[int, Presence] = {}
+        """Of those that do not wait any more."""
         self.tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        self.tasks = [asyncio.ensure_future(self._answer(client)) for client in range(CLIENTS)]
+        self.tasks = [asyncio.ensure_future(self._answer(client)) for client in range(len(self.made))]
+
+    async def lose(self, clients: set[int], now: Presence) -> list[int]:
+        """These no longer wait once something is made for all: what was made for each until then."""
+        self.begin()
+        for _ in range(CLIENTS):
+            await asyncio.sleep(0)
+        self.presences = dict.fromkeys(clients, now)
+        return list(self.made)
 
     async def _answer(self, client: int) -> None:
-        context = RequestContext(32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: client in self.gone)
+        context = RequestContext(
+            32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: self.presences.get(client, Presence.WAITS)
+        )
         answer = AnswerInTurns(DescribeConfigsResponse, context, self.answers)
         await answer.elements(("results",), range(MANY), lambda _: self._make(client))
         self.ended.append(client)
@@ -106,16 +118,50 @@ def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answer() ->
 def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
     async def run() -> None:
         world = World()
-        world.begin()
-        for _ in range(CLIENTS):
-            await asyncio.sleep(0)
-        world.gone = {1, 2}
-        made = list(world.made)
+        made = await world.lose({1, 2}, Presence.IS_GONE)
         await world.turns()
         assert sorted(world.ended) == [0, *range(3, CLIENTS)]
-        assert [world.made[client] for client in world.gone] == [made[client] for client in world.gone]
-        for client in world.gone:
+        assert [world.made[client] for client in world.presences] == [made[client] for client in world.presences]
+        for client in world.presences:
             with pytest.raises(CloseConnection, match="the client is gone"):
+                world.tasks[client].result()
+
+    asyncio.run(run())
+
+
+def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -> None:
+    async def run() -> None:
+        world = World(clients=1)
+        await world.lose({0}, Presence.IS_GONE)
+        await world.turns()
+        assert world.made[0] < MANY
+        with pytest.raises(CloseConnection, match="the client is gone"):
+            world.tasks[0].result()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_has_ended_its_side_is_answered_when_nobody_else_waits() -> None:
+    async def run() -> None:
+        world = World()
+        await world.lose({1, 2}, Presence.MAY_WAIT)
+        turns = await world.turns()
+        assert world.made == [MANY] * CLIENTS
+        assert set(world.ended[-2:]) == {1, 2}
+        others_wait = max(number for number, made in enumerate(turns) if made[0] or any(made[3:]))
+        assert not any(made[1] or made[2] for made in turns[:others_wait])
+
+    asyncio.run(run())
+
+
+def test_a_client_that_has_ended_its_side_has_no_answer_where_others_need_the_memory() -> None:
+    async def run() -> None:
+        world = World(2 * MANY * ELEMENT_BYTES)
+        await world.lose({1, 2}, Presence.MAY_WAIT)
+        await world.turns()
+        assert world.ended == [0, *range(3, CLIENTS)]
+        for client in world.presences:
+            with pytest.raises(CloseConnection, match="has ended its side, and answers of others need the memory"):
                 world.tasks[client].result()
 
     asyncio.run(run())

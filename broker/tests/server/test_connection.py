@@ -48,9 +48,9 @@ class Recorder:
 
 @asynccontextmanager
 async def connected(
-    dispatch: Recorder, pool: BufferPool | None = None
+    dispatch: Recorder, pool: BufferPool | None = None, pair: tuple[socket.socket, socket.socket] | None = None
 ) -> AsyncIterator[tuple[Connection, asyncio.StreamReader, asyncio.StreamWriter]]:
-    theirs, ours = socket.socketpair()
+    theirs, ours = pair or socket.socketpair()
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
     scratch = memoryview(bytearray(SCRATCH_BYTES))

@@ -3,11 +3,13 @@
 import asyncio
 import struct
 from collections.abc import Callable
+from socket import SO_LINGER, SOL_SOCKET, create_connection, create_server, socket
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_connection import answer, connected, framed
 
+from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.server.answers import LATE_ANSWERS_MAX, LATE_BYTES_MAX
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.parts import Part
@@ -164,18 +166,38 @@ def test_answers_that_wait_for_one_before_them_count_and_stop_the_reading() -> N
     asyncio.run(run())
 
 
-def test_a_client_that_has_closed_is_noticed_while_its_answer_is_made_and_nothing_is_read() -> None:
+def test_a_client_that_has_ended_its_side_is_noticed_while_its_answer_is_made_and_is_answered() -> None:
     async def run() -> None:
         dispatch = Lateness()
-        async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
+        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
             writer.write(framed(b"mute"))
             await turns(lambda: bool(dispatch.outstanding))
-            assert not connection.is_gone
-            writer.close()
-            await turns(lambda: connection.is_gone)
+            assert connection.presence() == Presence.WAITS
+            writer.write_eof()
+            await turns(lambda: connection.presence() == Presence.MAY_WAIT)
             dispatch.release(0)
+            assert await answer(reader) == b"mute"
             await turns(lambda: connection.is_closed)
-            assert connection.is_gone
+            assert connection.presence() == Presence.IS_GONE
+
+    asyncio.run(run())
+
+
+def tcp_pair() -> tuple[socket, socket]:
+    with create_server(("127.0.0.1", 0)) as server:
+        return create_connection(server.getsockname()), server.accept()[0]
+
+
+def test_a_client_that_has_reset_its_connection_is_gone() -> None:
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch, pair=tcp_pair()) as (connection, _, writer):  # type: ignore[arg-type]
+            writer.write(framed(b"mute"))
+            await turns(lambda: bool(dispatch.outstanding))
+            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+            await turns(lambda: connection.presence() == Presence.IS_GONE)
+            assert connection.is_closed
 
     asyncio.run(run())
 
@@ -188,7 +210,7 @@ def test_a_client_that_has_sent_its_next_request_waits_for_its_answer() -> None:
             await turns(lambda: bool(dispatch.outstanding))
             writer.write(framed(b"now 2"))
             await writer.drain()
-            assert not connection.is_gone
+            assert connection.presence() == Presence.WAITS
             dispatch.release(0)
             assert [await answer(reader), await answer(reader)] == [b"mute 1", b"now 2"]
 

@@ -17,12 +17,12 @@ Path = tuple[str, ...]
 
 
 class AnswerInTurns:
-    """How one response is made. CloseConnection where the client is gone meanwhile, or the response too large."""
+    """How one response is made. CloseConnection where nobody reads it any more, or the response too large."""
 
     def __init__(self, response: type[object], context: RequestContext, under_way: AnswersUnderWay) -> None:
         self._response = response.__name__
         self._version = context.api_version
-        self._turn = under_way.turn(context.is_gone)
+        self._turn = under_way.turn(context.presence)
         self._outer_bytes = 0
         self._inner_bytes = 0
         """Of elements that are not yet in one of an outermost array."""

@@ -1,15 +1,19 @@
 """The answers that take many turns of the loop: one of them has a turn at a time, and what they hold is bounded.
 
-Otherwise a hundred clients that ask for very much would make each turn of the loop a hundred times as long.
+Otherwise a hundred clients that ask for very much would make each turn of the loop a hundred times as long. Answers of
+clients that have ended their side are made when nobody else waits for a turn: most of these clients are gone, but one
+that has only no more to send waits for its answer.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.presence import Presence
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FairTurn, next_turn
 
@@ -25,7 +29,12 @@ class SharedTurn(FairTurn):
     """As a FairTurn, but the next turn comes after those of the others that wait for one."""
 
     def __init__(
-        self, clock: Clock, number: int, bytes_max: int, wait: Callable[["SharedTurn"], Awaitable[None]]
+        self,
+        clock: Clock,
+        number: int,
+        bytes_max: int,
+        presence: Callable[[], Presence],
+        wait: Callable[["SharedTurn"], Awaitable[None]],
     ) -> None:
         super().__init__(clock)
         self._ends_s = clock.monotonic_s() + FIRST_LASTS_S
@@ -33,6 +42,7 @@ class SharedTurn(FairTurn):
         self._wait = wait
         self.number = number
         """The older is the smaller."""
+        self.presence = presence
         self.held_bytes = 0
 
     def holds(self, held_bytes: int) -> None:
@@ -42,11 +52,24 @@ class SharedTurn(FairTurn):
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:
-        """As a FairTurn does."""
+        """As a FairTurn does. CloseConnection where nobody reads the answer."""
         if not self.take():
             await self._wait(self)
             self.begin()
             self.take()
+
+
+class _Waiting(NamedTuple):
+    turn: SharedTurn
+    is_there: asyncio.Future[None]
+
+    def go_on(self) -> None:
+        if not self.is_there.done():  # Done: it was cancelled.
+            self.is_there.set_result(None)
+
+    def end(self, why: str) -> None:
+        if not self.is_there.done():
+            self.is_there.set_exception(CloseConnection(why))
 
 
 class AnswersUnderWay:
@@ -58,44 +81,52 @@ class AnswersUnderWay:
         self._bytes_max = bytes_max
         self._numbers = count()
         self._turns: WeakSet[SharedTurn] = WeakSet()
-        self._waiting: list[tuple[SharedTurn, asyncio.Future[None]]] = []
+        self._waiting: list[_Waiting] = []
+        self._last: deque[_Waiting] = deque()
+        """Of clients that have ended their side."""
         self._wakes_soon = False
 
-    def turn(self, is_gone: Callable[[], bool] = lambda: False) -> SharedTurn:
-        """For one request; where its client `is_gone`, the next turn is CloseConnection."""
-
-        async def wait(turn: SharedTurn) -> None:
-            await self._next_turn(turn)
-            if is_gone():
-                raise CloseConnection("the client is gone")
-
-        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, wait)
+    def turn(self, presence: Callable[[], Presence] = lambda: Presence.WAITS) -> SharedTurn:
+        """For one request."""
+        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, presence, self._next_turn)
         self._turns.add(turn)
         return turn
 
     async def _next_turn(self, turn: SharedTurn) -> None:
-        if len(self._turns) == 1:
+        if len(self._turns) == 1 and turn.presence() != Presence.IS_GONE:
             await next_turn()
             return
-        is_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, is_there))
+        waiting = _Waiting(turn, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
         self._wake_soon()
-        await is_there
+        await waiting.is_there
 
     def _wake_soon(self) -> None:
-        if self._waiting and not self._wakes_soon:
+        if (self._waiting or self._last) and not self._wakes_soon:
             self._wakes_soon = True
             self._timers.call_soon(self._wake)
 
     def _wake(self) -> None:
         self._wakes_soon = False
-        _, is_there = self._waiting.pop(self._next())
-        if not is_there.done():  # Done: it was cancelled.
-            is_there.set_result(None)
+        chosen = self._chosen(holds_too_much=sum(turn.held_bytes for turn in self._turns) > self._bytes_max)
+        if chosen is not None:
+            chosen.go_on()
         self._wake_soon()
 
-    def _next(self) -> int:
+    def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
         """Who has waited for the longest, or began first where much memory is held."""
-        if sum(turn.held_bytes for turn in self._turns) <= self._bytes_max:
-            return 0
-        return min(range(len(self._waiting)), key=lambda place: self._waiting[place][0].number)
+        while holds_too_much and self._last:
+            self._last.popleft().end("the client has ended its side, and answers of others need the memory")
+        while self._waiting:
+            chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
+            presence = chosen.turn.presence()
+            if presence == Presence.WAITS:
+                return chosen
+            if presence == Presence.MAY_WAIT:
+                self._last.append(chosen)
+            else:
+                chosen.end("the client is gone")
+        return self._last.popleft() if self._last else None
+
+    def _oldest(self) -> int:
+        return min(range(len(self._waiting)), key=lambda place: self._waiting[place].turn.number)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class RequestContext(NamedTuple):
     api_version: int
     client: Client
     """With the client id of this request."""
-    is_gone: Callable[[], bool] = lambda: False
-    """Whether the client has closed the connection: nobody waits for the answer."""
+    presence: Callable[[], Presence] = lambda: Presence.WAITS
+    """Whether the client still waits for the answer."""
 
 
 MessageHandler = Callable[["HandlerEnvironment", RequestContext, Any], Any | Awaitable[Any]]

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
@@ -88,17 +89,17 @@ class Connection(Answers):
         """The client's address, `host:port`."""
         return self.client.address
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether nobody waits for an answer: the client may have closed its side while nothing is read from it."""
+    def presence(self) -> Presence:
+        """Whether somebody waits for an answer: the client may have ended its side while nothing is read from it."""
         if self.is_closed:
-            return True
+            return Presence.IS_GONE
         try:
-            return not self._transport.peek(memoryview(bytearray(1)))
+            return Presence.WAITS if self._transport.peek(memoryview(bytearray(1))) else Presence.MAY_WAIT
         except BlockingIOError:
-            return False
-        except OSError:
-            return True
+            return Presence.WAITS
+        except OSError as error:
+            self.close(str(error))  # The next look would only see an end.
+            return Presence.IS_GONE
 
     @property
     def begun_bytes(self) -> int:

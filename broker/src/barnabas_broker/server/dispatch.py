@@ -80,7 +80,7 @@ class Dispatcher:
             return
         request = decode_request(header.api_key, header.api_version, body)
         client = connection.client.named(header.client_id)
-        context = RequestContext(header.api_key, header.api_version, client, lambda: connection.is_gone)
+        context = RequestContext(header.api_key, header.api_version, client, connection.presence)
         response = self._message_handler(header.api_key)(self._environment, context, request)
         if isawaitable(response):
             self._answer_later(connection, header, response)
