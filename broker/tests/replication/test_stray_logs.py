@@ -204,6 +204,8 @@ def test_a_replica_that_is_reassigned_while_the_broker_runs_goes(broker: Broker)
 def test_what_is_set_aside_goes_offline_and_comes_back_with_its_disk(broker: Broker) -> None:
     broker.start_anew()
     broker.lose_disk()
-    assert broker.logs.strays.totals() == {}
+    assert list(broker.logs.strays) == []
+    assert broker.logs.strays.totals()[str(broker.folder)].logs == 1
     broker.find_disk()
+    assert [stray.log_dir for stray in broker.logs.strays] == [str(broker.folder)]
     assert broker.logs.strays.totals()[str(broker.folder)].logs == 1

@@ -1,6 +1,6 @@
 """DescribeConfigs (32), v1 to v4: the settings of topics and of this broker; v3 with types and documentation."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,12 +15,16 @@ from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas_core.config.definitions import ConfigType
 from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
-from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX
+from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, STRAY_LOGS_OFFLINE
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRAY_LOGS_TEXT: Final = (
     "Logs that are set aside, for the metadata knows nothing of their topics: DIRECTORY:BYTES. They come back with "
     "their topics' metadata; whoever is sure that nobody needs them may remove the directories."
+)
+STRAY_LOGS_OFFLINE_TEXT: Final = (
+    "Log dirs that are offline, in which this broker has set aside logs before; barnabas.stray.logs names them until "
+    "the log dir is back and has been looked at, or the broker starts again."
 )
 
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResult
@@ -72,13 +76,20 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
 
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """No setting: it reports logs that are set aside by what every client can ask for. Nothing where none is."""
-    strays = [f"{each.directory}:{each.size_bytes}" for each in environment.logs.strays]
-    if strays:
-        value = ",".join(sorted(strays)[:STRAY_LOGS_NAMED_MAX])
-        source = ConfigSource.STATIC_BROKER
-        synonym = ConfigSynonym(STRAY_LOGS, value, source)
-        yield ConfigEntry(STRAY_LOGS, value, source, ConfigType.LIST, True, False, (synonym,), STRAY_LOGS_TEXT)
+    """No settings: they report logs that are set aside by what every client can ask for. Nothing where none is."""
+    strays = environment.logs.strays.known()
+    named = sorted(f"{each.directory}:{each.size_bytes}" for each in strays)
+    yield from _report(STRAY_LOGS, named[:STRAY_LOGS_NAMED_MAX], STRAY_LOGS_TEXT)
+    holders = {each.log_dir for each in strays}
+    offline = [each.path for each in environment.logs.log_dirs if not each.is_online and each.path in holders]
+    yield from _report(STRAY_LOGS_OFFLINE, offline, STRAY_LOGS_OFFLINE_TEXT)
+
+
+def _report(name: str, values: Sequence[str], text: str) -> Iterable[ConfigEntry]:
+    if values:
+        value, source = ",".join(values), ConfigSource.STATIC_BROKER
+        synonym = ConfigSynonym(name, value, source)
+        yield ConfigEntry(name, value, source, ConfigType.LIST, True, False, (synonym,), text)
 
 
 def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[ConfigEntry]:

@@ -138,8 +138,8 @@ class LogFates:
         return self._broker_id in document.partitions[number].replicas
 
     def strays_to_bury(self) -> list[StrayLog]:
-        """Logs that were set aside, of topics that somebody has deleted."""
-        return [stray for stray in self._logs.strays if stray.topic_id in self._image.tombstones]
+        """Logs that were set aside, of topics that somebody has deleted: also where nobody can do that now."""
+        return [stray for stray in self._logs.strays.known() if stray.topic_id in self._image.tombstones]
 
     def bury(self, stray: StrayLog) -> None:
         """It goes."""

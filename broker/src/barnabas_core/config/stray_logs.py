@@ -5,6 +5,9 @@ from typing import Final
 STRAY_LOGS: Final = "barnabas.stray.logs"
 """No setting, and there only where there are some: `DIRECTORY:BYTES`, separated by commas."""
 
+STRAY_LOGS_OFFLINE: Final = "barnabas.stray.logs.offline"
+"""No setting, and there only where some of them are in log dirs that are offline: these, separated by commas."""
+
 STRAY_LOGS_NAMED_MAX: Final = 1_000
 """A broker that names so many may have set aside others."""
 

@@ -138,7 +138,9 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
     total = size(sum(each.size_bytes for each in strays))
     out.print(f"set aside: {len(strays)} logs, {total}, of topics that the metadata does not know")
     for each in strays[:STRAY_LOGS_SHOWN_MAX]:
-        out.print(f"  broker {each.broker_id}: {each.directory}, {size(each.size_bytes)}", markup=False, soft_wrap=True)
+        offline = ", its log dir is offline" if each.offline else ""
+        line = f"  broker {each.broker_id}: {each.directory}, {size(each.size_bytes)}{offline}"
+        out.print(line, markup=False, soft_wrap=True)
     if len(strays) > STRAY_LOGS_SHOWN_MAX:
         out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more; -o json has all")
     out.print("they return with their topics' metadata; delete the directories if nobody needs them")

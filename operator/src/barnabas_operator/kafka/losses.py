@@ -1,12 +1,12 @@
 """Partitions of which every replica lacks records, and what accepts that; logs that brokers have set aside."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kafka.admin import ConfigResource
 
-from barnabas_core.config.stray_logs import STRAY_LOGS, parse_stray_logs
+from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 from barnabas_operator.planning.cluster_state import StrayLog
@@ -34,14 +34,18 @@ def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, st
 
 def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
     """What these brokers have set aside. Brokers of Kafka know no such config, and have none. Raises KafkaError."""
-    asked = [ConfigResource("BROKER", str(broker_id), {STRAY_LOGS: None}) for broker_id in broker_ids]
+    wanted = dict.fromkeys((STRAY_LOGS, STRAY_LOGS_OFFLINE))
+    asked = [ConfigResource("BROKER", str(broker_id), wanted) for broker_id in broker_ids]
     found: Mapping[str, Any] = client.describe_configs(asked, config_filter="all").get("broker", {}) if asked else {}
-    values = ((each, found.get(str(each), {}).get(STRAY_LOGS, {}).get("value") or "") for each in broker_ids)
-    return tuple(
-        StrayLog(broker_id=broker_id, directory=directory, size_bytes=size_bytes)
-        for broker_id, value in values
-        for directory, size_bytes in parse_stray_logs(value)
-    )
+    return tuple(stray for each in broker_ids for stray in _set_aside(each, found.get(str(each), {})))
+
+
+def _set_aside(broker_id: int, configs: Mapping[str, Any]) -> Iterator[StrayLog]:
+    logs, offline = (configs.get(name, {}).get("value") or "" for name in (STRAY_LOGS, STRAY_LOGS_OFFLINE))
+    offline_dirs = set(offline.split(","))
+    for directory, size_bytes in parse_stray_logs(logs):
+        is_offline = directory.rpartition("/")[0] in offline_dirs
+        yield StrayLog(broker_id=broker_id, directory=directory, size_bytes=size_bytes, offline=is_offline)
 
 
 def parsed(topic: str, value: str) -> dict[PartitionKey, str]:

@@ -67,11 +67,19 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayLog:
-    """A log that a broker has set aside, for the metadata knows nothing of its topic."""
+    """A log that a broker has set aside, for the metadata knows nothing of its topic.
+
+    `offline` is its log dir: then it is known only as it was seen last.
+    """
 
     broker_id: int
     directory: str
     size_bytes: int
+    offline: bool = False
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"broker {self.broker_id} {self.directory}" + (" (its log dir is offline)" if self.offline else "")
 
     def may_be_of(self, topic: str) -> bool:
         """By the name of its directory, in which that of a long topic is cut."""

@@ -1,5 +1,7 @@
 """A declared topic that the metadata has lost is not made anew while brokers keep its logs: those could not return."""
 
+from dataclasses import replace
+
 import pytest
 
 from barnabas_core.config.stray_logs import STRAY_LOGS_NAMED_MAX
@@ -35,6 +37,16 @@ def test_a_topic_whose_logs_are_set_aside_waits_and_says_what_to_do() -> None:
         f"broker 1 /data/0/flights-11.{UNIQUE}-stray; they return with their topics' metadata; "
         "to begin anew without their records, delete these directories and restart their brokers,"
         " or create the topic yourself",
+    )
+
+
+def test_a_topic_whose_logs_are_on_a_disk_that_is_away_waits_and_says_so() -> None:
+    away = replace(stray("flights-0"), offline=True)
+    assert refusal_of(FLIGHTS, away) == Refusal(
+        "LogsSetAside",
+        f"its logs are set aside: broker 0 /data/0/flights-0.{UNIQUE}-stray (its log dir is offline); "
+        "they return with their topics' metadata; to begin anew without their records, delete these directories, "
+        "once their log dirs are online, and restart their brokers, or create the topic yourself",
     )
 
 

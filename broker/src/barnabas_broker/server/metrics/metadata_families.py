@@ -1,4 +1,8 @@
-"""What became of metadata that vanished, and of logs that it does not know."""
+"""What became of metadata that vanished, and of logs that it does not know.
+
+Of a log dir that is offline it is known which logs are set aside there; their bytes were read from a disk that does not
+answer any more, and take none of the space that the other families tell of.
+"""
 
 from collections.abc import Callable
 
@@ -13,13 +17,14 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         _stray_logs(
             environment,
             "barnabas_stray_logs",
-            "Logs that are set aside, for the metadata does not know them",
+            "Logs that are set aside, for the metadata does not know them; of offline log dirs those known before",
             lambda total: total.logs,
+            are_told_offline=True,
         ),
         _stray_logs(
             environment,
             "barnabas_stray_log_bytes",
-            "Bytes of the logs that are set aside",
+            "Bytes of the logs that are set aside, in log dirs that are online",
             lambda total: total.size_bytes,
         ),
         Family(
@@ -32,7 +37,12 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
 
 
 def _stray_logs(
-    environment: HandlerEnvironment, name: str, help_text: str, value: Callable[[StrayTotal], int]
+    environment: HandlerEnvironment,
+    name: str,
+    help_text: str,
+    value: Callable[[StrayTotal], int],
+    *,
+    are_told_offline: bool = False,
 ) -> Family:
     def samples() -> list[Sample]:
         totals = environment.logs.strays.totals()
@@ -40,7 +50,7 @@ def _stray_logs(
         return [
             Sample(labels(log_dir=each.path), value(totals.get(each.path, none)))
             for each in environment.logs.log_dirs
-            if each.is_online
+            if each.is_online or (are_told_offline and each.path in totals)
         ]
 
     return Family(name, "gauge", help_text, samples)

@@ -242,7 +242,7 @@ class LogManager:
     def _fail_unused(self, log_dir: LogDir, error: StorageError) -> None:
         """One that could not be loaded: nobody uses its logs yet."""
         log_dir.fail(error)
-        self.strays.forget_dir(log_dir.path)
+        self.strays.dir_failed(log_dir.path)
 
     def _new_uuid(self) -> UUID:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
@@ -320,7 +320,7 @@ class LogManager:
                 affected = set(log_dir.logs)
                 self.moves.dir_failed(error.log_dir)
                 log_dir.fail(error)
-                self.strays.forget_dir(error.log_dir)
+                self.strays.dir_failed(error.log_dir)
                 return affected
         return set()
 
@@ -344,6 +344,7 @@ class LogManager:
                 except StorageError as error:
                     self._fail_unused(log_dir, error)
                 else:
+                    self.strays.dir_is_back(log_dir.path)
                     log_dir.failure, is_back = None, True
         return is_back
 

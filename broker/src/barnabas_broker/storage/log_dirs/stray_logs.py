@@ -52,7 +52,10 @@ def marked_directory(environment: LogEnvironment, log_dir: str, topic_partition:
 
 
 class StrayLogs:
-    """Those of all log dirs that are online. `assigned` says which partition here a topic id and a number are."""
+    """Those of all log dirs; who iterates sees only those that can be used, of log dirs that are online.
+
+    `assigned` says which partition here a topic id and a number are.
+    """
 
     def __init__(
         self,
@@ -66,10 +69,16 @@ class StrayLogs:
         self._config_of = config_of
         self._assigned = assigned
         self._by_directory: dict[str, StrayLog] = {}
+        self._out_of_sight: dict[str, StrayLog] = {}
+        """Those of log dirs that are offline, as they were seen last."""
         self._wanted: dict[str, TopicPartition] = {}
 
     def __iter__(self) -> Iterator[StrayLog]:
         return iter(list(self._by_directory.values()))
+
+    def known(self) -> list[StrayLog]:
+        """Also those of log dirs that are offline: they are there for all that is known."""
+        return list({**self._out_of_sight, **self._by_directory}.values())
 
     def set_aside(self, log: Log, why: str) -> None:
         """Rename a log that its log dir forgets. StorageError."""
@@ -140,8 +149,8 @@ class StrayLogs:
             return None
 
     def find(self, topic_id: UUID, number: int) -> StrayLog | None:
-        """The log of this partition: of several the largest, for the others began after it."""
-        found = [s for s in self if s.topic_id == topic_id and s.topic_partition.partition == number]
+        """The log of this partition, also out of sight: of several the largest, for the others began after it."""
+        found = [s for s in self.known() if s.topic_id == topic_id and s.topic_partition.partition == number]
         return max(found, key=lambda stray: stray.size_bytes, default=None)
 
     def take_back(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
@@ -205,6 +214,7 @@ class StrayLogs:
 
     def delete(self, stray: StrayLog) -> None:
         """Somebody has said that its topic is deleted. Not one that is wanted, or no stray any more. StorageError."""
+        self._out_of_sight.pop(stray.directory, None)  # Its log dir tells of it when it is back.
         if stray.directory not in self._by_directory or stray.directory in self._wanted:
             return
         directory = stray.directory.removesuffix(file_names.STRAY_DIR) + file_names.DELETED_DIR
@@ -216,11 +226,18 @@ class StrayLogs:
         self._environment.trash.add(directory, self._clock.now_ms() + _DELETE_DELAY_MS)
         _logger.info("%s: its topic was deleted; deleting it", stray.directory)
 
-    def forget_dir(self, log_dir: str) -> None:
-        """A directory that went offline is read again when it is back."""
+    def dir_failed(self, log_dir: str) -> None:
+        """A directory that went offline is read again when it is back; what is in it is known until then."""
         for stray in self:
             if stray.log_dir == log_dir:
+                self._out_of_sight[stray.directory] = stray._replace(log=None)
                 self.remove(stray)
+
+    def dir_is_back(self, log_dir: str) -> None:
+        """It has been read: only what was found in it counts."""
+        for stray in list(self._out_of_sight.values()):
+            if stray.log_dir == log_dir:
+                self._out_of_sight.pop(stray.directory, None)
 
     def logs_in(self, log_dir: str) -> list[Log]:
         """Those of a log dir that this process set aside: some of what is in them may not be on the disk yet.
@@ -234,9 +251,9 @@ class StrayLogs:
             raise storage_error(log_dir, log_dir, error) from error
 
     def totals(self) -> dict[str, StrayTotal]:
-        """By log dir; those without any are left out."""
+        """Of those that are known, by log dir; log dirs without any are left out."""
         totals: dict[str, StrayTotal] = {}
-        for stray in self:
+        for stray in self.known():
             before = totals.get(stray.log_dir, StrayTotal(0, 0))
             totals[stray.log_dir] = StrayTotal(before.logs + 1, before.size_bytes + stray.size_bytes)
         return totals

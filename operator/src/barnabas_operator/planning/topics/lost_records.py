@@ -55,7 +55,7 @@ def named(texts: Sequence[str]) -> str:
 
 def _set_aside(strays: Sequence[StrayLog]) -> str:
     total = sum(each.size_bytes for each in strays)
-    which = named([f"broker {each.broker_id} {each.directory}" for each in strays])
+    which = named([str(each) for each in strays])
     way_on = f"{_RETURN}; delete the directories if nobody needs them"
     return f"logs of topics that the metadata does not know: {len(strays)} ({total} bytes): {which}; {way_on}"
 
@@ -73,8 +73,9 @@ def set_aside(topic: Topic, cluster: ClusterState) -> Refusal | None:
     if not mine and full:
         more = f"broker {min(full)} has set aside {STRAY_LOGS_NAMED_MAX} logs or more, perhaps also of this topic"
         return Refusal(LOGS_SET_ASIDE, f"{more}; {_RETURN}; delete those that nobody needs")
-    which = named([f"broker {each.broker_id} {each.directory}" for each in mine])
-    begin = "to begin anew without their records, delete these directories and restart their brokers,"
+    which = named([str(each) for each in mine])
+    once = ", once their log dirs are online," if any(each.offline for each in mine) else ""
+    begin = f"to begin anew without their records, delete these directories{once} and restart their brokers,"
     begin += " or create the topic yourself"
     return Refusal(LOGS_SET_ASIDE, f"its logs are set aside: {which}; {_RETURN}; {begin}") if mine else None
 
