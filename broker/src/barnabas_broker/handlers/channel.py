@@ -61,6 +61,10 @@ class RequestContext(NamedTuple):
     """Whether the client still waits for the answer."""
 
 
+GiveUp = Callable[[], object]
+"""Ends the wait for an answer that nobody will read: the connection is closed."""
+
+
 MessageHandler = Callable[["HandlerEnvironment", RequestContext, Any], Any | Awaitable[Any]]
 """Takes a decoded request and gives the response, or an awaitable of it; the connection reads on after that."""
 
@@ -77,6 +81,6 @@ class RawHandler(Protocol):
         buffer: memoryview,
         body_start: int,
         end: int,
-    ) -> None:
-        """May raise MalformedRequest and CloseConnection."""
+    ) -> GiveUp | None:
+        """What to call if the connection closes before an answer that waits. MalformedRequest and CloseConnection."""
         ...

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_broker.handlers import replica_fetch
-from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.channel import Channel, GiveUp
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition
@@ -43,13 +43,13 @@ def handle(
     buffer: memoryview,
     body_start: int,
     end: int,
-) -> None:
+) -> GiveUp | None:
     """Answer at once when there is enough, an error or no time to wait; else when there is."""
     request = parse_fetch(buffer, body_start, end, version)
     if request.replica_id >= 0:
         replica_fetch.handle(environment, channel, version, correlation_id, request)
-        return
-    _Fetch(environment, channel, request, version, correlation_id).begin()
+        return None
+    return _Fetch(environment, channel, request, version, correlation_id).begin()
 
 
 _Place = tuple[Partition, int, int]
@@ -65,7 +65,9 @@ class _Fetch:
     __slots__ = (
         "_channel",
         "_correlation_id",
+        "_end_wait",
         "_environment",
+        "_is_given_up",
         "_places",
         "_reader",
         "_request",
@@ -88,20 +90,29 @@ class _Fetch:
         self._version = version
         self._correlation_id = correlation_id
         self._respond: Callable[[list[Part]], None] | None = None
+        self._end_wait: Callable[[], None] | None = None
+        self._is_given_up = False
         self._reader = _Reader(environment, min(request.max_bytes, environment.config.fetch_max_bytes), version)
         self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
         self._places: dict[WaitList, list[_Place]] = {}
 
-    def begin(self) -> None:
-        """Answer in this turn what is small."""
+    def begin(self) -> GiveUp | None:
+        """Answer in this turn what is small. What gives up where the answer comes later."""
         if sum(len(topic.partitions) for topic in self._request.topics) > SLICE_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
-            return
+            return self._give_up
         for number, (topic, results) in enumerate(self._results):
             for wanted in topic.partitions:
                 results.append(self._read(number, len(results), topic, wanted))
         self._answer_or_wait()
+        return self._give_up if self._end_wait is not None else None
+
+    def _give_up(self) -> None:
+        """The client may have asked for weeks: neither it nor a partition keeps this any longer."""
+        self._is_given_up = True
+        if self._end_wait is not None:
+            self._end_wait()
 
     async def _read_in_slices(self) -> None:
         in_slice = 0
@@ -113,6 +124,8 @@ class _Fetch:
                     if in_slice == SLICE_PARTITIONS:
                         in_slice = 0
                         await asyncio.sleep(0)
+                        if self._is_given_up:
+                            return
             self._read_what_changed()
             self._answer_or_wait()
         except Exception:
@@ -145,7 +158,7 @@ class _Fetch:
             self._answer()
             return
         self._respond = self._respond or self._channel.defer()
-        self._environment.purgatory.watch(self, self._places, self._request.max_wait_ms / 1000)
+        self._end_wait = self._environment.purgatory.watch(self, self._places, self._request.max_wait_ms / 1000)
 
     @property
     def _is_enough(self) -> bool:

@@ -5,7 +5,7 @@ A Produce that is not replicated waits in the partition's `commit_queue`.
 Nothing polls: a change of a partition marks it, and once a turn the operations that wait on marked ones try again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from barnabas_core.clock import Cancellable, Timers
@@ -89,12 +89,13 @@ class Purgatory:
         """A new place to wait, for one partition."""
         return WaitList(self)
 
-    def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> None:
-        """Try `operation` after each change of `lists`, and let it expire after `timeout_s`."""
+    def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> Callable[[], None]:
+        """Try `operation` after each change of `lists`, and let it expire after `timeout_s`; what ends that before."""
         waiting = _Waiting(operation, tuple(lists))
         for wait_list in waiting.lists:
             wait_list.add(waiting)
         waiting.timer = self._timers.call_later(timeout_s, waiting.expire)
+        return waiting.leave
 
     def schedule(self, wait_list: WaitList) -> None:
         """Called by a list when it is marked."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from barnabas_broker.handlers.channel import GiveUp
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.outbox import Outbox, memory_bytes
 from barnabas_broker.server.slow_clients import SlowClient, SlowClients
@@ -25,14 +26,18 @@ LATE_BYTES_MAX: Final = 1024 * 1024
 
 
 class LateAnswer:
-    """Keeps the place of an answer among the others; `parts` is None until it is there, when `on_answer` is called."""
+    """Keeps the place of an answer among the others; `parts` is None until it is there, when `on_answer` is called.
 
-    __slots__ = ("mutes", "on_answer", "parts")
+    `give_up` is called if the connection closes before that.
+    """
+
+    __slots__ = ("give_up", "mutes", "on_answer", "parts")
 
     def __init__(self, *, mutes: bool) -> None:
         self.mutes = mutes
         self.parts: list[Part] | None = None
         self.on_answer: Callable[[], object] | None = None
+        self.give_up: GiveUp | None = None
 
 
 class Answers(ABC, SlowClient):
@@ -151,6 +156,7 @@ class Answers(ABC, SlowClient):
 
     def _answer_late(self, late: LateAnswer, parts: list[Part]) -> None:
         late.parts = parts
+        late.give_up = None
         if late.on_answer is not None:
             late.on_answer()
         self._mutes -= late.mutes
@@ -195,10 +201,13 @@ class Answers(ABC, SlowClient):
             self.close(f"could not send: {error}")
 
     def _forget_answers(self) -> None:
-        """They hold no memory once the connection is closed."""
+        """They hold no memory once the connection is closed, and nothing waits for them."""
+        waits = [late.give_up for late in self._late if late.give_up is not None]
         self._late.clear()
         self._late_bytes = 0
         self._outbox.clear()
+        for give_up in waits:
+            give_up()
 
     @abstractmethod
     def close(self, reason: str | None = None) -> None:

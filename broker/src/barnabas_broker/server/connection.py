@@ -102,6 +102,11 @@ class Connection(Answers):
             return Presence.IS_GONE
 
     @property
+    def may_be_abandoned(self) -> bool:
+        """Whether its client has ended its side, as nobody reads meanwhile, and nothing is on its way to it."""
+        return not self._reading and not self.has_unsent and self.presence() != Presence.WAITS
+
+    @property
     def begun_bytes(self) -> int:
         """Received of the request that is not whole yet."""
         return self._partial_have if self._partial is not None else len(self._start)

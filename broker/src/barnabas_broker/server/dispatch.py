@@ -7,7 +7,7 @@ from inspect import isawaitable
 from time import perf_counter
 from typing import Any, Final
 
-from barnabas_broker.handlers.channel import MessageHandler, RawHandler, RequestContext
+from barnabas_broker.handlers.channel import GiveUp, MessageHandler, RawHandler, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.connection import Connection
@@ -54,10 +54,10 @@ class Dispatcher:
         try:
             raw = self._raw_handlers.get((api_key, version))
             if raw is not None:
-                raw(self._environment, connection, version, correlation_id, buffer, body_start, end)
+                give_up = raw(self._environment, connection, version, correlation_id, buffer, body_start, end)
             else:
                 header = parse_request_header(buffer, start, end)
-                self._answer_message(connection, header, buffer[body_start:end])
+                give_up = self._answer_message(connection, header, buffer[body_start:end])
         except (MalformedRequest, CloseConnection):
             raise
         except Exception as error:
@@ -73,19 +73,22 @@ class Dispatcher:
             stats.answered(took_s)
         else:
             late.on_answer = lambda: stats.answered(perf_counter() - began_s)
+            late.give_up = give_up
 
-    def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
+    def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
+        """A future only tells what somebody else does, for example a JoinGroup's: it need not be awaited to its end."""
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)
-            return
+            return None
         request = decode_request(header.api_key, header.api_version, body)
         client = connection.client.named(header.client_id)
         context = RequestContext(header.api_key, header.api_version, client, connection.presence)
         response = self._message_handler(header.api_key)(self._environment, context, request)
-        if isawaitable(response):
-            self._answer_later(connection, header, response)
-        else:
+        if not isawaitable(response):
             connection.respond([encode_response(response, header.api_version, header.correlation_id)])
+            return None
+        self._answer_later(connection, header, response)
+        return response.cancel if isinstance(response, asyncio.Future) else None
 
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered so that the client can step down; for all others the connection ends, as in Kafka."""

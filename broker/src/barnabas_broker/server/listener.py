@@ -212,12 +212,15 @@ class Listener:
         return IDLE_LOOK_S if idle_s_max is None else max(idle_s_max / IDLE_LOOKS, IDLE_LOOK_S_MIN)
 
     def _close_idle(self) -> None:
-        """Close who has been silent for connections.max.idle.ms, as Kafka does; nobody where that is below 0."""
+        """Close who has been silent for connections.max.idle.ms, as Kafka does, also if it waits for an answer.
+
+        Where that is below 0, only who waits, has been silent for ten minutes, and has ended its side.
+        """
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
             connection.idle_looks = 0 if connection.was_active else connection.idle_looks + 1
             connection.was_active = False
-            if is_limited and connection.idle_looks > IDLE_LOOKS:
+            if connection.idle_looks > IDLE_LOOKS and (is_limited or connection.may_be_abandoned):
                 connection.close()
 
     def _close_slow(self) -> None:

@@ -1,0 +1,107 @@
+"""A broker of some partitions, as far as a fetch looks at it, and one consumer."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from barnabas_broker.app.loop_time import LoopTimers
+from barnabas_broker.handlers import fetch
+from barnabas_broker.handlers.batch_trust import ConnectionTrust
+from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.fetch import SLICE_PARTITIONS
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
+from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.strings import write_count
+from barnabas_core.errors import ApiError, ErrorCode
+
+VERSION = 13
+TOPIC = UUID(int=7)
+MANY_PARTITIONS = 3 * SLICE_PARTITIONS + 10
+BATCH_BYTES = 100
+
+
+class OnePartition:
+    """As much of a partition as a fetch looks at."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self.waiters = purgatory.wait_list()
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = 0
+        self.is_leader = True
+        self.reads = 0
+
+    def check_readable(self, epoch: int) -> None:
+        self.reads += 1
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leads")
+
+    def read(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+        length = (self.high_watermark - offset) * BATCH_BYTES
+        return FileSlice(None, 0, length) if 0 < length <= length_max or (at_least_one_batch and length) else None  # type: ignore[arg-type]
+
+    def append(self) -> None:
+        self.high_watermark += 1
+        self.waiters.mark()
+
+
+class FetchedBroker:
+    """That broker, and the consumer's connection."""
+
+    def __init__(self, partitions: int = MANY_PARTITIONS) -> None:
+        purgatory = Purgatory(LoopTimers(asyncio.get_running_loop()))
+        self.partitions = [OnePartition(purgatory) for _ in range(partitions)]
+        self.client = Client("PLAINTEXT", "127.0.0.1:5")
+        self.trust: ConnectionTrust | None = None
+        self.answer: list[Part] | None = None
+        self.most_in_a_turn = 0
+        self.handler_environment: Any = SimpleNamespace(
+            replicas=SimpleNamespace(
+                lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])
+            ),
+            config=SimpleNamespace(fetch_max_bytes=10_000_000),
+            purgatory=purgatory,
+            attempt=asyncio.ensure_future,
+        )
+
+    def respond(self, parts: list[Part]) -> None:
+        self.answer = parts
+
+    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
+        return self.respond
+
+    def close(self, reason: str | None = None) -> None:
+        raise AssertionError(reason)
+
+    @property
+    def reads(self) -> int:
+        return sum(partition.reads for partition in self.partitions)
+
+    def request(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> bytes:
+        """Its body."""
+        count = len(self.partitions)
+        body = struct.pack(">i", -1) + LIMITS.pack(max_wait_ms, min_bytes, 10_000_000, 0) + SESSION.pack(0, -1)
+        body += write_count(1, flexible=True) + TOPIC.bytes + write_count(count, flexible=True)
+        for number in range(count):
+            body += PARTITION.pack(number, -1, 0, -1, -1, 1_000_000) + b"\0"
+        return body + b"\0" + write_count(0, flexible=True) + b"\1\0"
+
+    def fetch(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> None:
+        body = self.request(min_bytes=min_bytes, max_wait_ms=max_wait_ms)
+        fetch.handle(self.handler_environment, self, VERSION, 1, memoryview(body), 0, len(body))
+
+    async def turns(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                before = self.reads
+                await asyncio.sleep(0)
+                self.most_in_a_turn = max(self.most_in_a_turn, self.reads - before)
+
+    def has_read(self, partitions: int) -> bool:
+        return self.reads == partitions
+
+    def slices(self) -> int:
+        assert self.answer is not None
+        return sum(isinstance(part, FileSlice) for part in self.answer)

@@ -1,0 +1,183 @@
+"""Nothing waits for an answer that nobody will read: neither a fetch at its partitions nor the task of a request."""
+
+import asyncio
+import gc
+import struct
+from collections.abc import Awaitable, Callable
+from socket import SHUT_WR, socket
+from typing import Any
+
+import pytest
+from fetched_broker import MANY_PARTITIONS, VERSION, FetchedBroker
+from test_connection import connected, framed
+from test_connection_limits import NO_LIMITS, connect
+from test_late_answers import turns
+
+from barnabas_broker.handlers import fetch
+from barnabas_broker.handlers.deferred_answer import answer_of
+from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
+from barnabas_broker.wire.messages import HeartbeatResponse
+
+FETCH, HEARTBEAT = 1, 12
+WEEKS_MS = 2**31 - 1
+
+
+def fetches() -> int:
+    """How many are in memory."""
+    gc.collect()
+    return sum(isinstance(each, fetch._Fetch) for each in gc.get_objects())
+
+
+def asked(world: FetchedBroker) -> bytes:
+    """A fetch that waits for weeks, as a client sends it."""
+    return framed(struct.pack(">hhihb", FETCH, VERSION, 1, -1, 0) + world.request(max_wait_ms=WEEKS_MS))
+
+
+def dispatcher(world: FetchedBroker) -> Dispatcher:
+    return Dispatcher(world.handler_environment, {FETCH: fetch.handle}, lambda key: None)  # type: ignore[arg-type, return-value]
+
+
+async def _closed(partitions: int, until: Callable[[FetchedBroker], bool]) -> None:
+    world = FetchedBroker(partitions)
+    async with connected(dispatcher(world)) as (connection, _, writer):  # type: ignore[arg-type]
+        writer.write(asked(world))
+        await turns(lambda: until(world))
+        assert fetches() == 1
+        connection.close()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not any(partition.waiters for partition in world.partitions)
+        assert fetches() == 0
+
+
+def test_a_fetch_that_waits_goes_with_its_connection() -> None:
+    asyncio.run(_closed(3, lambda world: bool(world.partitions[0].waiters)))
+
+
+def test_a_fetch_of_many_partitions_goes_with_its_connection_while_it_waits() -> None:
+    asyncio.run(_closed(MANY_PARTITIONS, lambda world: bool(world.partitions[0].waiters)))
+
+
+def test_a_fetch_of_many_partitions_goes_with_its_connection_between_its_slices() -> None:
+    asyncio.run(_closed(MANY_PARTITIONS, lambda world: 0 < world.reads < MANY_PARTITIONS))
+
+
+async def _others() -> None:
+    world = FetchedBroker(1)
+    dispatch = dispatcher(world)
+    async with (
+        connected(dispatch) as (gone, _, gone_writer),  # type: ignore[arg-type]
+        connected(dispatch) as (_, reader, writer),  # type: ignore[arg-type]
+    ):
+        gone_writer.write(asked(world))
+        writer.write(asked(world))
+        await turns(lambda: len(world.partitions[0].waiters.snapshot()) == 2)
+        gone.close()
+        assert len(world.partitions[0].waiters.snapshot()) == 1
+        world.partitions[0].is_leader = False
+        world.partitions[0].waiters.mark()
+        assert await reader.read(4)
+        assert fetches() == 0
+
+
+def test_those_of_other_clients_wait_on() -> None:
+    asyncio.run(_others())
+
+
+class Coordinator:
+    """Answers whoever asks when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[Any], object]] = []
+
+    def handle(self, *_: object) -> Awaitable[Any]:
+        waiting: Any = answer_of(self.waiting.append)
+        return waiting  # type: ignore[no-any-return]
+
+
+async def _a_group() -> None:
+    coordinator = Coordinator()
+    dispatch = Dispatcher(None, {}, lambda key: coordinator.handle)  # type: ignore[arg-type]
+    async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
+        writer.write(framed(struct.pack(">hhihhih", HEARTBEAT, 0, 1, -1, 0, 0, 0)))
+        await turns(lambda: bool(coordinator.waiting))
+        assert len(dispatch._tasks) == 1
+        connection.close()
+        await turns(lambda: not dispatch._tasks)
+        coordinator.waiting[0](HeartbeatResponse(throttle_time_ms=0, error_code=0))
+
+
+def test_who_waits_for_a_group_goes_with_the_connection() -> None:
+    asyncio.run(_a_group())
+
+
+class Listening:
+    """A listener, and a client whose fetch waits."""
+
+    def __init__(self, idle_s_max: float | None) -> None:
+        self.world = FetchedBroker(1)
+        settings = SocketSettings(1_000_000, 64_000_000, idle_s_max)
+        self.listener = Listener(asyncio.get_running_loop(), dispatcher(self.world), settings, lambda: NO_LIMITS)
+
+    async def begin(self) -> socket:
+        port = self.listener.bind("CLIENTS", "127.0.0.1", 0)
+        self.listener.start()
+        client = await connect(port)
+        await asyncio.get_running_loop().sock_sendall(client, asked(self.world))
+        await turns(lambda: bool(self.world.partitions[0].waiters))
+        return client
+
+    def look(self, times: int) -> None:
+        for _ in range(times):
+            self.listener._close_idle()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.world.partitions[0].waiters)
+
+
+async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:
+    """Whether the fetch waits after the time in which others are closed."""
+    running = Listening(idle_s_max)
+    try:
+        client = await running.begin()
+        if ends_its_side:
+            client.shutdown(SHUT_WR)
+            (connection,) = running.listener.connections
+            await turns(lambda: connection.presence().name == "MAY_WAIT")
+        running.look(IDLE_LOOKS + 1)
+        assert running.waits, "it has time to be answered"
+        running.look(1)
+        client.close()
+        return running.waits
+    finally:
+        running.listener.close()
+
+
+@pytest.mark.parametrize("ends_its_side", [True, False])
+def test_who_waits_for_longer_than_the_idle_limit_is_closed_and_its_fetch_with_it(ends_its_side: bool) -> None:
+    assert not asyncio.run(_idle(600.0, ends_its_side=ends_its_side))
+
+
+def test_without_an_idle_limit_only_who_has_ended_its_side_is_closed() -> None:
+    assert asyncio.run(_idle(None, ends_its_side=False))
+    assert not asyncio.run(_idle(None, ends_its_side=True))
+
+
+async def _is_answered() -> None:
+    running = Listening(None)
+    try:
+        client = await running.begin()
+        client.shutdown(SHUT_WR)
+        running.look(IDLE_LOOKS)
+        running.world.partitions[0].is_leader = False
+        running.world.partitions[0].waiters.mark()
+        assert await asyncio.get_running_loop().sock_recv(client, 100)
+        client.close()
+    finally:
+        running.listener.close()
+
+
+def test_who_has_ended_its_side_gets_the_answer_that_comes_in_time() -> None:
+    asyncio.run(_is_answered())
