@@ -3,11 +3,12 @@
 v1 may forbid that the replication factor changes (KIP-860).
 """
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_results import by_topic, error_fields
 from barnabas_broker.wire.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
-from barnabas_core.errors import ErrorCode
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
@@ -17,7 +18,7 @@ PartitionResult = TopicResult.ReassignablePartitionResponse
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """For each partition that it is on its way, or why not."""
+    """For each partition that it is on its way, or why not. Many are told in several turns of the loop."""
     may_change_factor = context.api_version == 0 or request.allow_replication_factor_change
     wanted = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas
@@ -25,16 +26,19 @@ async def handle(
         for partition in topic.partitions
     }
     outcomes = await environment.metadata_writer.alter_reassignments(wanted, may_change_factor=may_change_factor)
+    answer = AnswerInTurns(AlterPartitionReassignmentsResponse, context, environment.answers)
+    results = []
+    async for topic, found in answer.over(by_topic(outcomes)):
+        told = await answer.elements(("responses", "partitions"), found, lambda each: _result(*each))
+        results.append(answer.encoded(("responses",), TopicResult(name=topic, partitions=told)))
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=may_change_factor,
         error_code=ErrorCode.NONE,
         error_message=None,
-        responses=[
-            TopicResult(
-                name=topic,
-                partitions=[PartitionResult(partition_index=number, **error_fields(error)) for number, error in found],
-            )
-            for topic, found in by_topic(outcomes)
-        ],
+        responses=results,
     )
+
+
+def _result(number: int, error: ApiError | None) -> PartitionResult:
+    return PartitionResult(partition_index=number, **error_fields(error))

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata import NO_ID
@@ -15,12 +16,12 @@ TopicResult = DeleteTopicsResponse.DeletableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """For each topic that it is gone, or why not."""
+    """For each topic that it is gone, or why not. Many are told in several turns of the loop."""
     by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
     outcomes = await environment.metadata_writer.delete_topics([*by_state, *(request.topic_names or ())])
-    return DeleteTopicsResponse(
-        throttle_time_ms=0, responses=[_result(asked, outcome) for asked, outcome in outcomes.items()]
-    )
+    answer = AnswerInTurns(DeleteTopicsResponse, context, environment.answers)
+    results = await answer.elements(("responses",), outcomes.items(), lambda each: _result(*each))
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
 
 
 def _result(asked: str | UUID, outcome: TopicDocument | ApiError) -> TopicResult:

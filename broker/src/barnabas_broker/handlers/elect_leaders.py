@@ -4,23 +4,27 @@ v0 knows preferred leaders only; from v1 on the request says which election. Nul
 then the answer has only those that an election was for.
 """
 
+from typing import Final
+
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_results import by_topic, error_fields
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.wire.messages import ElectLeadersRequest, ElectLeadersResponse
-from barnabas_core.errors import ErrorCode
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 TopicResult = ElectLeadersResponse.ReplicaElectionResult
 PartitionResult = TopicResult.PartitionResult
+RESULTS: Final = "replica_election_results"
 ELECTIONS = {election.value: election for election in ElectionType}
 
 
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """For each partition whether a leader was elected, or why not."""
+    """For each partition whether a leader was elected, or why not. Many are told in several turns of the loop."""
     election = ElectionType.PREFERRED if context.api_version == 0 else ELECTIONS.get(request.election_type)
     if election is None:
         return _answer(ErrorCode.INVALID_REQUEST, [])
@@ -30,14 +34,16 @@ async def handle(
             TopicPartition(each.topic, number) for each in request.topic_partitions for number in each.partitions
         ]
     outcomes = await environment.metadata_writer.elect_leaders(election, partitions)
-    results = [
-        TopicResult(
-            topic=topic,
-            partition_result=[PartitionResult(partition_id=number, **error_fields(error)) for number, error in found],
-        )
-        for topic, found in by_topic(outcomes)
-    ]
+    answer = AnswerInTurns(ElectLeadersResponse, context, environment.answers)
+    results = []
+    async for topic, found in answer.over(by_topic(outcomes)):
+        told = await answer.elements((RESULTS, "partition_result"), found, lambda each: _result(*each))
+        results.append(answer.encoded((RESULTS,), TopicResult(topic=topic, partition_result=told)))
     return _answer(ErrorCode.NONE, results)
+
+
+def _result(number: int, error: ApiError | None) -> PartitionResult:
+    return PartitionResult(partition_id=number, **error_fields(error))
 
 
 def _answer(error: ErrorCode, results: list[TopicResult]) -> ElectLeadersResponse:

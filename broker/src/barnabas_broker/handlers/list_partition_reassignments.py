@@ -1,33 +1,48 @@
 """ListPartitionReassignments (46), v0: which partitions get other replicas just now (KIP-455). Null means all."""
 
+from collections.abc import Iterable
+
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.partition_results import by_topic
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.wire.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_partition import TopicPartition
 
 TopicResult = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 PartitionResult = TopicResult.OngoingPartitionReassignment
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Those of the partitions asked for that are being reassigned; nothing of all others, known or not."""
-    partitions = None
-    if request.topics is not None:
-        partitions = [TopicPartition(each.name, number) for each in request.topics for number in each.partition_indexes]
+    """Those of the partitions asked for that are being reassigned; nothing of all others, known or not.
+
+    Many are told in several turns of the loop.
+    """
+    answer = AnswerInTurns(ListPartitionReassignmentsResponse, context, environment.answers)
+    topics = []
+    async for name, numbers in answer.over(_asked(environment, request).items()):
+        partitions = [
+            answer.encoded(("topics", "partitions"), _ongoing(number, state))
+            async for number in answer.over(numbers)
+            if (state := environment.metadata_writer.reassignment(name, number)) is not None
+        ]
+        if partitions:
+            topics.append(answer.encoded(("topics",), TopicResult(name=name, partitions=partitions)))
     return ListPartitionReassignmentsResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        topics=[
-            TopicResult(name=topic, partitions=[_ongoing(number, state) for number, state in found])
-            for topic, found in by_topic(environment.metadata_writer.reassignments(partitions))
-        ],
+        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, topics=topics
     )
+
+
+def _asked(environment: HandlerEnvironment, request: ListPartitionReassignmentsRequest) -> dict[str, Iterable[int]]:
+    """The numbers of partitions by topic, each once."""
+    if request.topics is None:
+        return {name: range(len(topic.partitions)) for name, topic in environment.image.topics.items()}
+    asked: dict[str, dict[int, None]] = {}
+    for each in request.topics:
+        asked.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
+    return {**asked}
 
 
 def _ongoing(number: int, state: PartitionState) -> PartitionResult:

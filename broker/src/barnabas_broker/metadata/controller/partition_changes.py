@@ -16,7 +16,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocum
 from barnabas_broker.metadata.topic_layout import part_with, pieces_of
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.fair_turns import FairTurn, next_turn
 from barnabas_core.topic_partition import TopicPartition
 
 PartitionOutcome = PartitionState | ApiError
@@ -34,6 +34,8 @@ def for_each(decide: DecideState) -> DecidePartition:
 
 LOOKED_AT_MAX: Final = 100
 """Partitions that a plan looks at between two chances for others to run."""
+FOUND_MAX: Final = 1_000
+"""Partitions whose documents are found in one turn of the loop, where a change is asked of very many: 2 ms."""
 NO_TOPIC: Final = "The topic '%s' does not exist."
 
 
@@ -87,7 +89,7 @@ class PartitionChanges:
     ) -> dict[TopicPartition, PartitionOutcome]:
         """What each of the partitions has become, or why not, once the image holds it."""
         answers: dict[TopicPartition, PartitionOutcome] = {}
-        pieces = self._pieces(dict.fromkeys(partitions))
+        pieces = await self._pieces(dict.fromkeys(partitions))
 
         def decide_piece(piece: Piece) -> _Plan | None:
             decided = self._decide(piece, decide)
@@ -120,15 +122,17 @@ class PartitionChanges:
             await turn.give_way()
         return False
 
-    def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
+    async def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
         """Each has what is in one document: only that can be written, or not be written, as one."""
         found: dict[tuple[str, int], list[int]] = {}
         begins: dict[str, list[int]] = {}
-        for name, number in partitions:
+        for count, (name, number) in enumerate(partitions, 1):
             if name not in begins:
                 topic = self._image.topics.get(name)
                 begins[name] = [0] if topic is None else [each.start for each in pieces_of(topic)]
             found.setdefault((name, bisect_right(begins[name], number)), []).append(number)
+            if count % FOUND_MAX == 0:
+                await next_turn()
         return [Piece(name, tuple(numbers)) for (name, _), numbers in found.items()]
 
     def _plan(self, piece: Piece, decide: DecidePartition) -> _Plan | None:
@@ -201,4 +205,4 @@ def _decide_one(
     try:
         return decide(topic_partition, topic, rules(topic_partition.partition))
     except ApiError as error:
-        return error
+        return error.with_traceback(None)  # It would keep frames of thousands of decisions until all are answered.

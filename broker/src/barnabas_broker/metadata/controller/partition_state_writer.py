@@ -145,14 +145,13 @@ class PartitionStateWriter:
 
         return failures_of(await self.partitions.change(wanted, decide))
 
-    def reassignments(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, PartitionState]:
-        """Those of `partitions`, or of all (None), that are being reassigned."""
-        found = {}
-        for which in self._all_partitions() if partitions is None else partitions:
-            topic = self._image.topics.get(which.topic)
-            if topic is not None and 0 <= which.partition < len(topic.partitions):
-                found[which] = topic.partitions[which.partition]
-        return {which: state for which, state in found.items() if is_reassigned(state)}
+    def reassignment(self, name: str, number: int) -> PartitionState | None:
+        """The partition, if it is there and is being reassigned."""
+        topic = self._image.topics.get(name)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return None
+        state = topic.partitions[number]
+        return state if is_reassigned(state) else None
 
     def _all_partitions(self) -> list[TopicPartition]:
         topics = self._image.topics.values()

@@ -41,7 +41,7 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
         try:
             return decide(item)
         except ApiError as error:
-            return error
+            return error.with_traceback(None)  # Which would keep the frames of each decision until all are answered.
 
     return lambda items: {item: decide_one(item) for item in items}
 
