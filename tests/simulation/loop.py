@@ -206,6 +206,21 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nobody else wakes this loop."""
 
+    def end(self) -> None:
+        """The simulation is over: what still runs ends now, while there is a loop, as if all were killed.
+
+        The garbage collector would end it in any order, some of it after the loop: and who lets go of a lock then, or
+        cancels a task, cannot tell who waits for that.
+        """
+        asyncio._set_running_loop(self)  # As for all that ever ran in it.
+        for task in asyncio.all_tasks(self):
+            try:
+                task.get_coro().close()
+            except Exception as error:
+                self.call_exception_handler({"message": f"{task} does not end", "exception": error})
+        asyncio._set_running_loop(None)
+        self.close()
+
     def spawn(self, host: Host | None, work: Any) -> "asyncio.Task[Any]":
         """A task on a machine."""
         if host is None:

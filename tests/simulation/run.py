@@ -73,7 +73,7 @@ def run(seed: int) -> Outcome:
         versions=Random(f"versions {seed}") if has_two_versions(seed) else None,
     )
     try:
-        with unhandled_exceptions_fail(loop, simulation.history), garbage_at_the_end():
+        with unhandled_exceptions_fail(loop, simulation.history), garbage_at_the_end(), ending(loop):
             loop.run_until_complete(simulation.run())
     except Deadlock:
         simulation.history.violation("everybody waits for somebody")
@@ -106,6 +106,15 @@ def garbage_at_the_end() -> Iterator[None]:
     finally:
         gc.enable()
         gc.collect()
+
+
+@contextmanager
+def ending(loop: SimulatedLoop) -> Iterator[None]:
+    """Nothing of it is left for the garbage collector to end."""
+    try:
+        yield
+    finally:
+        loop.end()
 
 
 class Simulation:

@@ -2,8 +2,11 @@
 
 import asyncio
 import gc
+import sys
 import warnings
 from random import Random
+
+import pytest
 
 from simulation.loop import Host, SimulatedLoop
 
@@ -21,3 +24,50 @@ def test_what_a_machine_has_not_begun_when_it_dies_is_not_waited_for() -> None:
         loop.close()
         gc.collect()
     assert not [str(each.message) for each in warned if "never awaited" in str(each.message)]
+
+
+async def _hold(lock: asyncio.Lock) -> None:
+    async with lock:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_who_holds_a_lock_that_another_waits_for_ends_before_the_loop_does(
+    monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    escaped: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: escaped.append(repr(found.exc_value)))
+    loop = SimulatedLoop(Random(0))
+    loop.set_exception_handler(lambda _, context: escaped.extend(filter(None, [context.get("exception")])))
+    host = Host("b1", loop)
+
+    async def lives() -> None:
+        lock = asyncio.Lock()
+        for _ in range(2):
+            loop.spawn(host, _hold(lock))
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(lives())
+    if dies:
+        host.die()
+    loop.end()
+    gc.collect()
+    assert not escaped
+
+
+def test_who_does_not_end_with_the_simulation_is_told_of() -> None:
+    told: list[BaseException] = []
+    loop = SimulatedLoop(Random(0))
+    loop.set_exception_handler(lambda _, context: told.extend(filter(None, [context.get("exception")])))
+
+    async def goes_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+
+    loop.spawn(Host("b1", loop), goes_on())
+    loop.run_until_complete(asyncio.sleep(1))
+    loop.end()
+    assert [str(each) for each in told] == ["coroutine ignored GeneratorExit"]
+    assert loop.is_closed()
