@@ -303,6 +303,14 @@ class SimulatedCluster:
         for broker in self.brokers:
             broker.start()
 
+    def start_anew(self) -> None:
+        """All processes end, and each machine starts another one."""
+        self.note("all start again")
+        for broker in self.brokers:
+            broker.kill()
+            broker.wanted = True
+        self.start()
+
     def lose_all_power(self) -> None:
         """All machines at once."""
         self.note("all lose power")

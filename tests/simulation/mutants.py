@@ -36,6 +36,11 @@ from simulation.compaction_mutants import (
     keeps_what_is_left_of_a_compacted_log_that_was_cut,
 )
 from simulation.set_ups import loses_power_in_a_truncation, maps_keys_until_a_truncation
+from simulation.settings_mutants import (
+    goes_by_the_settings_it_started_with,
+    starts_with_the_settings_of_its_file,
+    takes_settings_that_contradict,
+)
 from simulation.storage_mutants import (
     drops_the_lowest_segment_first,
     forgives_holes,
@@ -310,6 +315,7 @@ DIFFERENT: Final = r"^(two values at |the replicas of .* differ)"
 LEADERS: Final = r": (\d+ led in epoch|it is in the ISR and ends at|its high watermark goes back)"
 BEHIND: Final = r": it is in the ISR and ends at"
 COMPACTED: Final = r"^compaction: |^the replicas of wild-0 differ: "
+SETTINGS: Final = r"^broker settings: b\d+ (shows|has) "
 COMMITS: Final = r"^group .*committed|^group members: "
 
 _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
@@ -341,6 +347,9 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
     goes_on_with_a_round_after_a_truncation: COMPACTED,
     drops_what_a_newer_version_wrote: r"^what a newer version wrote of .* is gone: ",
     finalizes_what_one_does_not_support: r"^level \d+ of \S+ is finalized, and brokers/\d+ supports ",
+    goes_by_the_settings_it_started_with: SETTINGS,
+    starts_with_the_settings_of_its_file: SETTINGS,
+    takes_settings_that_contradict: r"^broker settings: .* does not refuse ",
     nobody_produces: r"^too little was acknowledged: ",
 }
 
@@ -365,15 +374,18 @@ SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
     "forgets-a-round-of-compaction-that-a-crash-ended": 9,
     "forgets-the-members-in-a-failover": 2,
     "forgives-holes": 9,
+    "goes-by-the-settings-it-started-with": 4,
     "goes-on-with-a-round-after-a-truncation": 9,
     "joins-the-isr-before-the-epochs-start": 1,
     "keeps-its-place-with-a-log-from-a-failed-disk": 116,
     "keeps-the-leader-epoch": 1,
     "keeps-what-is-left-of-a-compacted-log-that-was-cut": 11,
     "lets-a-clean-mark-come-back": 73,
+    "starts-with-the-settings-of-its-file": 4,
     "swaps-a-copy-that-is-not-synced": 9,
     "takes-a-failed-sync-for-a-full-disk": 35,
     "takes-any-incarnation-of-a-broker-into-the-isr": 9,
+    "takes-settings-that-contradict": 4,
     "truncates-to-the-high-watermark": 2,
     "trusts-a-disk-that-lost-power": 6,
     "writes-epochs-without-a-sync": 6,

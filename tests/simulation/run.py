@@ -15,6 +15,7 @@ from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves
+from simulation.broker_changes import BrokerChanges, alters_brokers
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import ACCEPTED_S, SimulatedCluster
 from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction
@@ -72,6 +73,8 @@ def run(seed: int) -> Outcome:
         compacts=compacts,
         versions=Random(f"versions {seed}") if has_two_versions(seed) else None,
     )
+    if alters_brokers(seed):
+        simulation.alter_brokers(Random(f"broker settings {seed}"))
     try:
         with unhandled_exceptions_fail(loop, simulation.history), garbage_at_the_end(), ending(loop):
             loop.run_until_complete(simulation.run())
@@ -120,6 +123,8 @@ def ending(loop: SimulatedLoop) -> Iterator[None]:
 class Simulation:
     """A cluster of three, or now and then of more."""
 
+    _broker_changes: BrokerChanges | None = None
+
     def __init__(
         self,
         loop: SimulatedLoop,
@@ -166,6 +171,10 @@ class Simulation:
         self._faults = Faults(self.cluster, random, TOPIC, stranded=WILD if compacts else None)
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 
+    def alter_brokers(self, random: Random) -> None:
+        """Their settings change, too. `random` is of nobody else."""
+        self._broker_changes = BrokerChanges(self.cluster, self.history, TOPIC, random)
+
     async def run(self) -> None:
         """All of it."""
         self.cluster.start()
@@ -179,9 +188,7 @@ class Simulation:
             tasks.append(self._loop.create_task(self._moves.run()))
         if not self._cuts_all_power:
             self._group.start()
-        if self.cluster.versions is not None:
-            administrator = self._client("u")
-            tasks.append(self._loop.spawn(administrator.host, Upgrade(administrator).run()))
+        tasks += self._administer()
         if self._topics is not None:
             self._topics.start()
         if self._compaction is not None:
@@ -210,6 +217,14 @@ class Simulation:
             self.history.violation(f"it does not heal: {why}")
             return
         await self._check_at_the_end()
+
+    def _administer(self) -> Iterator[asyncio.Task[None]]:
+        """What all brokers go by changes."""
+        if self.cluster.versions is not None:
+            administrator = self._client("u")
+            yield self._loop.spawn(administrator.host, Upgrade(administrator).run())
+        if self._broker_changes is not None:
+            yield self._broker_changes.start()
 
     async def _until_enough_is_acknowledged(self) -> None:
         """Where no broker could start for most of the time, clients need a little more of it. Not for ever.
@@ -291,6 +306,8 @@ class Simulation:
             await self._moves.settle()
         if self._topics is not None:
             await self._check_topics(self._topics)
+        if self._broker_changes is not None:
+            await self._check_broker_settings(self._broker_changes)
         if self._compaction is not None:
             self._compaction.check_at_the_end()
         for _ in range(HEALING_CHECKS):
@@ -302,6 +319,15 @@ class Simulation:
             self.history.violation(f"too little was acknowledged: {self.history.acknowledged_count} records")
         for committer in self._committers:
             await self._loop.spawn(committer._client.host, _look(committer))
+
+    async def _check_broker_settings(self, changes: BrokerChanges) -> None:
+        """As they are, and as they are after a start."""
+        await changes.check_at_the_end()
+        self.cluster.start_anew()
+        why = await self.cluster.until_healthy(HEALING_S_MAX)
+        if why is not None:
+            self.history.violation(f"it does not become healthy after all have started again: {why}")
+        await changes.check_at_the_end()
 
     async def _check_topics(self, topics: TopicChanges) -> None:
         await topics.check_writable()

@@ -73,8 +73,9 @@ class TopicHistory:
             document = assigned.get(key)
             if document is not None and partition.topic_id != document.topic_id:
                 self.violation(f"{broker.name} serves {key} of another topic of that name")
+            inherited = 0 if broker.node is None else broker.node.config.min_insync_replicas
             if document is not None and partition.log.config.min_insync_replicas != int(
-                document.configs.get(MIN_ISR, 2)
+                document.configs.get(MIN_ISR, inherited)
             ):
                 self.violation(f"{broker.name} has {key} with {partition.log.config.min_insync_replicas} in sync")
         for directory, topic_partition in broker.logs_on_disk():
