@@ -195,3 +195,18 @@ def test_a_log_without_gaps_costs_no_checkpoint(tmp_path: Path) -> None:
     follow(logs.create(flights(0), TOPIC_ID, CONFIG), 0, 1, 2, high_watermark=6)
     logs.checkpoint(lambda _: 3)
     assert not (tmp_path / CHECKPOINT).exists()
+
+
+def test_a_log_that_was_set_aside_and_is_used_again_has_them_on_the_disk_again(tmp_path: Path) -> None:
+    """The checkpoint was written without it meanwhile."""
+    logs = started(tmp_path)
+    follow(logs.create(flights(0), TOPIC_ID, CONFIG), 1, 2, 3, high_watermark=6)
+    logs.set_aside(flights(0), "its topic is not there")
+    follow(logs.create(flights(1), TOPIC_ID, CONFIG), 1, 2, 3, high_watermark=4)
+    logs.checkpoint(lambda _: 0)
+    assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n1\nflights 1 4\n"
+    assert logs.claim(flights(0), TOPIC_ID) is not None
+    logs = killed(logs, tmp_path)
+    again = logs.logs[flights(0)]
+    truncate_to(again, 3)
+    assert (again.log_end_offset, again.size_bytes) == (0, 0)
