@@ -1,9 +1,10 @@
 """A follower of a compacted log is killed: what its leader had removed for newer records is not forgotten."""
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
-from log_manager_samples import CONFIG, TOPIC_ID, flights, started
+from log_manager_samples import CONFIG, TOPIC_ID, HeldWrites, flights, manager, started
 from storage_samples import NOW_MS, batch, read_all
 
 from barnabas_broker.storage.errors import LogDirFailed
@@ -210,3 +211,28 @@ def test_a_log_that_was_set_aside_and_is_used_again_has_them_on_the_disk_again(t
     again = logs.logs[flights(0)]
     truncate_to(again, 3)
     assert (again.log_end_offset, again.size_bytes) == (0, 0)
+
+
+def test_who_begins_to_lead_while_it_waits_takes_nothing_before_its_lower_bound_is_on_the_disk(tmp_path: Path) -> None:
+    """What it takes then is not committed. Within a bound on the disk it would be dropped with all before by a cut."""
+    files = HeldWrites()
+    logs = manager(tmp_path, files=files)
+    logs.load()
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    follow(log, 1, 2, high_watermark=3)
+    logs.truncated.on_added = lambda _: None
+    with pytest.raises(ApiError):
+        follow(log, 4, high_watermark=6)
+    files.held_name = CHECKPOINT
+    writing = Thread(target=logs.truncated.complete, args=(logs.log_dirs[0],))
+    writing.start()
+    files.entered.acquire()
+    log.begin_to_lead()
+    files.let_go.release()
+    writing.join()
+    assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n1\nflights 0 6\n"
+    assert not log.takes_appends
+    files.let_go.release()
+    logs.truncated.complete(logs.log_dirs[0])
+    assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n1\nflights 0 3\n"
+    assert log.takes_appends

@@ -57,10 +57,19 @@ class DirOfLogs(Protocol):
 
 
 class CutLog(NamedTuple):
-    """A log, and how often it had been truncated: what is done for it is void once it is truncated again."""
+    """A log, and how often it had been truncated: what is done for it is void once it is truncated again.
+
+    Its checkpoints are also void once it waits anew without that, as one does that begins to lead.
+    """
 
     log: TruncatedLog
     truncations: int
+    waits: int
+
+    @classmethod
+    def now(cls, log: TruncatedLog) -> "CutLog":
+        """As it is now."""
+        return cls(log, log.truncations, log.known_producers.waits)
 
     @property
     def is_current(self) -> bool:
@@ -69,7 +78,7 @@ class CutLog(NamedTuple):
 
     def checkpointed(self) -> None:
         """The checkpoints of its directory were written after the truncation."""
-        if self.is_current:
+        if self.is_current and self.waits == self.log.known_producers.waits:
             self.log.known_producers.checkpointed()
 
     def lookup(self) -> ProducerLookup | None:
@@ -84,7 +93,10 @@ class CutLog(NamedTuple):
 
 def complete_truncation(log: TruncatedLog) -> None:
     """Blocks until the log takes appends again; its checkpoints have been written, if it has any. StorageError."""
-    cut = CutLog(log, log.truncations)
+    _complete(CutLog.now(log))
+
+
+def _complete(cut: CutLog) -> None:
     cut.checkpointed()
     lookup = cut.lookup()
     if lookup is not None:
@@ -144,7 +156,7 @@ class TruncatedLogs:
         here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]
         for log in here:
             del self._waiting[log]
-        return [CutLog(log, log.truncations) for log in here]
+        return [CutLog.now(log) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
         """The logs wait again: their truncation could not be completed."""
@@ -157,7 +169,7 @@ class TruncatedLogs:
             if taken:
                 make_durable(cut_jobs(taken), log_dir)
             for cut in taken:
-                complete_truncation(cut.log)
+                _complete(cut)
         except StorageError:
             self.put_back(taken)
             raise

@@ -72,7 +72,7 @@ class ProducerLookup:
 class LogProducers:
     """`states` is None before the first use, and while they are held back. Raises OSError, InvalidBatch, ApiError."""
 
-    __slots__ = ("_count", "_held", "_is_checkpointed", "_lacking", "_segments", "snapshots", "states")
+    __slots__ = ("_count", "_held", "_is_checkpointed", "_lacking", "_segments", "snapshots", "states", "waits")
 
     def __init__(self, segments: Segments, snapshots: ProducerSnapshots, count: ProducerCount) -> None:
         self.states: ProducerStates | None = None
@@ -81,6 +81,8 @@ class LogProducers:
         self._is_checkpointed = True
         self._segments = segments
         self.snapshots = snapshots
+        self.waits = 0
+        """How often they were held back for a checkpoint: one that was begun before the last time is too old."""
         self._count = count
 
     @property
@@ -137,6 +139,7 @@ class LogProducers:
         """After a truncation: whether there is something to wait for, be it from the one before."""
         self._held, self.states = self._held or self.states, None
         self._is_checkpointed = self._is_checkpointed and not until_checkpointed
+        self.waits += until_checkpointed
         return not self._release()
 
     def checkpointed(self) -> None:
