@@ -2,7 +2,7 @@
 
 import gc
 
-from barnabas_broker.storage.log_dirs.log_dir import _offset_of_each
+from barnabas_broker.storage.log_dirs.checkpointed_offsets import offset_of_each
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -17,7 +17,7 @@ def test_a_log_that_comes_during_a_collection_of_garbage_does_no_harm() -> None:
     gc.callbacks.append(comes)
     gc.set_threshold(1)
     try:
-        found = _offset_of_each(logs, lambda number: number)  # type: ignore[arg-type, return-value]
+        found = offset_of_each(logs, lambda number: number)  # type: ignore[arg-type, return-value]
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(comes)

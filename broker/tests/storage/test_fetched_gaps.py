@@ -236,3 +236,53 @@ def test_who_begins_to_lead_while_it_waits_takes_nothing_before_its_lower_bound_
     logs.truncated.complete(logs.log_dirs[0])
     assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n1\nflights 0 3\n"
     assert log.takes_appends
+
+
+def test_a_crash_just_after_a_log_has_moved_does_not_forget_them(tmp_path: Path) -> None:
+    """The log dir that it goes to has the bound before it has the log."""
+    paths = tmp_path / "a", tmp_path / "b"
+    logs = started(*paths)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG, str(paths[0]))
+    follow(log, 1, 2, 3, high_watermark=6)
+    logs.truncated.on_added = lambda _: None
+    move = logs.moves.start(flights(0), str(paths[1]))
+    assert move is not None
+    move.copy(log.size_bytes)
+    logs.moves.sync(move)
+    assert logs.moves.finish(move).takes_appends
+    logs = killed(logs, *paths)
+    again = logs.logs[flights(0)]
+    truncate_to(again, 3)
+    assert (again.log_dir, again.log_end_offset, again.size_bytes) == (str(paths[1]), 0, 0)
+
+
+def test_a_log_does_not_move_while_the_other_disk_has_a_lower_bound(tmp_path: Path) -> None:
+    paths = tmp_path / "a", tmp_path / "b"
+    logs = started(*paths)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG, str(paths[0]))
+    move = logs.moves.start(flights(0), str(paths[1]))
+    assert move is not None
+    follow(log, 1, 2, 3, high_watermark=4)
+    logs.moves.sync(move)
+    assert logs.moves.may_finish(move)
+    follow(log, 5, 6, high_watermark=8)
+    assert not logs.moves.may_finish(move)
+    logs.moves.sync(move)
+    assert logs.moves.may_finish(move)
+
+
+def test_a_move_that_is_called_off_leaves_no_bound_to_a_later_log(tmp_path: Path) -> None:
+    paths = tmp_path / "a", tmp_path / "b"
+    logs = started(*paths)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG, str(paths[0]))
+    follow(log, 1, 2, 3, high_watermark=6)
+    move = logs.moves.start(flights(0), str(paths[1]))
+    assert move is not None
+    logs.moves.sync(move)
+    logs.moves.stop(flights(0))
+    logs.delete(flights(0))
+    follow(logs.create(flights(0), TOPIC_ID, CONFIG, str(paths[1])), 0, 1, 2, 3, 4, high_watermark=1)
+    logs = killed(logs, *paths)
+    again = logs.logs[flights(0)]
+    truncate_to(again, 2)
+    assert offsets_in(again) == [0, 1]

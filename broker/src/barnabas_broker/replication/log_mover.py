@@ -89,7 +89,7 @@ class LogMover:
                 await asyncio.to_thread(self._logs.moves.sync, move)
                 while self._is_wanted(move) and not move.log.takes_appends:
                     await self._sleep(TRUNCATION_S)
-                if self._is_wanted(move) and move.lag_bytes <= self._steps.swap_lag_bytes:
+                if self._is_wanted(move) and self._may_swap(move):
                     self._swap(move, partition)
         except (ApiError, StorageError) as error:
             log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
@@ -106,6 +106,9 @@ class LogMover:
                 move.copy(self._steps.copy_bytes)
                 self._throttle.take(self._steps.copy_bytes)
             await self._sleep(pause_s)
+
+    def _may_swap(self, move: ReplicaMove) -> bool:
+        return move.lag_bytes <= self._steps.swap_lag_bytes and self._logs.moves.may_finish(move)
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
         return self._logs.moves.under_way.get(move.log.topic_partition) is move

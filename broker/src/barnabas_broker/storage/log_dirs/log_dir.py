@@ -21,6 +21,7 @@ from barnabas_broker.storage.disk.checkpoints import (
 )
 from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
+from barnabas_broker.storage.log_dirs.checkpointed_offsets import bound_of_gaps, offset_of_each, raised_start
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
@@ -83,7 +84,9 @@ class LogDir:
         self._begun: set[TopicPartition] = set()
         """New logs, while a checkpoint may have something of an earlier one of their name."""
         self._gone: set[TopicPartition] = set()
-        """Logs that went while a checkpoint was being written, which may have them."""
+        """Logs that went, or came no more, while a checkpoint was being written, which may have them."""
+        self.arriving: dict[TopicPartition, Log] = {}
+        """Logs on their way here: the bounds of their gaps are here before them."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -158,7 +161,7 @@ class LogDir:
         self._lock = None
         for log in self.logs.values():
             log.abandon()
-        self.logs = {}
+        self.logs, self.arriving = {}, {}
 
     @disk_access
     def has_failed(self) -> bool:
@@ -203,10 +206,10 @@ class LogDir:
         self.damaged.discard(topic_partition)
         return size_bytes
 
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """The log is not here any more."""
-        del self.logs[topic_partition]
-        if self._writing.locked():
+    def forget(self, topic_partition: TopicPartition, *, arrives: bool = False) -> None:
+        """The log is not here any more. One that `arrives` is here by now, or does not come."""
+        gone = (self.arriving if arrives else self.logs).pop(topic_partition, None)
+        if gone is not None and self._writing.locked():
             self._gone.add(topic_partition)
 
     def begin_log(self, topic_partition: TopicPartition) -> bool:
@@ -220,9 +223,9 @@ class LogDir:
             self._begun.add(topic_partition)
         return is_known
 
-    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
-        """As it is on the disk; 0 where it is not."""
-        return self._written.get(file_names.HIGH_WATERMARKS, {}).get(topic_partition, 0)
+    def checkpointed(self, file_name: str, topic_partition: TopicPartition) -> int:
+        """What a checkpoint has on the disk; 0 where it has nothing."""
+        return self._written.get(file_name, {}).get(topic_partition, 0)
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
         """Writes of the checkpoints, for a thread. They raise StorageError, and write nothing while it is offline."""
@@ -243,7 +246,7 @@ class LogDir:
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
         """As they are when it is written, of the logs that are here now: earlier ones had others. StorageError."""
         with self._writing:
-            self._write_offset_of_each(file_names.HIGH_WATERMARKS, high_watermark_of)
+            self._writeoffset_of_each(file_names.HIGH_WATERMARKS, high_watermark_of)
 
     def checkpoint_recovery_points(self) -> None:
         """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
@@ -251,7 +254,7 @@ class LogDir:
         What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
         """
         with self._writing:
-            self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
+            self._writeoffset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
 
     def checkpoint_anew(self) -> None:
         """Nothing may count as committed, synced, compacted or deleted that was cut or is gone. StorageError."""
@@ -259,7 +262,7 @@ class LogDir:
         self.checkpoint_recovery_points()
         self.checkpoint_clean_offsets()
         self._checkpoint_log_starts()
-        self._checkpoint_if_changed(file_names.FETCHED_GAPS, lambda log: log.fetched_gaps.checkpointed or None)
+        self._checkpoint_if_changed(file_names.FETCHED_GAPS, bound_of_gaps)
 
     def _lower_high_watermarks(self) -> None:
         """To the ends of logs that were cut. Those of earlier logs, of names of which there are new ones, go."""
@@ -280,7 +283,7 @@ class LogDir:
 
         A log that ends before this begins anew there, so one that was cut below it must not keep it.
         """
-        self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, _raised_start)
+        self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, raised_start)
 
     def checkpoint_clean_offsets(self) -> None:
         """Up to where each log is compacted, if that has changed. Raises StorageError.
@@ -312,14 +315,15 @@ class LogDir:
             log.known_producers.hold_back(until_checkpointed=True)
         return cut
 
-    def _write_offset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
+    def _writeoffset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
         self._write_offsets(file_name, self._offsets_to_write(file_name, offset_of))
 
     def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
         self._gone.clear()  # The logs of now are without them.
         written = self._written.get(file_name, {})
         damaged = {key: written[key] for key in self.damaged.copy() if key in written}
-        return damaged | _offset_of_each(self.logs, offset_of)
+        arriving = self.arriving if file_name == file_names.FETCHED_GAPS else {}
+        return damaged | offset_of_each(arriving, offset_of) | offset_of_each(self.logs, offset_of)
 
     @disk_access
     def _write_offsets(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -367,21 +371,6 @@ class LogDir:
             return decode_clean_mark(self._files.read(mark_path))
         except ValueError:
             return None
-
-
-def _offset_of_each(
-    logs: dict[TopicPartition, Log], offset_of: Callable[[Log], int | None]
-) -> dict[TopicPartition, int]:
-    """An offset of each log that has one. In a thread, while the loop adds logs and takes some away.
-
-    A copy is made in one go; a list of pairs is not, for each is an object that the collector may come upon.
-    """
-    return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
-
-
-def _raised_start(log: Log) -> int | None:
-    """What its first segment does not tell."""
-    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
 
 
 def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:

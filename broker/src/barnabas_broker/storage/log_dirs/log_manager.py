@@ -372,7 +372,7 @@ class LogManager:
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
         """As the checkpoint of its directory has it on the disk; 0 where it does not, or there is no such log."""
         log_dirs = [each for each in self.log_dirs if each.is_online and topic_partition in each.logs]
-        return log_dirs[0].checkpointed_high_watermark(topic_partition) if log_dirs else 0
+        return log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, topic_partition) if log_dirs else 0
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
         """Writes of the checkpoints, for a thread."""
