@@ -22,14 +22,15 @@ class AnswerInTurns:
     def __init__(self, response: type[object], context: RequestContext, under_way: AnswersUnderWay) -> None:
         self._response = response.__name__
         self._version = context.api_version
-        self._turn = under_way.turn(context.presence)
+        self.turn = under_way.turn(context.presence)
+        """To give way in the middle of an element."""
         self._outer_bytes = 0
         self._inner_bytes = 0
         """Of elements that are not yet in one of an outermost array."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """All of them, some a turn."""
-        return self._turn.over(things)
+        return self.turn.over(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
         """What may stand for an element of an array where the response is encoded."""
@@ -39,7 +40,7 @@ class AnswerInTurns:
             self._inner_bytes = 0
         else:
             self._inner_bytes += len(encoded)
-        self._turn.holds(self._outer_bytes + self._inner_bytes)
+        self.turn.holds(self._outer_bytes + self._inner_bytes)
         return cast("Element", encoded)
 
     async def elements(self, array: Path, things: Iterable[Thing], make: Callable[[Thing], Element]) -> list[Element]:

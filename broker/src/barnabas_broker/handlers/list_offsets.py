@@ -6,8 +6,10 @@ that does not know its high watermark yet answers OFFSET_NOT_AVAILABLE (v5), for
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
@@ -40,23 +42,23 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """For each partition the offset asked for, or an error. A request of many takes several turns of the loop."""
-    turn = environment.answers.turn()
+    answer = AnswerInTurns(ListOffsetsResponse, context, environment.answers)
     limit = _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
     for topic in request.topics:
-        version = context.api_version
-        results = [await _answer(environment, topic.name, wanted, limit, version, turn) for wanted in topic.partitions]
-        topics.append(TopicResponse(name=topic.name, partitions=results))
+        look_up = partial(_look_up, environment, topic.name, limit, context.api_version, answer.turn)
+        results = [answer.encoded(("topics", "partitions"), await look_up(wanted)) for wanted in topic.partitions]
+        topics.append(answer.encoded(("topics",), TopicResponse(name=topic.name, partitions=results)))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _answer(
+async def _look_up(
     environment: HandlerEnvironment,
     name: str,
-    wanted: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
     limit: Callable[[Partition], int],
     version: int,
     turn: FairTurn,
+    wanted: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
 ) -> PartitionResponse:
     error, found = ErrorCode.NONE, NOTHING
     await turn.give_way()
