@@ -1,13 +1,16 @@
 """Many answers that take many turns: one of them has a turn at a time, and they hold no more than they may."""
 
 import asyncio
+import gc
 from collections.abc import Callable
+from contextlib import suppress
+from weakref import WeakSet
 
 import pytest
 from asked_in_turns import MANY, SlowClock
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay, SharedTurn
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.presence import Presence
@@ -38,6 +41,7 @@ class World:
         self.ended: list[int] = []
         self.presences: dict[int, Presence] = {}
         """Of those that do not wait any more."""
+        self.turns_left: WeakSet[SharedTurn] = WeakSet()
         self.tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
@@ -56,6 +60,7 @@ class World:
             32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: self.presences.get(client, Presence.WAITS)
         )
         answer = AnswerInTurns(DescribeConfigsResponse, context, self.answers)
+        self.turns_left.add(answer.turn)
         await answer.elements(("results",), range(MANY), lambda _: self._make(client))
         self.ended.append(client)
 
@@ -72,6 +77,14 @@ class World:
             await asyncio.sleep(0)
             turns.append([now - then for now, then in zip(self.made, before, strict=True)])
         return turns
+
+
+class Connections(World):
+    """As the dispatcher does, each only ends its own connection."""
+
+    async def _answer(self, client: int) -> None:
+        with suppress(CloseConnection):
+            await super()._answer(client)
 
 
 def test_one_of_many_answers_has_a_turn_at_a_time_and_all_get_on_alike() -> None:
@@ -165,6 +178,24 @@ def test_a_client_that_has_ended_its_side_has_no_answer_where_others_need_the_me
                 world.tasks[client].result()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("presence", [Presence.IS_GONE, Presence.MAY_WAIT])
+def test_what_was_made_for_a_client_that_is_not_answered_is_let_go_of_at_once(presence: Presence) -> None:
+    """What only a collection of garbage finds counts as held until then, and those are rare."""
+
+    async def run() -> None:
+        world = Connections(2 * MANY * ELEMENT_BYTES)
+        await world.lose({1, 2}, presence)
+        await world.turns()
+        assert len(world.ended) == CLIENTS - 2
+        assert not list(world.turns_left)
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()
 
 
 def test_the_turn_of_one_that_is_cancelled_goes_to_the_next() -> None:

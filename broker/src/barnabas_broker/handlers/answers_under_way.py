@@ -61,7 +61,8 @@ class SharedTurn(FairTurn):
 
 class _Waiting(NamedTuple):
     turn: SharedTurn
-    is_there: asyncio.Future[None]
+    is_there: asyncio.Future[str | None]
+    """With why there is none, if there is none. An exception would hold all of the answer, and itself."""
 
     def go_on(self) -> None:
         if not self.is_there.done():  # Done: it was cancelled.
@@ -69,7 +70,7 @@ class _Waiting(NamedTuple):
 
     def end(self, why: str) -> None:
         if not self.is_there.done():
-            self.is_there.set_exception(CloseConnection(why))
+            self.is_there.set_result(why)
 
 
 class AnswersUnderWay:
@@ -99,7 +100,9 @@ class AnswersUnderWay:
         waiting = _Waiting(turn, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._wake_soon()
-        await waiting.is_there
+        why = await waiting.is_there
+        if why is not None:
+            raise CloseConnection(why)
 
     def _wake_soon(self) -> None:
         if (self._waiting or self._last) and not self._wakes_soon:
