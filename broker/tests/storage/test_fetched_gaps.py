@@ -286,3 +286,25 @@ def test_a_move_that_is_called_off_leaves_no_bound_to_a_later_log(tmp_path: Path
     again = logs.logs[flights(0)]
     truncate_to(again, 2)
     assert offsets_in(again) == [0, 1]
+
+
+def test_they_are_on_the_disk_until_the_cut_is_which_a_power_cut_could_undo(tmp_path: Path) -> None:
+    """A write that was begun for another log comes before the sync of this one."""
+    files = HeldWrites()
+    logs = manager(tmp_path, files=files)
+    logs.load()
+    for number in range(2):
+        follow(logs.create(flights(number), TOPIC_ID, CONFIG), 1, 2, 3, high_watermark=6)
+    logs.truncated.on_added = lambda _: None
+    truncate_to(logs.logs[flights(0)], 3)
+    files.held_name = "recovery-point-offset-checkpoint"
+    writing = Thread(target=logs.truncated.complete, args=(logs.log_dirs[0],))
+    writing.start()
+    files.entered.acquire()
+    truncate_to(logs.logs[flights(1)], 3)
+    files.let_go.release()
+    writing.join()
+    assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n1\nflights 1 6\n"
+    files.let_go.release()
+    logs.truncated.complete(logs.log_dirs[0])
+    assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n0\n"

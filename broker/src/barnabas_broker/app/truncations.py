@@ -51,7 +51,7 @@ class Truncations:
         if not cut_logs:
             return False
         try:
-            await in_thread(partial(make_durable, cut_jobs(cut_logs), log_dir))
+            await in_thread(partial(make_durable, cut_logs, cut_jobs(cut_logs), log_dir))
         except StorageError as error:
             self._logs.truncated.put_back(cut_logs)
             if isinstance(error, LogDirFailed):

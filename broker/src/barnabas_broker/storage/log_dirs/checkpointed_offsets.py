@@ -22,5 +22,7 @@ def raised_start(log: Log) -> int | None:
 
 
 def bound_of_gaps(log: Log) -> int | None:
-    """None where there is none."""
-    return log.fetched_gaps.checkpointed or None
+    """None where there is none. That from before a cut stays until the cut is on the disk."""
+    gaps, producers = log.fetched_gaps, log.known_producers
+    is_durable = producers.durable_waits == producers.waits
+    return (gaps.checkpointed if is_durable else max(gaps.checkpointed, gaps.before_cut)) or None

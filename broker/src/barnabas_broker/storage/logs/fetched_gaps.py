@@ -11,11 +11,13 @@ class FetchedGaps:
     does not grow beyond `checkpointed`, the bound on the disk: a crash cannot forget what is needed.
     """
 
-    __slots__ = ("_found", "checkpointed", "until")
+    __slots__ = ("_found", "before_cut", "checkpointed", "until")
 
     def __init__(self, checkpointed: int = 0) -> None:
         """`checkpointed` is what a start has found, 0 for nothing."""
         self.until = self.checkpointed = checkpointed
+        self.before_cut = 0
+        """What was `checkpointed`: it stays on the disk until the cut is there, which a power cut could undo."""
         self._found = checkpointed or -1
         """A log that ends here or below it may have more gaps than this process has seen."""
 
@@ -31,7 +33,7 @@ class FetchedGaps:
 
     def raise_checkpointed(self) -> None:
         """The log takes nothing before this is on the disk."""
-        self.checkpointed = self.until
+        self.checkpointed, self.before_cut = self.until, 0
 
     def end_at(self, offset: int) -> bool:
         """The log is as its leader's up to its end, `offset`; whether the disk has a bound above that, which must go.
@@ -39,6 +41,8 @@ class FetchedGaps:
         It was cut, or leads itself: what else was committed is lost.
         """
         is_lowered = offset < self.checkpointed
+        if is_lowered:
+            self.before_cut = max(self.before_cut, self.checkpointed)
         self.until, self._found = min(offset, self.until), min(offset, self._found)
         self.checkpointed = min(offset, self.checkpointed)
         return is_lowered

@@ -126,10 +126,12 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
     return FlushJob(log.log_dir, log.directory, calls, log.recovery_point, log.truncations)
 
 
-def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
+def make_durable(logs: Sequence[CutLog], jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
     """Blocks until no power cut brings back what was cut of a directory's logs. For a thread. StorageError."""
     for job in jobs:
         job.run()
+    for cut in logs:
+        cut.log.known_producers.durable_waits = cut.waits
     log_dir.checkpoint_anew()
 
 
@@ -167,7 +169,7 @@ class TruncatedLogs:
         taken = self.take(log_dir)
         try:
             if taken:
-                make_durable(cut_jobs(taken), log_dir)
+                make_durable(taken, cut_jobs(taken), log_dir)
             for cut in taken:
                 _complete(cut)
         except StorageError:

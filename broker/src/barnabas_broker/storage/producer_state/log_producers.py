@@ -72,7 +72,17 @@ class ProducerLookup:
 class LogProducers:
     """`states` is None before the first use, and while they are held back. Raises OSError, InvalidBatch, ApiError."""
 
-    __slots__ = ("_count", "_held", "_is_checkpointed", "_lacking", "_segments", "snapshots", "states", "waits")
+    __slots__ = (
+        "_count",
+        "_held",
+        "_is_checkpointed",
+        "_lacking",
+        "_segments",
+        "durable_waits",
+        "snapshots",
+        "states",
+        "waits",
+    )
 
     def __init__(self, segments: Segments, snapshots: ProducerSnapshots, count: ProducerCount) -> None:
         self.states: ProducerStates | None = None
@@ -83,6 +93,8 @@ class LogProducers:
         self.snapshots = snapshots
         self.waits = 0
         """How often they were held back for a checkpoint: one that was begun before the last time is too old."""
+        self.durable_waits = 0
+        """Of these times, up to which one all that was cut is on the disk."""
         self._count = count
 
     @property
