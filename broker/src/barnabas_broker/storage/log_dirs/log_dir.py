@@ -246,7 +246,7 @@ class LogDir:
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
         """As they are when it is written, of the logs that are here now: earlier ones had others. StorageError."""
         with self._writing:
-            self._writeoffset_of_each(file_names.HIGH_WATERMARKS, high_watermark_of)
+            self._write_offset_of_each(file_names.HIGH_WATERMARKS, high_watermark_of)
 
     def checkpoint_recovery_points(self) -> None:
         """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
@@ -254,7 +254,7 @@ class LogDir:
         What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
         """
         with self._writing:
-            self._writeoffset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
+            self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
 
     def checkpoint_anew(self) -> None:
         """Nothing may count as committed, synced, compacted or deleted that was cut or is gone. StorageError."""
@@ -315,7 +315,7 @@ class LogDir:
             log.known_producers.hold_back(until_checkpointed=True)
         return cut
 
-    def _writeoffset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
+    def _write_offset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
         self._write_offsets(file_name, self._offsets_to_write(file_name, offset_of))
 
     def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
