@@ -199,8 +199,7 @@ def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_a
     told = "\n".join(f"{name}: {found['conditions'][0]['message']}" for name, found in ended.items())
     assert reasons == dict.fromkeys(runs, ("Succeeded", "Succeeded")) | missed, told
     assert [found["attempts"] for found in ended.values()] == [1] * len(runs), "a finding is not looked for again"
-    executors = {each for each in pods_that_ran(archived) if "-exec-" in each}
-    assert [name for name in runs if not any(each.startswith(f"{name}-") for each in executors)] == []
+    assert [name for name in runs if not executors_that_ran(archived, name)] == []
     results = {name: found["result"] for name, found in ended.items()}
     files = reports(archived, cluster.image("barnabas-jobs"))
 
@@ -211,10 +210,11 @@ def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_a
     _check_retention(results["retention-of-both"], files)
 
 
-def pods_that_ran(castle: Castle) -> set[str]:
-    """Those of which a container was started, by the Events."""
+def executors_that_ran(castle: Castle, name: str) -> set[str]:
+    """Those of a run of which a container was started, by the Events."""
     started = json.loads(castle.kubectl("get", "events", "--field-selector=reason=Started", "-ojson"))["items"]
-    return {each["involvedObject"]["name"] for each in started}
+    pods = {each["involvedObject"]["name"] for each in started}
+    return {each for each in pods if each.startswith(f"{name}-") and "-exec-" in each}
 
 
 def reports(castle: Castle, image: str) -> dict[str, Any]:
@@ -293,14 +293,17 @@ def _check_retention(result: Json, files: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_schedule_fires_and_its_run_goes_with_it(archived: Castle) -> None:
-    entry = {**RUN, "name": "minutely", "schedule": "* * * * *", "job": "verify"}
+def test_a_schedule_fires_its_run_verifies_in_an_executor_and_goes_with_it(archived: Castle) -> None:
+    entry = {**RUN, "name": "minutely", "schedule": "* * * * *", "job": "verify", "executors": 1}
     archived.patch({"maintenance": [entry]})
     chosen = "barnabas.dev/schedule=minutely"
     runs = wait_for(lambda: archived.kubectl("get", "bm", "-l", chosen, "-oname").split(), seconds_max=SECONDS_MAX)
     archived.patch({"maintenance": [{**entry, "suspend": True}]})
     name = runs[0].rpartition("/")[2]
-    assert await_end(archived, name)["phase"] == "Succeeded"
+    found = await_end(archived, name)
+    compared = sum(each["topic_records"] for each in found["result"]["partitions"])
+    assert (found["phase"], compared) == ("Succeeded", RECORDS), found
+    assert executors_that_ran(archived, name)
     wait_for(
         lambda: archived.kubectl("get", "job", name, "-ojsonpath={.status.succeeded}"), lambda said: said == "1", 120.0
     )
