@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from noted_reads import noted_reads
 
-from barnabas_jobs.files import local_folder
+from barnabas_jobs.files import archive_folder, local_folder
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, LostRange, checked
+from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, Ledger, LostRange, checked
 from barnabas_jobs.planning.leftovers import Leftovers, leftovers
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, first_of, gone, pending
 from harness.mounts import fill, small_disk
@@ -148,6 +148,60 @@ def test_an_old_archive_is_read_by_packs_of_its_ledger(tmp_path: Path, monkeypat
     assert names_read(monkeypatch, folder) == ["packs/00000000.json", "packs/00001000.json", "ledger/00002000.json"]
     assert folder.ledger().generation("flights", "one").ends() == {0: 2001}
     assert [each.number for each in folder.ledger().entries] == list(range(2001))
+
+
+@pytest.mark.parametrize("lacking", [0, 10, 20])
+def test_a_damaged_pack_can_be_removed_whichever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int
+) -> None:
+    monkeypatch.setattr(archive_folder, "PACKED", 10)
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    pack = tmp_path / "packs" / f"{lacking:08d}.json"
+    with folder.written_by_us():
+        for number in range(35):
+            folder.commit(msgspec.structs.replace(entry(number, number, number + 1), files=[]))
+        pack.write_bytes(b"[{")
+        with pytest.raises(JobFailed, match=rf"packs/{pack.name} cannot be read: .*; remove it"):
+            folder.ledger()
+        pack.unlink()
+        whole = folder.ledger()
+        assert [each.number for each in whole.entries] == list(range(35))
+        known = Ledger(whole.entries[:15])
+        assert folder.ledger(known) == whole
+        folder.sweep([], 35)
+        assert len(names_read(monkeypatch, folder)) == 3 + 5
+    assert folder.ledger() == whole
+
+
+def test_a_commit_counts_though_its_pack_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run makes it."""
+    monkeypatch.setattr(archive_folder, "PACKED", 10)
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    with folder.written_by_us():
+        (tmp_path / "packs").rmdir()
+        for number in range(11):
+            folder.commit(msgspec.structs.replace(entry(number, number, number + 1), files=[]))
+    assert len(folder.ledger().entries) == 11
+    with folder.written_by_us():
+        folder.sweep([], 11)
+    assert names_read(monkeypatch, folder) == ["packs/00000000.json", "ledger/00000010.json"]
+
+
+def test_no_pack_is_made_of_a_ledger_file_that_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one that is put back would not be read."""
+    monkeypatch.setattr(archive_folder, "PACKED", 10)
+    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
+    with folder.written_by_us():
+        for number in range(9):
+            folder.commit(msgspec.structs.replace(entry(number, number, number + 1), files=[]))
+        damaged = tmp_path / "ledger" / "00000004.json"
+        content = damaged.read_bytes()
+        damaged.write_bytes(b"")
+        folder.commit(msgspec.structs.replace(entry(9, 9, 10), files=[]))
+        with pytest.raises(JobFailed, match=r"ledger/00000004.json cannot be read"):
+            folder.ledger()
+        damaged.write_bytes(content)
+        assert len(folder.ledger().entries) == 10
 
 
 def names_read(monkeypatch: pytest.MonkeyPatch, folder: ArchiveFolder) -> list[str]:

@@ -9,7 +9,7 @@ next run removes it, once it has taken the number away from whoever wrote it.
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -110,13 +110,14 @@ class ArchiveFolder:
         What is `known` of it is not read again, nor are files of which a pack has a copy.
         """
         entries = list(known.entries)
-        if not entries:
-            for name in self.store.names(PACKS):
-                if name.endswith(".json"):
-                    entries += self._read(f"{PACKS}/{name}", list[Entry], "remove it: it is a copy of ledger files")
-        following = _file(len(entries))
-        for name in self.store.names(LEDGER):
-            if name.endswith(".json") and name >= following:
+        packs = {name for name in self.store.names(PACKS) if name.endswith(".json")}
+        files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
+        for name in sorted(packs | files):
+            if name < _file(len(entries)):
+                continue  # It is known, or the pack before has a copy.
+            if name in packs:
+                entries += self._read(f"{PACKS}/{name}", list[Entry], "remove it: it is a copy of ledger files")
+            else:
                 entries.append(self._read(f"{LEDGER}/{name}", Entry, OF_RUN))
         return checked(entries, str(self))
 
@@ -163,9 +164,10 @@ class ArchiveFolder:
 
     def _pack(self, first: int) -> None:
         """Another writer adds the same. Without it a reader reads the ledger files, so one that lacks is no failure."""
-        contents = [self.store.read(f"{LEDGER}/{_file(number)}") for number in range(first, first + PACKED)]
-        if None not in contents:
-            self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
+        with suppress(JobFailed):
+            contents = [self.store.read(f"{LEDGER}/{_file(number)}") for number in range(first, first + PACKED)]
+            if all(contents):
+                self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
     def new_run(self, topic_id: str, number: int) -> str:
         """A folder, not made yet, for the data files of one commit."""
