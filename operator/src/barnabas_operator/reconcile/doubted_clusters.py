@@ -12,6 +12,7 @@ from typing import Final
 from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.reconcile.reconcile_parts import retry_pause_s
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_key import Key
@@ -46,20 +47,29 @@ class DoubtedClusters:
         self._has_doubts.set()
 
     async def run(self) -> None:
-        """Until it is cancelled. Many objects go at once, so it looks once for all that went in a second."""
+        """Until it is cancelled. Many objects go at once, so it looks once for all that went in a second.
+
+        It asks ever more rarely where the API server does not answer, or refuses.
+        """
+        failures = 0
         while True:
             await self._has_doubts.wait()
-            await self._clock.sleep(PAUSE_S)
+            await self._clock.sleep(retry_pause_s(PAUSE_S, failures))
             self._has_doubts.clear()
-            for key in sorted(self._doubted):
-                try:
-                    await self._look(key)
-                except Exception as error:  # Nobody else looks.
-                    is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
-                    log.warning("%s/%s: is it still that Cluster? Trying again: %s", *key, error, exc_info=is_bug)
-                    self._has_doubts.set()
-                else:
-                    self._doubted.discard(key)
+            doubted, self._doubted = sorted(self._doubted), set()
+            all_told = [await self._is_told(key) for key in doubted]
+            failures = 0 if all(all_told) else failures + 1
+
+    async def _is_told(self, key: Key) -> bool:
+        """Whether it is known by now; where it is not, the Cluster stays in doubt."""
+        try:
+            await self._look(key)
+        except Exception as error:  # Nobody else looks.
+            is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+            log.warning("%s/%s: is it still that Cluster? Trying again: %s", *key, error, exc_info=is_bug)
+            self.doubt(key)
+            return False
+        return True
 
     async def _look(self, key: Key) -> None:
         """What comes meanwhile by the watch is newer than the answer.
@@ -75,5 +85,5 @@ class DoubtedClusters:
         if found is None or found["metadata"]["uid"] == uid or now is None or now["metadata"]["uid"] != uid:
             return
         log.warning("%s/%s is another Cluster by now, with the uid %s", *key, found["metadata"]["uid"])
-        self._tell_gone(known)
+        self._tell_gone(now)  # Of `known` there may be a newer version by now.
         self._tell(found)
