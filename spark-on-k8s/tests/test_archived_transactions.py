@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import skew
 from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.planning.ranges import Bounds
 from harness.apache_kafka import apache_kafka
 from harness.kafka_jars import JarsMissing, jars_folder
 from harness.require import missing
@@ -31,7 +32,9 @@ def check_new_topics(cluster: Cluster) -> None:
     """Apache Kafka answers that it has made a topic before its brokers know of it: a restore that makes one waits."""
     for number in range(20):
         cluster.create_topic(f"new-{number}", 2, {})
-        assert cluster.topic(f"new-{number}").leaderless == ()
+        found = cluster.topic(f"new-{number}")
+        assert found.leaderless == ()
+        assert cluster.bounds(found) == {0: Bounds(0, 0), 1: Bounds(0, 0)}
 
 
 @pytest.mark.slow

@@ -16,12 +16,17 @@ from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 30.0
 LOOK_S: Final = 0.05
+NO_LEADER: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 Answer = TypeVar("Answer")
 
 
 class TopicMissing(JobFailed):
     """The brokers have no topic of this name."""
+
+
+class LeaderMissing(JobFailed):
+    """A broker does not lead a partition (yet) that others say it leads."""
 
 
 class Topic(NamedTuple):
@@ -111,11 +116,13 @@ class Cluster:
         self._await_leaders(name)
 
     def _await_leaders(self, name: str) -> None:
-        """Apache Kafka answers that it has created a topic before its brokers know of it."""
+        """Apache Kafka answers that it has created a topic before its brokers know of it, or that they lead it."""
         began_s = time.monotonic()
         while time.monotonic() - began_s < TIMEOUT_S:
-            with suppress(TopicMissing):
-                if not self.topic(name).leaderless:
+            with suppress(TopicMissing, LeaderMissing):
+                found = self.topic(name)
+                if not found.leaderless:
+                    self.bounds(found)
                     return
             time.sleep(LOOK_S)
         raise JobFailed(f"topic={name}: it was created, and has no leaders after {TIMEOUT_S:.0f} s; run it again")
@@ -134,4 +141,5 @@ class Cluster:
             return TopicMissing(f"topic={topic}: the cluster at {self.bootstrap} has no such topic")
         if reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return JobFailed(f"bootstrap={self.bootstrap}: no broker answered: {reason.str()}")
-        return JobFailed(f"topic={topic}: the cluster at {self.bootstrap} answered: {reason.str()}")
+        kind = LeaderMissing if reason.code() in NO_LEADER else JobFailed
+        return kind(f"topic={topic}: the cluster at {self.bootstrap} answered: {reason.str()}")

@@ -1,0 +1,82 @@
+"""Topics that were just made, of which brokers hear one after the other. No Spark runs here."""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from barnabas_jobs.kafka import topics
+from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ranges import Bounds
+
+UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
+NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
+
+
+def answer(value: object) -> "Future[Any]":
+    """The value, or where it is a code, the failure."""
+    future: Future[Any] = Future()
+    if isinstance(value, int):
+        future.set_exception(KafkaException(KafkaError(value)))
+    else:
+        future.set_result(value)
+    return future
+
+
+class Admin:
+    """librdkafka's, of brokers that do not know a topic, and do not lead its partition 1, for some questions."""
+
+    unknown = 0
+    not_leading = 0
+
+    def __init__(self, _: Mapping[str, object]) -> None:
+        self.made: list[Any] = []
+
+    def list_topics(self, timeout: float) -> Any:
+        return SimpleNamespace(topics=())
+
+    def create_topics(self, new: list[Any]) -> dict[str, "Future[Any]"]:
+        self.made += new
+        return {each.topic: answer(None) for each in new}
+
+    def describe_topics(self, _: object) -> dict[str, "Future[Any]"]:
+        if self.unknown:
+            self.unknown -= 1
+            return {"flights": answer(UNKNOWN)}
+        partitions = [SimpleNamespace(id=number, leader=SimpleNamespace(id=number)) for number in range(2)]
+        return {"flights": answer(SimpleNamespace(topic_id="id", partitions=partitions))}
+
+    def list_offsets(self, wanted: Iterable[TopicPartition], **_: object) -> dict[TopicPartition, "Future[Any]"]:
+        answers = {place: answer(SimpleNamespace(offset=0)) for place in wanted}
+        if self.not_leading:
+            self.not_leading -= 1
+            answers |= {place: answer(NOT_LEADER) for place in answers if place.partition == 1}
+        return answers
+
+
+@pytest.mark.parametrize(("unknown", "not_leading"), [(0, 0), (2, 0), (1, 1), (0, 3)])
+def test_a_new_topic_can_be_written_and_read_when_it_is_told_that_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, unknown: int, not_leading: int
+) -> None:
+    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(Admin, "unknown", unknown)
+    monkeypatch.setattr(Admin, "not_leading", not_leading)
+    cluster = Cluster("localhost:9092")
+    cluster.create_topic("flights", 2, {})
+    assert cluster.bounds(cluster.topic("flights")) == {0: Bounds(0, 0), 1: Bounds(0, 0)}
+
+
+@pytest.mark.parametrize(("unknown", "not_leading"), [(10**9, 0), (0, 10**9)])
+def test_brokers_that_never_learn_of_a_new_topic_are_told(
+    monkeypatch: pytest.MonkeyPatch, unknown: int, not_leading: int
+) -> None:
+    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(Admin, "unknown", unknown)
+    monkeypatch.setattr(Admin, "not_leading", not_leading)
+    with pytest.raises(JobFailed, match="topic=flights: it was created, and has no leaders after 0 s; run it again"):
+        Cluster("localhost:9092").create_topic("flights", 2, {})
