@@ -37,14 +37,16 @@ from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, size
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
+Replicas = Annotated[int, msgspec.Meta(ge=1, le=32767, description="a whole number, 1 to 32767")]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 to 50 of a-z, 0-9 and '-'")]
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `restore` takes.
 
-    From (inclusive) and to (exclusive) bound times and offsets. `create` makes the target as the topic was. `append`
-    allows a target that has had records. `name` tells restores into one topic from each other: the same goes on.
+    From (inclusive) and to (exclusive) bound times and offsets. `create` makes the target as the topic was, with
+    `replicas` of each partition, or as many as the brokers give. `append` allows a target that has had records. `name`
+    tells restores into one topic from each other: the same goes on.
     """
 
     bootstrap: Bootstrap
@@ -58,6 +60,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     to_offset: Offset | None = None
     partitions: list[Offset] | None = None
     create: bool = False
+    replicas: Replicas | None = None
     append: bool = False
     dry_run: bool = False
     name: Name = "restore"
@@ -82,6 +85,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts."""
     _check_one_task_each(spark)
+    if options.replicas is not None and not options.create:
+        raise JobFailed(
+            f"replicas={options.replicas} and create=false: replicas are for a topic that create=true makes"
+        )
     folder = archive_at(spark, options.archive)
     ledger, _ = folder.survey()
     generation = ledger.chosen(options.topic_id)
@@ -95,7 +102,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
         _check(cluster, name, generation, selected, options, clock)
         if options.dry_run:
             return Result(into=name, dry_run=True, selected=selected, bases={}, written={}, already_there={})
-        cluster.create_topic(name, generation.topic_partitions, generation.topic_config)
+        cluster.create_topic(name, generation.topic_partitions, generation.topic_config, options.replicas)
     target = cluster.topic(name)
     with folder.restored_by_us(target.topic_id):
         return _restore(spark, options, folder, ledger, _Target(cluster, target, selection, clock))
@@ -202,7 +209,9 @@ def _check(
     if cluster.has(name):
         target = TargetTopic(name, len(cluster.topic(name).partitions), cluster.settings(name))
     elif options.create:
-        settings = settings_of_new_topic(cluster.bootstrap, name, generation.topic_partitions, generation.topic_config)
+        settings = settings_of_new_topic(
+            cluster.bootstrap, name, generation.topic_partitions, generation.topic_config, options.replicas
+        )
         target = TargetTopic(name, generation.topic_partitions, settings, is_new=True)
     else:
         raise JobFailed(

@@ -11,10 +11,10 @@ from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 
 
 def settings_of_new_topic(
-    bootstrap: str, name: str, partitions: int, config: Mapping[str, str]
+    bootstrap: str, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None
 ) -> dict[str, TopicSetting]:
     """All that it would have, with the brokers' defaults; nothing is made. Raises JobFailed where it cannot be made."""
-    wanted = {name: {"num_partitions": partitions, "replication_factor": -1, "configs": dict(config)}}
+    wanted = {name: {"num_partitions": partitions, "replication_factor": replicas or -1, "configs": dict(config)}}
     with admin_client(bootstrap, f"no broker tells what topic={name} would be") as admin:
         (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]
     return _settings(bootstrap, answer)

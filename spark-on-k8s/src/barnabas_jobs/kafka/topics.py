@@ -109,9 +109,12 @@ class Cluster:
         for future in self._admin.delete_records(wanted).values():
             self._answer(future, topic)
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        """With as many replicas as the brokers give by default. Returns when it can be written and read."""
-        new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config))
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> None:
+        """With as many replicas as the brokers give by default, where none are named.
+
+        Returns when it can be written and read.
+        """
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replicas or -1, config=dict(config))
         self._answer(self._admin.create_topics([new])[name], name)
         self._await_leaders(name)
 
