@@ -32,6 +32,7 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
 )
 OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
 """The last line of what a Python worker prints of an exception of ours."""
+LOST: Final = re.compile(r"An error occurred while calling \S+")
 LINES_MAX: Final = 3
 
 
@@ -43,17 +44,23 @@ def spark_failures(doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (Py4JNetworkError, ConnectionError) as error:
-        raise JobFailed(
-            f"{doing}: Spark's Java process has ended; what it wrote last says why. Where that is OutOfMemoryError, "
-            f"{MORE_MEMORY}"
-        ) from error
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        if _is_of_lost_java(error):
+            raise JobFailed(
+                f"{doing}: Spark's Java process has ended; what it wrote last says why. Where that is "
+                f"OutOfMemoryError, {MORE_MEMORY}"
+            ) from error
         text = _text(error)
         known = next((meaning for sign, meaning in KNOWN if sign in text), None)
         raise JobFailed(
             f"{doing}: {known}. Spark says: {_cause(text)}" if known else f"{doing}: {_cause(text)}"
         ) from error
+
+
+def _is_of_lost_java(error: Exception) -> bool:
+    """The call that loses its answer has an error without a trace (of Java), and all later ones have no connection."""
+    is_lost = type(error) is Py4JError and LOST.fullmatch(str(error)) is not None
+    return is_lost or isinstance(error, Py4JNetworkError | ConnectionError)
 
 
 def _text(error: Exception) -> str:
