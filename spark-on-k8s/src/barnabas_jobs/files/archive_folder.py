@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import DataFile, Entry, Generation, Ledger, checked
+from barnabas_jobs.planning.ledger import DataFile, Entry, Generation, Ledger, LedgerSums, checked, in_order, sums_of
 from barnabas_jobs.planning.leftovers import Leftovers, leftovers
 
 LEDGER: Final = "ledger"
@@ -27,7 +27,6 @@ LOCK: Final = "lock"
 RESTORES: Final = "restores"
 COPY: Final = "_entry.json"
 OF_RUN: Final = f"put it back from a backup, or copy `{COPY}` of the run with its number in {DATA}/*/ to its place"
-NOTHING: Final = Ledger(())
 
 Content = TypeVar("Content")
 
@@ -104,22 +103,23 @@ class ArchiveFolder:
         with self.store.locked(LOCK, "writes it, and an archive has one writer at a time"):
             yield
 
-    def ledger(self, known: Ledger = NOTHING) -> Ledger:
-        """What is committed, which may be nothing. Raises JobFailed where it cannot be read.
+    def ledger(self) -> Ledger:
+        """What is committed, which may be nothing. Raises JobFailed where it cannot be read."""
+        return checked(self._entries(), str(self))
 
-        What is `known` of it is not read again, nor are files of which a pack has a copy.
-        """
-        entries = list(known.entries)
+    def _entries(self, first: int = 0) -> Iterator[Entry]:
+        """From this number on, one after the other: of packs, and of the ledger files that no pack has."""
         packs = {name for name in self.store.names(PACKS) if name.endswith(".json")}
         files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
         for name in sorted(packs | files):
-            if name < _file(len(entries)):
-                continue  # It is known, or the pack before has a copy.
+            if name < _file(first):
+                continue  # The pack before has a copy.
             if name in packs:
-                entries += self._read(f"{PACKS}/{name}", list[Entry], "remove it: it is a copy of ledger files")
+                found = self._read(f"{PACKS}/{name}", list[Entry], "remove it: it is a copy of ledger files")
             else:
-                entries.append(self._read(f"{LEDGER}/{name}", Entry, OF_RUN))
-        return checked(entries, str(self))
+                found = [self._read(f"{LEDGER}/{name}", Entry, OF_RUN)]
+            first += len(found)
+            yield from found
 
     def _read(self, name: str, kind: type[Content], hint: str) -> Content:
         try:
@@ -132,9 +132,21 @@ class ArchiveFolder:
 
         Folders are listed before the ledger is read: then it knows what another writer has committed meanwhile.
         """
-        topics = [f"{DATA}/{name}" for name in self.store.names(DATA)]
-        folders = [f"{topic}/{run}" for topic in topics for run in self.store.names(topic)]
+        folders = self._run_folders()
         ledger = self.ledger()
+        return ledger, self._left(folders, sums_of(ledger.entries))
+
+    def survey_sums(self) -> tuple[LedgerSums, Leftovers]:
+        """As `survey`, without the memory that all entries take."""
+        folders = self._run_folders()
+        sums = sums_of(in_order(self._entries(), str(self)))
+        return sums, self._left(folders, sums)
+
+    def _run_folders(self) -> list[str]:
+        topics = [f"{DATA}/{name}" for name in self.store.names(DATA)]
+        return [f"{topic}/{run}" for topic in topics for run in self.store.names(topic)]
+
+    def _left(self, folders: Iterable[str], ledger: LedgerSums) -> Leftovers:
         found = leftovers(ledger, folders, str(self))
         for run in found.runs:
             if self.store.read(f"{run}/{COPY}") is not None and not self._names(run, ledger):
@@ -142,11 +154,11 @@ class ArchiveFolder:
                     f"archive={self}: the ledger has no entry for {run}, which was committed: its file is missing. Put "
                     f"it back from a backup, or copy {run}/{COPY} to {LEDGER}; nothing was removed."
                 )
-        return ledger, found
+        return found
 
-    def _names(self, run: str, ledger: Ledger) -> bool:
+    def _names(self, run: str, ledger: LedgerSums) -> bool:
         """Whether it was committed a moment ago."""
-        return any(entry.run == run for entry in self.ledger(ledger).entries)
+        return any(entry.run == run for entry in self._entries(ledger.count))
 
     def sweep(self, runs: Iterable[str], entries: int) -> None:
         """Removes these runs, and files that were left half done, and makes packs that are missing.

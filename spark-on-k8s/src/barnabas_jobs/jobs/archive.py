@@ -112,15 +112,15 @@ class Begun(NamedTuple):
 
 def _begun(job: Run, options: Options) -> Begun:
     """Removes what runs that ended early have left, once none of them can commit it any more."""
-    ledger, left = job.folder.survey()
+    ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)
-    entries = len(ledger.entries)
+    entries = ledger.count
     if left.fence:
         fence(job, entries)
         entries += 1
     job.folder.sweep(left.runs, entries)
-    generation = ledger.generation(job.topic.name, job.topic.topic_id)
-    return Begun(entries, generation.records, generation.ends(), len(left.runs))
+    topic_id = job.topic.topic_id
+    return Begun(entries, ledger.records(topic_id), ledger.ends(topic_id), len(left.runs))
 
 
 def _result(job: Run, options: Options, begun: Begun, committed: Committed) -> Result:

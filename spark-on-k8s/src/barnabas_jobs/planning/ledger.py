@@ -1,6 +1,6 @@
 """The ledger of an archive: which offsets of which topic are in which files. Only what it names counts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -131,6 +131,42 @@ class Generation(NamedTuple):
         return counts
 
 
+class LedgerSums:
+    """What a run that adds to a ledger needs of it: the entries themselves may be half a million."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.topic: str | None = None
+        self.runs: set[str] = set()
+        """The folders of all data files."""
+        self._records: dict[str, int] = {}
+        self._ends: dict[str, dict[int, int]] = {}
+
+    def add(self, entry: Entry) -> None:
+        """The next one."""
+        self.count += 1
+        self.topic = self.topic or entry.topic
+        self.runs.update(map(run_of, entry.files))
+        self._records[entry.topic_id] = self.records(entry.topic_id) + entry.records
+        self._ends.setdefault(entry.topic_id, {}).update({each.partition: each.end for each in entry.ranges})
+
+    def records(self, topic_id: str) -> int:
+        """How many are archived of a topic id."""
+        return self._records.get(topic_id, 0)
+
+    def ends(self, topic_id: str) -> dict[int, int]:
+        """By partition, the offset after the last archived one."""
+        return dict(self._ends.get(topic_id, {}))
+
+
+def sums_of(entries: Iterable[Entry]) -> LedgerSums:
+    """Of entries in the order of their numbers."""
+    sums = LedgerSums()
+    for entry in entries:
+        sums.add(entry)
+    return sums
+
+
 class Ledger(NamedTuple):
     """All entries, in the order of their numbers."""
 
@@ -160,7 +196,7 @@ class Ledger(NamedTuple):
         return self.generation(self.entries[0].topic, wanted)
 
 
-def check_topic(ledger: Ledger, topic: str, archive: str) -> None:
+def check_topic(ledger: LedgerSums, topic: str, archive: str) -> None:
     """Raises JobFailed where the archive is that of another topic."""
     if ledger.topic not in (None, topic):
         raise JobFailed(
@@ -170,9 +206,13 @@ def check_topic(ledger: Ledger, topic: str, archive: str) -> None:
 
 
 def checked(entries: Iterable[Entry], archive: str) -> Ledger:
-    """The ledger of entries in their order. Raises JobFailed where one lacks, or ranges overlap or leave a gap."""
+    """The ledger of entries in their order. Raises JobFailed as `in_order`."""
+    return Ledger(tuple(in_order(entries, archive)))
+
+
+def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
+    """The same entries. Raises JobFailed where one lacks, or ranges overlap or leave a gap."""
     ends: dict[tuple[str, int], int] = {}
-    kept: list[Entry] = []
     for number, entry in enumerate(entries):
         if entry.number != number or entry.format != FORMAT:
             found = f"number {entry.number}, format {entry.format}"
@@ -188,5 +228,4 @@ def checked(entries: Iterable[Entry], archive: str) -> Ledger:
                     f"to {each.end}, after an entry that ends at {before}"
                 )
             ends[entry.topic_id, each.partition] = each.end
-        kept.append(entry)
-    return Ledger(tuple(kept))
+        yield entry

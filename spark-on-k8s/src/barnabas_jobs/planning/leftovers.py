@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import Ledger, run_of
+from barnabas_jobs.planning.ledger import LedgerSums
 
 RUN: Final = re.compile(r"data/topic_id=[^/]+/run=(\d{8})-[0-9a-f]{12}")
 
@@ -22,11 +22,11 @@ class Leftovers(NamedTuple):
     fence: bool
 
 
-def leftovers(ledger: Ledger, folders: Iterable[str], archive: str) -> Leftovers:
+def leftovers(ledger: LedgerSums, folders: Iterable[str], archive: str) -> Leftovers:
     """Of all folders of an archive, by their paths in it. Raises JobFailed where they show that entries are lost."""
-    named = {run_of(file) for entry in ledger.entries for file in entry.files}
-    numbers = {folder: int(found[1]) for folder in folders if (found := RUN.fullmatch(folder)) and folder not in named}
-    following = len(ledger.entries)
+    unnamed = (folder for folder in folders if folder not in ledger.runs)
+    numbers = {folder: int(found[1]) for folder in unnamed if (found := RUN.fullmatch(folder))}
+    following = ledger.count
     for folder, number in numbers.items():
         if number > following:
             raise JobFailed(
