@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.jobs import restore
-from barnabas_jobs.kafka.writer import TopicWriter
+from barnabas_jobs.kafka.writer import Record, TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
@@ -144,13 +144,10 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
 def test_a_task_that_is_tried_again_waits_for_what_the_one_before_has_sent(world: World, is_again: bool) -> None:
     """Its executor has died, and its requests still arrive: who does not wait writes their records a second time."""
     world.make(1)
-    rows = [
-        {"partition": 0, "timestamp_ms": FIRST_MS + number, "key": None, "value": b"%d" % number, "headers": None}
-        for number in range(40)
-    ]
+    rows = [(0, FIRST_MS + number, None, b"%d" % number, None) for number in range(40)]
     before = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)})
 
-    def slowly() -> Iterator[dict[str, Any]]:
+    def slowly() -> Iterator[Record]:
         for row in rows:
             yield row
             time.sleep(0.05)
@@ -162,7 +159,7 @@ def test_a_task_that_is_tried_again_waits_for_what_the_one_before_has_sent(world
     written = list(again(iter(rows), is_again=is_again))
     dead.join()
     assert written == [(0, 0, 40)]
-    assert [record[4] for record in world.read()] == [row["value"] for row in rows]
+    assert [record[4] for record in world.read()] == [row[3] for row in rows]
 
 
 def test_speculative_tasks_are_refused(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +174,8 @@ def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[
     writer = TopicWriter(bootstrap, topic, bases, records)
 
     def write(rows: Any, *, is_again: bool = False) -> Any:
-        rows = (row for row in rows if row["offset"] < {0: 7, 1: 20, 2: 0}[row["partition"]])
-        return writer(rows, is_again=is_again)
+        each = list(rows)
+        return writer(each[: {0: 7, 1: 20, 2: 0}[each[0][0]]], is_again=is_again)
 
     write.topic = topic  # type: ignore[attr-defined]
     write.records = records  # type: ignore[attr-defined]

@@ -97,6 +97,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     cluster = Cluster(options.bootstrap)
     name = options.into or options.topic
     selection = _selection(options, generation.topic_id)
+    selected = None
     if options.dry_run or not cluster.has(name):
         selected = _selected(spark, folder, generation, selection)
         _check(cluster, name, generation, selected, options, clock)
@@ -105,7 +106,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
         cluster.create_topic(name, generation.topic_partitions, generation.topic_config, options.replicas)
     target = cluster.topic(name)
     with folder.restored_by_us(target.topic_id):
-        return _restore(spark, options, folder, ledger, _Target(cluster, target, selection, clock))
+        return _restore(spark, options, folder, ledger, _Target(cluster, target, selection, clock), selected)
 
 
 def _check_one_task_each(spark: SparkSession) -> None:
@@ -149,14 +150,17 @@ def _restore(
     folder: ArchiveFolder,
     ledger: Ledger,
     target: _Target,
+    selected: list[Selected] | None,
 ) -> Result:
+    """`selected`: what was found before the target was made, which then has no plan yet."""
     plan = _begun(folder, options.name, target.topic.topic_id)
     if plan is not None:
         check_same(plan, target.selection, options.name)
         quiet_ends(target.topic.name, target.ends)
         ledger = Ledger(ledger.entries[: plan.entries])
     generation = ledger.chosen(target.selection.topic_id)
-    selected = _selected(spark, folder, generation, target.selection)
+    if plan is not None or selected is None:
+        selected = _selected(spark, folder, generation, target.selection)
     _check(target.cluster, target.topic.name, generation, selected, options, target.clock)
     if plan is not None:
         check_selected(plan, selected)
@@ -193,7 +197,7 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 def _write(records: DataFrame, writer: TopicWriter) -> list[Row]:
     in_phase = phase(records.sparkSession, "restoring", sum(writer.records.values()))
     with spark_failures(f"restoring into {writer.topic}"), in_phase:
-        return write_by_partition(records, max(1, len(writer.records)), writer)
+        return write_by_partition(records, writer.records, writer)
 
 
 def _check(

@@ -20,6 +20,8 @@ INSIDE: Final = "offset >= start AND offset < end"
 PAGE_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
 DAY_MS: Final = 86_400_000
 EARLIEST_MS: Final = -2_208_988_800_000  # 1900-01-01T00:00:00Z.
+TASK_RECORDS: Final = 500_000
+"""So many offsets of a partition are read by one task at most: one long partition would keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
 """Sources that Spark reads through its first interface. Kafka's reader of that one counts nothing."""
 TOO_OLD: Final = "timestamp before the year 1900"
@@ -47,6 +49,7 @@ def of_topic(
         "assign": json.dumps({topic: [each.partition for each in ranges]}),
         "startingOffsets": _offsets(topic, {each.partition: each.start for each in ranges}),
         "endingOffsets": _offsets(topic, {each.partition: each.end for each in ranges}),
+        "maxRecordsPerPartition": str(TASK_RECORDS),
     }
     with settings(spark, {FIRST_READERS: ""} if counted else {}):
         return spark.read.format("kafka").options(**_source(bootstrap), **chosen).load().select(*COLUMNS)
