@@ -40,7 +40,7 @@ class SparkJobs:
     records: int
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Each of them once, in a warm JVM: its first reads and archives take three times the CPU."""
+        """Each of them once, in a warm JVM: the first of each takes three times the CPU."""
         bootstrap = stand.brokers.standing(peer).bootstrap
         topic = stand.new_topic_name()
         create(bootstrap, [topic], PARTITIONS)
@@ -73,7 +73,9 @@ def _measured(spark: "SparkSession", bootstrap: str, topic: str, folder: Path, m
     into = f"{topic}-restored"
     for turn in range(WARM_UPS):
         _plain(spark, bootstrap, topic, folder / f"warm-{turn}")
-        archive.run(spark, archive.Options(**{**chosen, "archive": str(folder / f"warm-archive-{turn}")}))
+        warm = {**chosen, "archive": str(folder / f"warm-archive-{turn}")}
+        archive.run(spark, archive.Options(**warm))
+    restore.run(spark, restore.Options(**warm, into=f"{topic}-warm", create=True))
     plain_s = _seconds(lambda: _plain(spark, bootstrap, topic, folder / "plain"))
     archive_s = _seconds(lambda: archive.run(spark, archive.Options(**chosen)))
     restore_s = _seconds(lambda: restore.run(spark, restore.Options(**chosen, into=into, create=True)))
@@ -89,8 +91,9 @@ def _measured(spark: "SparkSession", bootstrap: str, topic: str, folder: Path, m
 
 
 def _plain(spark: "SparkSession", bootstrap: str, topic: str, folder: Path) -> None:
+    """With the archive's compression: Spark's default is another."""
     source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
-    spark.read.format("kafka").options(**source).load().write.parquet(str(folder))
+    spark.read.format("kafka").options(**source).load().write.parquet(str(folder), compression="zstd")
 
 
 def _seconds(do: Callable[[], object]) -> float:
