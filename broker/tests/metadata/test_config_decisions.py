@@ -7,13 +7,13 @@ import pytest
 from decision_samples import a_cluster, a_topic, create, registration
 
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
-    BrokerOverrides,
     ConfigChange,
     ConfigOperation,
     decide_alter_broker,
     decide_alter_topic,
     replace_all,
 )
+from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.update_features import (
     FeatureUpdate,
@@ -86,7 +86,14 @@ def test_replacing_removes_what_is_not_named() -> None:
     assert changes == [ConfigChange("retention.ms", DELETE, None), ConfigChange("segment.ms", SET, "5")]
 
 
-NOTHING = BrokerOverrides({}, {})
+def overridden(view: ClusterView, **overrides: dict[str, str]) -> ClusterView:
+    """`of_all` are those of all brokers, `of_0` those of broker 0."""
+    return dataclasses.replace(
+        view, overrides={name.removeprefix("of_").replace("all", ""): each for name, each in overrides.items()}
+    )
+
+
+MAX_LAG = "log.cleaner.max.compaction.lag.ms"
 REFUSED_BROKER_CHANGES = [
     ("0", "num.partitions", "3", ErrorCode.INVALID_REQUEST, "Cannot update num.partitions dynamically"),
     ("0", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered"),
@@ -104,29 +111,28 @@ def test_broker_changes_that_cannot_be_are_refused(
     broker: str, name: str, value: str, code: ErrorCode, message: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
-        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, value)], NOTHING)
+        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, value)])
     assert refused.value.code is code
     assert message in str(refused.value)
 
 
 def test_a_brokers_configs_must_fit_together_with_those_of_all() -> None:
-    of_all = BrokerOverrides({}, {"log.cleaner.max.compaction.lag.ms": "5"})
+    limited = overridden(a_cluster(1), of_all={MAX_LAG: "5"})
     change = ConfigChange("log.cleaner.min.compaction.lag.ms", SET, "9")
     with pytest.raises(ApiError, match=r"must be at most log\.cleaner\.max\.compaction\.lag\.ms=5"):
-        decide_alter_broker(a_cluster(1), "0", [change], of_all)
-    assert decide_alter_broker(a_cluster(1), "0", [change], NOTHING) == {change.name: "9"}
-    assert decide_alter_broker(a_cluster(1), "", [change], NOTHING) == {change.name: "9"}
+        decide_alter_broker(limited, "0", [change])
+    assert decide_alter_broker(a_cluster(1), "0", [change]) == {change.name: "9"}
+    assert decide_alter_broker(a_cluster(1), "", [change]) == {change.name: "9"}
 
 
 LAGGING = {"min.compaction.lag.ms": "60000"}
-MAX_LAG = "log.cleaner.max.compaction.lag.ms"
 
 
 @pytest.mark.parametrize("broker", ["0", ""])
 def test_a_brokers_config_that_contradicts_a_topics_own_is_refused(broker: str) -> None:
     view = a_cluster(1, a_topic("flights", configs=LAGGING))
     with pytest.raises(ApiError) as refused:
-        decide_alter_broker(view, broker, [ConfigChange(MAX_LAG, SET, "1000")], NOTHING)
+        decide_alter_broker(view, broker, [ConfigChange(MAX_LAG, SET, "1000")])
     assert refused.value.code is ErrorCode.INVALID_CONFIG
     assert "topic flights: min.compaction.lag.ms=60000: must be at most max.compaction.lag.ms=1000" in str(
         refused.value
@@ -137,9 +143,31 @@ def test_a_config_of_all_brokers_is_held_against_the_topics_on_brokers_with_thei
     view = dataclasses.replace(
         a_cluster(2, a_topic("flights", configs=LAGGING)), overrides={"1": {"log.cleaner.min.compaction.lag.ms": "5"}}
     )
-    decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "70000")], NOTHING)
+    decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "70000")])
     with pytest.raises(ApiError, match="topic flights"):
-        decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")], NOTHING)
+        decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")])
+
+
+def test_what_is_wrong_for_all_brokers_is_refused_also_where_the_broker_that_is_asked_has_its_own() -> None:
+    view = overridden(a_cluster(2), of_0={"log.retention.ms": "5", MAX_LAG: "70000"})
+    for change in (ConfigChange("log.retention.ms", SET, "-7"), ConfigChange(MAX_LAG, SET, "0")):
+        with pytest.raises(ApiError, match=f"{change.name}={change.value}: must be"):
+            decide_alter_broker(view, "", [change])
+    with_topic = dataclasses.replace(view, topics=a_cluster(1, a_topic("flights", configs=LAGGING)).topics)
+    with pytest.raises(ApiError, match="topic flights"):
+        decide_alter_broker(with_topic, "", [ConfigChange(MAX_LAG, SET, "1000")])
+
+
+def test_what_is_for_all_brokers_must_fit_together_with_what_each_has_for_itself() -> None:
+    view = overridden(a_cluster(2), of_1={"log.cleaner.min.compaction.lag.ms": "60000"})
+    with pytest.raises(ApiError, match=r"must be at most log\.cleaner\.max\.compaction\.lag\.ms=1000"):
+        decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")])
+
+
+def test_a_topics_config_is_held_against_brokers_without_their_own_also_where_another_is_asked() -> None:
+    view = overridden(a_cluster(2, a_topic("flights")), of_0={MAX_LAG: "70000"}, of_all={MAX_LAG: "1000"})
+    with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
+        decide_alter_topic(view, "flights", [ConfigChange("min.compaction.lag.ms", SET, "60000")])
 
 
 def test_a_topics_config_is_held_against_every_broker_that_has_its_own() -> None:
@@ -155,21 +183,19 @@ def test_what_is_stored_and_wrong_is_in_the_way_of_no_other_change() -> None:
     view = a_cluster(1, a_topic("flights", configs={"of.a.newer.version": "1"}))
     changed = decide_alter_topic(view, "flights", [ConfigChange("retention.ms", SET, "5")])
     assert changed.configs == {"of.a.newer.version": "1", "retention.ms": "5"}
-    of_all = BrokerOverrides({}, {"message.max.bytes": "many"})
-    assert decide_alter_broker(view, "0", [ConfigChange("log.retention.ms", SET, "5")], of_all) == {
-        "log.retention.ms": "5"
-    }
-    assert decide_alter_broker(view, "", [ConfigChange("message.max.bytes", DELETE, None)], of_all) == {}
+    view = overridden(view, of_all={"message.max.bytes": "many"})
+    assert decide_alter_broker(view, "0", [ConfigChange("log.retention.ms", SET, "5")]) == {"log.retention.ms": "5"}
+    assert decide_alter_broker(view, "", [ConfigChange("message.max.bytes", DELETE, None)]) == {}
 
 
 def test_min_insync_replicas_is_set_for_all_brokers_and_not_removed() -> None:
-    assert decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", SET, "2")], NOTHING) == {
+    assert decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", SET, "2")]) == {
         "min.insync.replicas": "2"
     }
-    of_all = BrokerOverrides({"min.insync.replicas": "3"}, {"min.insync.replicas": "2"})
+    view = overridden(a_cluster(1), of_0={"min.insync.replicas": "3"}, of_all={"min.insync.replicas": "2"})
     with pytest.raises(ApiError, match=r"Cluster-level min\.insync\.replicas cannot be removed while ELR is enabled"):
-        decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", DELETE, None)], of_all)
-    assert decide_alter_broker(a_cluster(1), "0", [ConfigChange("min.insync.replicas", DELETE, None)], of_all) == {}
+        decide_alter_broker(view, "", [ConfigChange("min.insync.replicas", DELETE, None)])
+    assert decide_alter_broker(view, "0", [ConfigChange("min.insync.replicas", DELETE, None)]) == {}
 
 
 @pytest.mark.parametrize(
@@ -183,12 +209,12 @@ def test_min_insync_replicas_is_set_for_all_brokers_and_not_removed() -> None:
 )
 @pytest.mark.parametrize("broker", ["0", ""])
 def test_settings_without_effect_are_taken_while_the_broker_runs_as_in_its_file(broker: str, name: str) -> None:
-    configs = decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, "3")], NOTHING)
+    configs = decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, "3")])
     assert configs == {name: "3"}
-    current = BrokerOverrides(configs, configs)
-    assert decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, DELETE, None)], current) == {}
+    view = overridden(a_cluster(1), of_0=configs, of_all=configs)
+    assert decide_alter_broker(view, broker, [ConfigChange(name, DELETE, None)]) == {}
     with pytest.raises(ApiError, match="its type is not LIST"):
-        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, APPEND, "3")], NOTHING)
+        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, APPEND, "3")])
 
 
 LATER = {METADATA_LEVEL: (1, 2), ELR: (1, 1)}

@@ -15,7 +15,6 @@ from uuid import UUID
 import msgspec
 
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
-    BrokerOverrides,
     ConfigChange,
     ConfigResource,
     ConfigResourceType,
@@ -36,7 +35,6 @@ from barnabas_broker.metadata.controller.partition_state_writer import Partition
 from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
 from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, each
 from barnabas_broker.metadata.documents import (
-    ALL_BROKERS,
     FEATURES_KEY,
     broker_configs_key,
     broker_key,
@@ -259,10 +257,8 @@ class MetadataWriter(PartitionStateWriter):
         return Planned(topic_key(resource.name), changed)
 
     def _decide_broker_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
-        owner = str(self._broker_id) if resource.name == ALL_BROKERS else resource.name
-        current = BrokerOverrides(self._image.configs_of_broker(owner), self._image.configs_of_broker(ALL_BROKERS))
         changes = changes_of(resource, self._image.configs_of_broker(resource.name))
-        configs = decide_alter_broker(self._view(), resource.name, changes, current)
+        configs = decide_alter_broker(self._view(), resource.name, changes)
         key = broker_configs_key(resource.name)
         known = self._image.document(key) or ConfigDocument(configs)
         return Planned(key, msgspec.structs.replace(known, configs=configs))

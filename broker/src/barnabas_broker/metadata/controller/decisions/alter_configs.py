@@ -1,7 +1,7 @@
 """Changes of dynamic configs: one by one (KIP-339), or all of a resource at once as the older API does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -28,6 +28,8 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
 from barnabas_core.errors import ApiError, ErrorCode
 
+Overrides = Mapping[str, Mapping[str, str]]
+"""The dynamic configs of each broker by its id as text, and those of all under ALL_BROKERS."""
 Inherited = Callable[[ConfigDefinition], Value]
 """The value of a setting where a resource has none of its own."""
 
@@ -67,14 +69,6 @@ class ConfigChange:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerOverrides:
-    """The dynamic configs of the broker that is asked, and those of all brokers."""
-
-    broker: Mapping[str, str]
-    cluster: Mapping[str, str]
-
-
 def replace_all(configs: Mapping[str, str | None], current: Mapping[str, str]) -> list[ConfigChange]:
     """AlterConfigs in these rules: what is not named is removed."""
     removed = [ConfigChange(name, ConfigOperation.DELETE, None) for name in current if name not in configs]
@@ -103,59 +97,66 @@ def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], store
     What is wrong with those that are `stored` already was logged when it came, and is in nobody's way.
     """
     problems: list[ConfigProblem] = []
-    for config in (view.config, *_differing_brokers(view, view.overrides.get(ALL_BROKERS, {}))):
+    for config in _differing_configs(view, view.overrides):
         known = topic_config_problems(stored, config)
         problems += [each for each in topic_config_problems(configs, config) if each not in (*known, *problems)]
     if problems:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(InvalidConfig(problems)))
 
 
-def _differing_brokers(view: ClusterView, cluster_overrides: Mapping[str, str]) -> Iterator[BrokerConfig]:
-    """The settings of brokers that have their own of those that a topic can contradict.
+def _differing_configs(view: ClusterView, overrides: Overrides) -> list[BrokerConfig]:
+    """The settings of brokers without any of their own, and of each with its own of those that a topic can contradict.
 
     Their files are not known here: where those differ, what contradicts them is ignored there, and logged.
     """
-    for broker, overrides in view.overrides.items():
-        if broker != ALL_BROKERS and not CONTRADICTED.isdisjoint(overrides):
-            yield view.config.with_usable(overrides, cluster_overrides).config
+    differ = [broker for broker, own in overrides.items() if not CONTRADICTED.isdisjoint(own)]
+    return [_usable(view, each, overrides).config for each in {ALL_BROKERS: None, **dict.fromkeys(differ)}]
 
 
-def decide_alter_broker(
-    view: ClusterView, broker: str, changes: Sequence[ConfigChange], current: BrokerOverrides
-) -> dict[str, str]:
+def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[ConfigChange]) -> dict[str, str]:
     """The new dynamic configs of one broker, or of all (ALL_BROKERS). Raises ApiError."""
     if broker != ALL_BROKERS and (not broker.isdecimal() or int(broker) not in view.racks):
         message = f"No broker has the id '{broker}'; there are {list(view.racks)}."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     _check_dynamic([change.name for change in changes])
     _check_min_isr(broker, changes)
-    before = current.cluster if broker == ALL_BROKERS else current.broker
     definitions = {**BROKER_CONFIGS, **unused_definitions(change.name for change in changes)}
+    before = view.overrides.get(broker, {})
     configs = _changed(changes, before, definitions, lambda definition: view.config.value(definition.name))
-    if broker == ALL_BROKERS:
-        after = _usable(view, BrokerOverrides(current.broker, configs))
-    else:
-        after = _usable(view, BrokerOverrides(configs, current.cluster))
-    known = _usable(view, current)
+    after = {**view.overrides, broker: configs}
     try:
-        problems = [problem for problem in after.ignored if problem not in known.ignored]
-        if problems:
-            raise InvalidConfig(problems)
+        for each in _concerned(broker, after):
+            _check_usable(view, each, after)
         if not CONTRADICTED.isdisjoint(change.name for change in changes):
-            _check_topics(view, after.config, _differing_brokers(view, configs) if broker == ALL_BROKERS else ())
+            is_one = broker != ALL_BROKERS
+            _check_topics(view, [_usable(view, broker, after).config] if is_one else _differing_configs(view, after))
     except InvalidConfig as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return configs
 
 
-def _usable(view: ClusterView, overrides: BrokerOverrides) -> UsableConfig:
-    return view.config.with_usable(overrides.broker, overrides.cluster)
+def _concerned(broker: str, overrides: Overrides) -> Iterable[str]:
+    """Whose settings change. ALL_BROKERS are those without any of their own, which would hide what is set for all."""
+    return {ALL_BROKERS: None, **overrides} if broker == ALL_BROKERS else [broker]
 
 
-def _check_topics(view: ClusterView, after: BrokerConfig, others: Iterable[BrokerConfig]) -> None:
+def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfig:
+    own = {} if broker == ALL_BROKERS else overrides.get(broker, {})
+    return view.config.with_usable(own, overrides.get(ALL_BROKERS, {}))
+
+
+def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
+    """Raises InvalidConfig where something would be unusable that is not so now."""
+    known = _usable(view, broker, view.overrides).ignored
+    problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
+    if problems:
+        raise InvalidConfig(problems)
+
+
+def _check_topics(view: ClusterView, configs: Iterable[BrokerConfig]) -> None:
     """Raises InvalidConfig where a topic's own settings contradict what brokers would have."""
     topics = {name: topic.configs for name, topic in view.topics.items() if topic.configs}
-    for config in (after, *others):
+    for config in configs:
         check_topics_under(topics, config)
 
 
