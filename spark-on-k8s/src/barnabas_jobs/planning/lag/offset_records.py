@@ -16,6 +16,7 @@ OFFSET_KEYS: Final = (0, 1)
 GROUP_KEY: Final = 2
 EPOCH_VERSION: Final = 3
 FLEXIBLE_VERSION: Final = 4
+YEAR_10000_MS: Final = 253_402_300_800_000
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -60,10 +61,12 @@ def _commit(about: tuple[str, str, int], value: bytes) -> OffsetRecord:
     position = 14 if version >= EPOCH_VERSION else 10
     if version < FLEXIBLE_VERSION:
         _, position = _string(value, position)
-        return OffsetRecord(COMMIT, *about, offset, *_INT64.unpack_from(value, position))
-    length, position = _varint(value, position)
-    position += length - 1
+    else:
+        length, position = _varint(value, position)
+        position += length - 1
     (commit_ms,) = _INT64.unpack_from(value, position)
+    if not 0 <= commit_ms < YEAR_10000_MS:
+        raise ValueError(f"a commit at {commit_ms} ms: no broker has had such a clock, and no calendar has it")
     return OffsetRecord(COMMIT, *about, offset, commit_ms)
 
 
