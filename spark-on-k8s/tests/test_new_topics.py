@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from barnabas_jobs.kafka import topics
-from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.kafka.topics import Cluster, TopicMissing
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds
 
@@ -50,6 +50,10 @@ class Admin:
         partitions = [SimpleNamespace(id=number, leader=SimpleNamespace(id=number)) for number in range(2)]
         return {"flights": answer(SimpleNamespace(topic_id="id", partitions=partitions))}
 
+    def describe_configs(self, resources: list[Any]) -> dict[Any, "Future[Any]"]:
+        unknown, self.unknown = self.unknown, max(0, self.unknown - 1)
+        return {each: answer(UNKNOWN if unknown else {}) for each in resources}
+
     def list_offsets(self, wanted: Iterable[TopicPartition], **_: object) -> dict[TopicPartition, "Future[Any]"]:
         answers = {place: answer(SimpleNamespace(offset=0)) for place in wanted}
         if self.not_leading:
@@ -80,3 +84,26 @@ def test_brokers_that_never_learn_of_a_new_topic_are_told(
     monkeypatch.setattr(Admin, "not_leading", not_leading)
     with pytest.raises(JobFailed, match="topic=flights: it was created, and has no leaders after 0 s; run it again"):
         Cluster("localhost:9092").create_topic("flights", 2, {})
+
+
+def test_a_new_topic_is_there_whichever_broker_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that leads none of its partitions may hear of it last."""
+    monkeypatch.setattr(topics, "AdminClient", Admin)
+    cluster = Cluster("localhost:9092")
+    assert not cluster.has("flights")
+    cluster.create_topic("flights", 2, {})
+    monkeypatch.setattr(cluster._admin, "unknown", 2)
+    assert cluster.has("flights")
+    assert cluster.topic("flights").partitions == [0, 1]
+    monkeypatch.setattr(cluster._admin, "unknown", 2)
+    assert cluster.settings("flights") == {}
+
+
+def test_a_new_topic_that_was_deleted_since_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "AdminClient", Admin)
+    cluster = Cluster("localhost:9092")
+    cluster.create_topic("flights", 2, {})
+    monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(cluster._admin, "unknown", 10**9)
+    with pytest.raises(TopicMissing, match="topic=flights: the cluster at localhost:9092 has no such topic"):
+        cluster.topic("flights")

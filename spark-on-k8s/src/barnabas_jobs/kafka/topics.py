@@ -1,7 +1,7 @@
 """What brokers report of a topic: its id, its config, where its partitions begin and end. librdkafka asks them."""
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
@@ -49,18 +49,20 @@ class Cluster:
         self._admin = AdminClient(
             {"bootstrap.servers": bootstrap, "log_level": 0, "socket.connection.setup.timeout.ms": 5000}
         )
+        self._made_s: dict[str, float] = {}
+        """The topics that were made here, and when: some brokers may not know them yet."""
         self._topics(CONNECT_S)
 
     def topic(self, name: str) -> Topic:
         """Raises JobFailed where it is not there."""
-        found = self._answer(self._admin.describe_topics(TopicCollection([name]))[name], name)
+        found = self._told(name, lambda: self._admin.describe_topics(TopicCollection([name]))[name])
         topic_id = str(found.topic_id).replace("/", "_").replace("+", "-").rstrip("=")
         leaderless = sorted(part.id for part in found.partitions if part.leader is None or part.leader.id < 0)
         return Topic(name, topic_id, sorted(part.id for part in found.partitions), tuple(leaderless))
 
     def has(self, name: str) -> bool:
         """Whether there is a topic of this name."""
-        return name in self._topics(TIMEOUT_S)
+        return self._is_new(name) or name in self._topics(TIMEOUT_S)
 
     def _topics(self, timeout_s: float) -> Collection[str]:
         try:
@@ -100,7 +102,7 @@ class Cluster:
 
     def _config(self, name: str) -> Iterable[Any]:
         resource = ConfigResource(ResourceType.TOPIC, name)
-        answer: dict[str, Any] = self._answer(self._admin.describe_configs([resource])[resource], name)
+        answer: dict[str, Any] = self._told(name, lambda: self._admin.describe_configs([resource])[resource])
         return answer.values()
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
@@ -117,6 +119,7 @@ class Cluster:
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas or -1, config=dict(config))
         self._answer(self._admin.create_topics([new])[name], name)
         self._await_leaders(name)
+        self._made_s[name] = time.monotonic()
 
     def _await_leaders(self, name: str) -> None:
         """Apache Kafka answers that it has created a topic before its brokers know of it, or that they lead it."""
@@ -129,6 +132,19 @@ class Cluster:
                     return
             time.sleep(LOOK_S)
         raise JobFailed(f"topic={name}: it was created, and has no leaders after {TIMEOUT_S:.0f} s; run it again")
+
+    def _is_new(self, name: str) -> bool:
+        return name in self._made_s and time.monotonic() - self._made_s[name] < TIMEOUT_S
+
+    def _told(self, name: str, ask: "Callable[[], Future[Answer]]") -> Answer:
+        """What any of the brokers answers: of a topic that is new the next one may know more."""
+        while True:
+            try:
+                return self._answer(ask(), name)
+            except TopicMissing:
+                if not self._is_new(name):
+                    raise
+            time.sleep(LOOK_S)
 
     def _answer(self, future: "Future[Answer]", topic: str) -> Answer:
         try:
