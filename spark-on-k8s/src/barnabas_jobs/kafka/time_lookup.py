@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Asked
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from barnabas_jobs.kafka.topics import ASKING
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Ends, TopicPartition
 
@@ -21,7 +22,7 @@ class TimeLookup:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING})
 
     def ends(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Ends]:
         """Where the log of each wanted partition that exists begins and ends."""

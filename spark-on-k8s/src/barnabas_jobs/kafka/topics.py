@@ -16,6 +16,10 @@ from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 30.0
 LOOK_S: Final = 0.05
+ASKING: Final = {"socket.connection.setup.timeout.ms": 5000, "topic.metadata.refresh.interval.ms": 5000}
+"""librdkafka sends most questions to the controller that it knows, and where that is gone, looks for another only so
+often: by default every five minutes.
+"""
 NO_LEADER: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 Answer = TypeVar("Answer")
@@ -46,9 +50,7 @@ class Cluster:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._admin = AdminClient(
-            {"bootstrap.servers": bootstrap, "log_level": 0, "socket.connection.setup.timeout.ms": 5000}
-        )
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING})
         self._made_s: dict[str, float] = {}
         """The topics that were made here, and when: some brokers may not know them yet."""
         self._topics(CONNECT_S)
