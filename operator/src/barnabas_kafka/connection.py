@@ -50,6 +50,13 @@ class _Connections(KafkaConnectionManager):
         connection.init_future.add_errback(self._note)
         return connection
 
+    def least_loaded_node(self) -> Any:
+        """A broker whose last connection failed only where there is no other. The library would choose by chance."""
+        chosen: Any = super().least_loaded_node()  # type: ignore[no-untyped-call]
+        if chosen not in self._backoff:
+            return chosen
+        return next((each.node_id for each in self.cluster.brokers() if each.node_id not in self._backoff), chosen)
+
     def _note(self, error: BaseException) -> None:
         self._reasons.setdefault(type(error), str(error))
 

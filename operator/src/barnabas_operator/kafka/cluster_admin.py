@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from kafka.admin import ConfigResource
-from kafka.errors import KafkaError, NoError
+from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.structs import TopicPartitionReplica
 
@@ -90,18 +90,26 @@ class ClusterAdmin:
         self.client.close()
 
     def cluster_state(self) -> ClusterState:
-        """Brokers, and every topic's replicas. It has no configs of topics: `with_overrides` adds them."""
+        """Brokers, and every topic's replicas. It has no configs of topics: `with_overrides` adds them.
+
+        A broker that has just died ends a look at once, and the next look goes by the others.
+        """
         with reachable():
-            cluster = self.client.describe_cluster()
-            brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
-            if not brokers:
-                raise ClusterUnreachable("no broker is alive yet")
-            self._meet(broker["broker_id"] for broker in brokers)
-            described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
-            defaults = self._broker_defaults([broker["broker_id"] for broker in brokers])
-            moving = self._moving()
-            troubles = self._troubles(described)
-            versions = features.metadata_versions(self.client)
+            try:
+                return self._look()
+            except (KafkaConnectionError, NodeNotReadyError) as error:
+                log.warning("looking at the cluster once more: %s", error)
+                return self._look()
+
+    def _look(self) -> ClusterState:
+        cluster = self.client.describe_cluster()
+        brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
+        if not brokers:
+            raise ClusterUnreachable("no broker is alive yet")
+        self._meet(broker["broker_id"] for broker in brokers)
+        described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
+        defaults = self._broker_defaults([broker["broker_id"] for broker in brokers])
+        moving = self._moving()
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
             topics={topic["name"]: _topic_state(topic, moving.get(topic["name"], {})) for topic in described},
@@ -110,9 +118,9 @@ class ClusterAdmin:
             default_min_insync_replicas=defaults["min.insync.replicas"],
             controller_id=cluster["controller_id"],
             registered=frozenset(broker["broker_id"] for broker in cluster["brokers"]),
-            troubles=troubles,
+            troubles=self._troubles(described),
             cluster_id=cluster["cluster_id"],
-            metadata_versions=versions,
+            metadata_versions=features.metadata_versions(self.client),
         )
 
     def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
