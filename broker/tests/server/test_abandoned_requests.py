@@ -23,9 +23,10 @@ FETCH, HEARTBEAT = 1, 12
 WEEKS_MS = 2**31 - 1
 
 
-def fetches() -> int:
+def fetches(*, collected: bool = True) -> int:
     """How many are in memory."""
-    gc.collect()
+    if collected:
+        gc.collect()
     return sum(isinstance(each, fetch._Fetch) for each in gc.get_objects())
 
 
@@ -79,6 +80,25 @@ async def _others() -> None:
         world.partitions[0].waiters.mark()
         assert await reader.read(4)
         assert fetches() == 0
+
+
+def test_a_fetch_that_has_waited_and_is_answered_needs_no_collector() -> None:
+    async def run() -> None:
+        world = FetchedBroker(3)
+        world.fetch()
+        assert fetches() == 1
+        for partition in world.partitions:
+            partition.is_leader = False
+            partition.waiters.mark()
+        await turns(lambda: world.answer is not None)
+        await asyncio.sleep(0)
+        assert fetches(collected=False) == 0
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()
 
 
 def test_those_of_other_clients_wait_on() -> None:

@@ -111,8 +111,9 @@ class _Fetch:
     def _give_up(self) -> None:
         """The client may have asked for weeks: neither it nor a partition keeps this any longer."""
         self._is_given_up = True
-        if self._end_wait is not None:
-            self._end_wait()
+        end_wait, self._end_wait = self._end_wait, None  # It knows this.
+        if end_wait is not None:
+            end_wait()
 
     async def _read_in_slices(self) -> None:
         in_slice = 0
@@ -178,6 +179,7 @@ class _Fetch:
         self._answer()
 
     def _answer(self) -> None:
+        self._end_wait = None  # Which knows this: a cycle would stay until the collector comes, and frozen for ever.
         respond = self._respond or self._channel.respond
         respond(encode_fetch_response(self._correlation_id, self._version, self._results))
 

@@ -203,6 +203,8 @@ class Answers(ABC, SlowClient):
     def _forget_answers(self) -> None:
         """They hold no memory once the connection is closed, and nothing waits for them."""
         waits = [late.give_up for late in self._late if late.give_up is not None]
+        for late in self._late:
+            late.give_up = None  # It knows the answer's place.
         self._late.clear()
         self._late_bytes = 0
         self._outbox.clear()
