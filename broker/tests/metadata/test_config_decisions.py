@@ -164,6 +164,14 @@ def test_what_is_for_all_brokers_must_fit_together_with_what_each_has_for_itself
         decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")])
 
 
+def test_what_is_stored_for_a_broker_that_is_gone_for_good_is_in_nobodys_way() -> None:
+    view = overridden(a_cluster(1, a_topic("flights")), of_7={MAX_LAG: "1000"})
+    change = ConfigChange("log.cleaner.min.compaction.lag.ms", SET, "5000")
+    assert decide_alter_broker(view, "", [change]) == {change.name: "5000"}
+    topics_own = ConfigChange("min.compaction.lag.ms", SET, "5000")
+    assert decide_alter_topic(view, "flights", [topics_own]).configs == {topics_own.name: "5000"}
+
+
 def test_a_topics_config_is_held_against_brokers_without_their_own_also_where_another_is_asked() -> None:
     view = overridden(a_cluster(2, a_topic("flights")), of_0={MAX_LAG: "70000"}, of_all={MAX_LAG: "1000"})
     with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):

@@ -97,7 +97,8 @@ def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], store
     What is wrong with those that are `stored` already was logged when it came, and is in nobody's way.
     """
     problems: list[ConfigProblem] = []
-    for config in _differing_configs(view, view.overrides):
+    can_differ = any(not CONTRADICTED.isdisjoint(own) for own in view.overrides.values())
+    for config in _differing_configs(view, view.overrides) if can_differ else [view.config]:
         known = topic_config_problems(stored, config)
         problems += [each for each in topic_config_problems(configs, config) if each not in (*known, *problems)]
     if problems:
@@ -109,7 +110,7 @@ def _differing_configs(view: ClusterView, overrides: Overrides) -> list[BrokerCo
 
     Their files are not known here: where those differ, what contradicts them is ignored there, and logged.
     """
-    differ = [broker for broker, own in overrides.items() if not CONTRADICTED.isdisjoint(own)]
+    differ = [broker for broker in _with_own(view, overrides) if not CONTRADICTED.isdisjoint(overrides[broker])]
     return [_usable(view, each, overrides).config for each in {ALL_BROKERS: None, **dict.fromkeys(differ)}]
 
 
@@ -125,7 +126,7 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
     configs = _changed(changes, before, definitions, lambda definition: view.config.value(definition.name))
     after = {**view.overrides, broker: configs}
     try:
-        for each in _concerned(broker, after):
+        for each in _concerned(view, broker, after):
             _check_usable(view, each, after)
         if not CONTRADICTED.isdisjoint(change.name for change in changes):
             is_one = broker != ALL_BROKERS
@@ -135,9 +136,14 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
     return configs
 
 
-def _concerned(broker: str, overrides: Overrides) -> Iterable[str]:
+def _concerned(view: ClusterView, broker: str, overrides: Overrides) -> Iterable[str]:
     """Whose settings change. ALL_BROKERS are those without any of their own, which would hide what is set for all."""
-    return {ALL_BROKERS: None, **overrides} if broker == ALL_BROKERS else [broker]
+    return [ALL_BROKERS, *_with_own(view, overrides)] if broker == ALL_BROKERS else [broker]
+
+
+def _with_own(view: ClusterView, overrides: Overrides) -> list[str]:
+    """What is stored for a broker that is gone for good, which nobody can take back, is in nobody's way."""
+    return [broker for broker in map(str, view.racks) if broker in overrides]
 
 
 def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfig:
