@@ -308,3 +308,18 @@ def test_they_are_on_the_disk_until_the_cut_is_which_a_power_cut_could_undo(tmp_
     files.let_go.release()
     logs.truncated.complete(logs.log_dirs[0])
     assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n0\n"
+
+
+def test_the_bound_from_before_a_cut_does_not_come_back_with_a_later_cut(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    follow(log, 1, 2, 3, high_watermark=6)
+    truncate_to(log, 3)
+    follow(log, 0, 1, 2, 3, 4, high_watermark=3)
+    log.flush()
+    logs.truncated.on_added = lambda _: None  # The later cut is not on the disk yet.
+    truncate_to(log, 4)
+    logs.log_dirs[0].checkpoint_anew()  # For another log, that was cut before.
+    log = killed(logs, tmp_path).logs[flights(0)]
+    truncate_to(log, 3)
+    assert offsets_in(log) == [0, 1, 2]

@@ -16,6 +16,7 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, storage_error
+from barnabas_broker.storage.logs.fetched_gaps import FetchedGaps
 from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerLookup
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_core.topic_partition import TopicPartition
@@ -32,6 +33,7 @@ class TruncatedLog(Protocol):
     recovery_point: int
     truncations: int
     known_producers: LogProducers
+    fetched_gaps: FetchedGaps
 
     @property
     def takes_appends(self) -> bool:
@@ -79,6 +81,7 @@ class CutLog(NamedTuple):
     def checkpointed(self) -> None:
         """The checkpoints of its directory were written after the truncation."""
         if self.is_current and self.waits == self.log.known_producers.waits:
+            self.log.fetched_gaps.before_cut = 0  # The cut is on the disk: the next one must not bring this back.
             self.log.known_producers.checkpointed()
 
     def lookup(self) -> ProducerLookup | None:
