@@ -201,6 +201,14 @@ def test_the_state_is_gathered_though_the_first_broker_has_died_and_is_not_fence
     assert f"broker {first} does not report its settings; the next one is asked" in caplog.text
 
 
+def test_the_state_is_gathered_at_once_though_the_controller_has_died(tmp_path: Path) -> None:
+    with barnabas_cluster(tmp_path, brokers=3) as running, ClusterAdmin(running.bootstrap, SystemClock()) as admin:
+        gone = admin.cluster_state().controller_id
+        assert gone is not None
+        running.kill(gone)
+        assert admin.cluster_state().registered == set(running.brokers)
+
+
 def test_a_broker_that_does_not_answer_chooses_itself_and_the_topic_is_made(
     two_brokers: BarnabasCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

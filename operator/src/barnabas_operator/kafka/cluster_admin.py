@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from kafka.admin import ConfigResource
-from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError
-from kafka.protocol.admin import DescribeClusterRequest
+from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError, UnknownBrokerIdError, for_code
+from kafka.protocol.admin import DescribeClusterRequest, ListPartitionReassignmentsRequest
 from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
@@ -97,7 +97,7 @@ class ClusterAdmin:
         with reachable():
             try:
                 return self._look()
-            except (KafkaConnectionError, NodeNotReadyError) as error:
+            except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError) as error:
                 log.warning("looking at the cluster once more: %s", error)
                 return self._look()
 
@@ -154,12 +154,21 @@ class ClusterAdmin:
             manager.run(manager.cluster.refresh_metadata)
 
     def _moving(self) -> dict[str, dict[int, ReplicaIds]]:
-        """By topic and partition, the replicas that there will be when a reassignment is done."""
-        targets: dict[str, dict[int, ReplicaIds]] = {}
-        for partition, found in self.client.list_partition_reassignments().items():
-            target = tuple(broker for broker in found["replicas"] if broker not in found["removing_replicas"])
-            targets.setdefault(partition.topic, {})[partition.partition] = target
-        return targets
+        """By topic and partition, the replicas that there will be when a reassignment is done.
+
+        Every broker knows. The library asks the controller that it met first, which may be gone.
+        """
+        request = ListPartitionReassignmentsRequest(timeout_ms=int(REQUEST_TIMEOUT_S * 1000), topics=None)
+        answer = self._send(request)
+        if answer.error_code != ErrorCode.NONE:
+            raise for_code(answer.error_code)(answer.error_message)
+        return {
+            topic.name: {
+                each.partition_index: tuple(id_ for id_ in each.replicas if id_ not in each.removing_replicas)
+                for each in topic.partitions
+            }
+            for topic in answer.topics
+        }
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
         """Of the first that answers: a broker that has just died is not fenced yet."""
@@ -286,7 +295,7 @@ class ClusterAdmin:
             return self._send(unregistration(broker_id))
 
     def _send(self, request: Any) -> Any:
-        """A request that the client has no method for."""
+        """To any broker, which the client has no method for."""
         return self.client._manager.run(self.client._manager.send, request)
 
     def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
