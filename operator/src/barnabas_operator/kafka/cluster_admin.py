@@ -295,7 +295,7 @@ class ClusterAdmin:
             return self._send(unregistration(broker_id))
 
     def _send(self, request: Any) -> Any:
-        """To any broker, which the client has no method for."""
+        """Sends a request that the client has no method for to any broker; its answer."""
         return self.client._manager.run(self.client._manager.send, request)
 
     def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
