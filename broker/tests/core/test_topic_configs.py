@@ -174,6 +174,14 @@ def test_ten_thousand_topics_are_held_against_a_brokers_settings_within_a_turn_o
     )
 
 
+def test_a_stored_setting_that_cannot_be_read_contradicts_no_brokers_setting() -> None:
+    """It has no effect: the broker's own is in force in its place."""
+    broker = parse_broker_config({"log.cleaner.max.compaction.lag.ms": "1000"})
+    check_topics_under({"flights": {"min.compaction.lag.ms": "long", "max.compaction.lag.ms": "5"}}, broker)
+    with pytest.raises(InvalidConfig, match=r"must be at most max\.compaction\.lag\.ms=1000"):
+        check_topics_under({"flights": {"min.compaction.lag.ms": "7000", "max.compaction.lag.ms": "never"}}, broker)
+
+
 def test_dynamic_settings_that_cannot_be_used_are_ignored_one_by_one() -> None:
     own = {"log.cleaner.max.compaction.lag.ms": "5", "message.max.bytes": "many", "of.a.newer.version": "1"}
     everybodys = {"log.cleaner.min.compaction.lag.ms": "10", "log.retention.ms": "77"}
