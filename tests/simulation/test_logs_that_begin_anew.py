@@ -79,6 +79,31 @@ def test_what_is_cut_does_not_come_back_after_a_clean_shutdown(seed: int, begins
     assert offsets == list(range(again.log_start_offset, again.log_end_offset))
 
 
+@pytest.mark.parametrize("is_torn", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_process_has_cut_that_was_killed_does_not_come_back_after_a_clean_shutdown_of_the_next(
+    seed: int, is_torn: bool
+) -> None:
+    """By a truncation, or as a start cuts what a power cut has torn."""
+    disk, logs = filled()
+    log = logs.logs[FLIGHTS]
+    logs.truncated.on_added = lambda _: None
+    if is_torn:
+        log.segments.active.file.append(b"torn", log.size_bytes)
+        log.segments.active.file.sync()
+        disk.process_ends()
+        started(disk)
+    else:
+        append(log, epoch=1)
+        log.segments.active.file.sync()  # As the kernel may do by itself.
+        truncate_to(log, END)
+    disk.process_ends()
+    started(disk).shutdown(lambda _: 3)
+    again = after_a_power_cut(disk, seed)
+    again.segments.active.make_missing_indexes()
+    assert [batch.header.last_offset for batch in again.segments.batches_from(0)] == list(range(END))
+
+
 def filled() -> tuple[SimulatedDisk, LogManager]:
     """A log with records of epoch 1, all on the disk."""
     disk = SimulatedDisk(lambda: 0)

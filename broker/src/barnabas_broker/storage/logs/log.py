@@ -289,6 +289,7 @@ class Log(LogFiles):
 
     def recovered(self, recovery_point: int, epochs: list[FoundEpoch]) -> None:
         """Recovery has found the log's end, and the epochs from the recovery point on: bring the rest there."""
+        self.was_recovered = True
         self._load_epochs(recovery_point).recovered(epochs)
         self._load_producers()
         self.on_disk_until = self.log_end_offset

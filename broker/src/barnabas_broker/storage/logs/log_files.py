@@ -47,6 +47,7 @@ class LogFiles:
         "topic_partition",
         "truncations",
         "unsynced_from",
+        "was_recovered",
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class LogFiles:
         self.known_producers = LogProducers(self.segments, snapshots, environment.producer_count)
         self.truncations = 0
         """How often the log was truncated; what was read before one may have changed."""
+        self.was_recovered = False
+        """Whether it was loaded after a crash: the process before may have cut it and not synced that."""
         self._flushed_ms = 0
         self._renames = 0
         self.unsynced_from: int | None = None
@@ -213,14 +216,15 @@ class LogFiles:
     def closing_job(self) -> FlushJob | None:
         """Before a clean shutdown: what brings everything to the disk, a snapshot of the producers too."""
         self.write_pending()
-        return self.flush_job() or self._cut_job()
+        job = self.flush_job()
+        return self._with_cut(job) if self.truncations or self.was_recovered else job
 
-    def _cut_job(self) -> FlushJob | None:
-        """Where all was synced before a truncation: nobody looks for what was cut after a clean shutdown."""
-        if not self.truncations:
-            return None
+    def _with_cut(self, job: FlushJob | None) -> FlushJob:
+        """The end and the names, too: they may have been cut since they were synced. The next start does not look."""
         calls = (self.segments.active.file.sync, partial(self.files.sync_dir, self.directory))
-        return FlushJob(self.log_dir, self.directory, calls, self.log_end_offset, self.truncations, self._renames)
+        before = () if job is None else job.calls
+        end = self.log_end_offset
+        return FlushJob(self.log_dir, self.directory, (*before, *calls), end, self.truncations, self._renames)
 
     @disk_access
     def write_pending(self) -> None:
