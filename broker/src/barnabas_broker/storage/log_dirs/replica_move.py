@@ -35,6 +35,8 @@ class ReplicaMove:
         """Of each copy, how much is on the disk."""
         self._truncations = log.truncations
         self._is_called_off = False
+        self._is_kept = False
+        """Whether the copy is to stay: nothing else is sure to be left of the log."""
 
     @property
     def lag_bytes(self) -> int:
@@ -157,8 +159,8 @@ class ReplicaMove:
         self._copy_indexes(log.segments.active)
         self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])
         self._write_topic_id()
-        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")
         self.sync()
+        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")  # The last of all: see `interrupted_moves`.
         for directory in (self.directory, self.log_dir):
             files.sync_dir(directory)
         home = log.directory
@@ -166,14 +168,19 @@ class ReplicaMove:
         try:
             moved = self._take_its_place(now_ms)
         except (OSError, StorageError):
-            with self._blaming_the_source():
-                log.move_to(home)
+            self._go_back(home)
             raise
         self._environment.trash.add(log.directory, now_ms + log.config.file_delete_delay_ms)
         moved.producers, moved.clean_until = producers, log.clean_until
         moved.superseded_until = log.superseded_until
         moved.fetched_gaps = log.fetched_gaps
         return moved
+
+    def _go_back(self, home: str) -> None:
+        """Where the disk refuses the log its name, the copy stays: it is whole, and its log counts as deleted."""
+        self._is_kept = True
+        self.log.move_to(home)
+        self._is_kept = False
 
     def _take_its_place(self, now_ms: int) -> Log:
         """The copy under the log's name. Where a disk fails in that the copy has its own name again, if it can."""
@@ -204,6 +211,8 @@ class ReplicaMove:
         """The move is called off; what was copied goes, and cannot be taken for a finished copy any more."""
         self._is_called_off = True
         self._files.clear()
+        if self._is_kept:
+            return
         name = file_names.marked_dir(self.log.topic_partition, self._unique, file_names.DELETED_DIR)
         deleted = f"{self.log_dir}/{name}"
         try:

@@ -1,0 +1,121 @@
+"""A log moves off a disk that fails: what is left of it is not thrown away, nor taken for more than it is."""
+
+import errno
+import os
+import random
+import shutil
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import append, batch, read_all
+
+from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.trash import Trash, remove_all
+from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings, TopicLookup
+from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_core.config.log_config import LONG_MAX, LogConfig
+from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
+
+SIZE = len(batch(1))
+CONFIG = LogConfig(segment_bytes=5 * SIZE)
+FLIGHTS = TopicPartition("flights", 0)
+TOPIC_ID = UUID(int=7)
+RECORDS = 23
+
+
+class FailsFrom(PosixFileSystem):
+    """The disk at `path` takes nothing more from the moment when its names are to be synced."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self._has_failed = False
+
+    def sync_dir(self, path: str) -> None:
+        self._has_failed |= path == self.path
+        self._step(path)
+        super().sync_dir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._step(old)
+        super().rename(old, new)
+
+    def _step(self, path: str) -> None:
+        if self._has_failed and path.startswith(self.path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def mend(self) -> None:
+        self.path, self._has_failed = "", False
+
+
+class Broker:
+    """Two log dirs; the metadata know the topic, and that no earlier one had its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = FailsFrom()
+        self._chance = random.Random(0)
+        self.start()
+
+    def start(self) -> None:
+        self.trash = Trash()
+        environment = LogEnvironment(self.files, OpenFiles(100), self.trash, self._chance)
+        settings = LogManagerSettings([str(self.path / "old"), str(self.path / "new")])
+        topics = TopicLookup(lambda topic_id, _: FLIGHTS if topic_id == TOPIC_ID else None, lambda _: TOPIC_ID)
+        self.logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("c", 1), lambda _: CONFIG, topics)
+        self.logs.load()
+
+    def move(self, records: int) -> ReplicaMove:
+        """Begun, of a log of which so many records are copied."""
+        log = self.logs.create(FLIGHTS, TOPIC_ID, CONFIG, str(self.path / "old"))
+        for _ in range(RECORDS):
+            append(log, batch(1))
+        move = self.logs.moves.start(FLIGHTS, str(self.path / "new"))
+        assert move is not None
+        move.copy(records * SIZE)
+        self.logs.moves.sync(move)
+        return move
+
+    def empty_trash(self) -> None:
+        remove_all(self.files, self.trash.take(LONG_MAX))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def test_a_copy_that_was_not_finished_is_not_the_log_when_the_disk_was_replaced(broker: Broker) -> None:
+    """The broker would say that it has all, lead, and answer with what had been copied by chance."""
+    broker.move(records=3)
+    broker.logs.shutdown(lambda _: RECORDS)
+    shutil.rmtree(broker.path / "old")
+    broker.start()
+    assert broker.logs.get(FLIGHTS) is None
+    assert broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    assert [(each.topic_partition, each.topic_id) for each in broker.logs.strays] == [(FLIGHTS, None)]
+    broker.empty_trash()
+    assert [path.suffix for path in broker.path.glob("new/flights-0*/*.log")]
+
+
+def test_one_that_was_finished_is_kept_where_the_log_gets_no_name_any_more(broker: Broker) -> None:
+    """The disk has the log under the name of one that is deleted, and does so when it is back."""
+    move = broker.move(records=RECORDS)
+    broker.files.path = str(broker.path / "old")
+    with pytest.raises(LogDirFailed) as failed:
+        broker.logs.moves.finish(move)
+    assert failed.value.log_dir == str(broker.path / "old")
+    broker.logs.fail_dir(failed.value)
+    broker.empty_trash()
+    broker.files.mend()
+    assert broker.logs.probe(broker.logs.log_dirs)
+    broker.empty_trash()
+    broker.logs.shutdown(lambda _: None)
+    broker.start()
+    found = broker.logs.logs[FLIGHTS]
+    assert (found.log_dir, found.topic_id, len(read_all(found))) == (str(broker.path / "new"), TOPIC_ID, RECORDS)
