@@ -1,6 +1,8 @@
 """Logs go only when somebody says so; those of which the metadata knows nothing are kept, and come back."""
 
 import asyncio
+import errno
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -11,7 +13,7 @@ from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
-from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.topic_partition import TopicPartition
@@ -112,6 +114,55 @@ def test_one_whose_topic_is_deleted_before_it_is_read_goes(broker: Broker) -> No
     broker.show_only(a_tombstone())
     look_at_disks(broker)
     assert states(broker) == ["delete"]
+
+
+def test_no_empty_log_takes_its_place_where_its_disk_fails_before_it_is_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker would lead the topic with nothing, on the other disk."""
+    away = broker.folder.parent / "away"
+    broker.start_anew()
+    broker.start_anew()
+    broker.show_only(the_topic(led(HERE, 6, HERE)))
+
+    def fail(_: str, __: str) -> None:
+        broker.folder.rename(away)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(broker.logs.files, "rename", fail)
+        look_at_disks(broker)
+    look_at_disks(broker)
+    assert (broker.replicas.lookup.hosted(FLIGHTS), broker.logs.logs) == (None, {})
+    away.rename(broker.folder)
+    look_at_disks(broker)
+    assert broker.partition.log.log_end_offset == 3
+    assert states(broker) == [""]
+
+
+def test_one_that_somebody_has_removed_takes_no_log_dir_offline(broker: Broker) -> None:
+    broker.start_anew()
+    broker.start_anew()
+    for directory in broker.folder.glob("*-stray"):
+        shutil.rmtree(directory)
+    broker.show_only(the_topic(led(HERE, 6, HERE)))
+    [(stray, wanted)] = broker.logs.strays.wanted_logs()
+    outcome = broker.logs.strays.read(stray, wanted)
+    assert isinstance(outcome, StorageError)
+    assert not isinstance(outcome, LogDirFailed)
+    look_at_disks(broker)
+    assert broker.replicas.lookup.hosted(FLIGHTS) is None
+
+
+def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_deleted(broker: Broker) -> None:
+    """All logs would be looked through every second, for ever, to delete it."""
+    broker.start_anew()
+    for directory in broker.folder.glob("*-stray"):
+        shutil.rmtree(directory)
+    broker.show_only(a_tombstone())
+    look_at_disks(broker)
+    assert broker.logs.strays.known() == []
+    assert broker.logs.due_deletions(NOW_MS + HOUR_MS) == []
 
 
 def test_a_tombstone_deletes_the_log_of_a_topic_that_goes(broker: Broker) -> None:

@@ -15,7 +15,7 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.trash import remove_all
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.errors import CorruptLog, LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
 from barnabas_broker.storage.log_dirs.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, HighWatermarkOf, LogDir, committed_in, online_log
@@ -179,15 +179,16 @@ class LogManager:
     def stray_read(self, stray: StrayLog, topic_partition: TopicPartition, outcome: Log | StorageError) -> None:
         """What came of reading a stray log that is wanted (`strays.wanted_logs`).
 
-        A full disk leaves it wanted. Whoever hears of a failed one takes the directory offline, which is loaded anew.
+        A full disk leaves it wanted. So does a failed one, so that nobody makes an empty log in its place; whoever
+        hears of that takes the directory offline, which is loaded anew.
         """
         log_dir = next(each for each in self.log_dirs if each.path == stray.log_dir)
-        if isinstance(outcome, DiskFull) or not log_dir.is_online:
+        if not isinstance(outcome, Log | CorruptLog) or not log_dir.is_online:
             return
         self.strays.remove(stray)
         if isinstance(outcome, Log):
             self.strays.use_again(log_dir, outcome)
-        elif not isinstance(outcome, LogDirFailed):
+        else:
             self.failed[topic_partition] = outcome
             log_dir.damaged.add(topic_partition)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import decode_epochs, decode_partition_metadata
-from barnabas_broker.storage.errors import DiskFull, StorageError, storage_error
+from barnabas_broker.storage.errors import DiskFull, LogRemoved, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -182,7 +182,7 @@ class StrayLogs:
     def read(self, stray: StrayLog, topic_partition: TopicPartition) -> Log | StorageError:
         """The log, at its place again and checked from its beginning. For a thread: it changes nothing in memory.
 
-        DiskFull where it still is a stray one, to be read again.
+        DiskFull where it still is a stray one, to be read again. LogRemoved: the next start knows nothing of it.
         """
         directory = f"{stray.log_dir}/{topic_partition}"
         config = self._config_of(topic_partition.topic)
@@ -190,6 +190,8 @@ class StrayLogs:
         try:
             self._environment.files.rename(stray.directory, directory)
             return open_log(self._environment, place, self._clock.now_ms())
+        except FileNotFoundError:
+            return LogRemoved(stray.log_dir, f"{stray.directory} was removed")
         except OSError as error:
             return storage_error(stray.log_dir, stray.directory, error)
         except StorageError as error:
@@ -223,6 +225,9 @@ class StrayLogs:
         directory = stray.directory.removesuffix(file_names.STRAY_DIR) + file_names.DELETED_DIR
         try:
             self._environment.files.rename(stray.directory, directory)
+        except FileNotFoundError:  # Somebody was faster.
+            self.remove(stray)
+            return
         except OSError as error:
             raise storage_error(stray.log_dir, stray.directory, error) from error
         self.remove(stray)
