@@ -10,6 +10,7 @@ from storage_samples import append, batch
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.truncated_logs import CutLog, make_durable
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 ALL = (
@@ -85,3 +86,26 @@ def test_a_directory_that_is_being_loaded_again_is_not_written_to_by_a_round_of_
     assert len(errors) == len(calls)
     assert contents(tmp_path) == before
     assert logs.logs[flights(0)].log_start_offset == 2
+
+
+def test_nor_by_what_has_synced_a_truncation_of_before(tmp_path: Path) -> None:
+    """That may take long on a disk that fails; then all checkpoints are to be written."""
+    files = Interrupted()
+    logs = manager(tmp_path, files=files)
+    logs.load()
+    checkpointed(logs)
+    before, log_dir = contents(tmp_path), logs.log_dirs[0]
+    cut_logs = [CutLog.now(logs.logs[flights(0)])]
+    log_dir.fail(LogDirFailed(str(tmp_path), "a sync failed"))
+    errors: list[StorageError] = []
+
+    def go_on() -> None:
+        try:
+            make_durable(cut_logs, (), log_dir)
+        except StorageError as error:
+            errors.append(error)
+
+    files.meanwhile = go_on
+    assert logs.probe([log_dir])
+    assert len(errors) == 1
+    assert contents(tmp_path) == before

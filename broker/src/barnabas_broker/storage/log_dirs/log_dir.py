@@ -75,6 +75,8 @@ class LogDir:
         """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
         self.damaged: set[TopicPartition] = set()
         """Logs that are in it and could not be loaded: what the checkpoints say of them stays for the next start."""
+        self.has_all_logs = False
+        """Whether all that are in it were loaded: else a checkpoint would lack some."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
@@ -155,7 +157,7 @@ class LogDir:
 
         A note stays for the next process: the page cache holds what a sync that failed has not written, as if it had.
         """
-        self.failure = failure
+        self.failure, self.has_all_logs = failure, False
         with suppress(OSError):
             self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
         self._lock = None
@@ -319,6 +321,7 @@ class LogDir:
         self._write_offsets(file_name, self._offsets_to_write(file_name, offset_of))
 
     def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
+        self._check_complete()
         self._gone.clear()  # The logs of now are without them.
         written = self._written.get(file_name, {})
         damaged = {key: written[key] for key in self.damaged.copy() if key in written}
@@ -327,10 +330,14 @@ class LogDir:
 
     @disk_access
     def _write_offsets(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        if self.failure is not None and self._lock is None:  # Since then it has no logs: the checkpoint would be empty.
-            raise self.failure
+        self._check_complete()
         self._files.write_atomically(f"{self.path}/{file_name}", encode_offsets(offsets), sync=True)
         self._written[file_name] = offsets
+
+    def _check_complete(self) -> None:
+        """Who began to write before it failed may go on when it has no logs any more, or while it is loaded again."""
+        if self.failure is not None and not self.has_all_logs:
+            raise self.failure
 
     def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write the checkpoints now. StorageError."""

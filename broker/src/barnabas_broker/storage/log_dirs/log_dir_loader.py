@@ -88,6 +88,7 @@ class LogDirLoader:
             self._load_log(log_dir, place, count)
             if topic_partition in log_dir.logs and log_dir.logs[topic_partition].size_bytes < found_bytes:
                 log_dir.cut.add(topic_partition)
+        log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
         # A damaged log is not written again before somebody has mended it.
