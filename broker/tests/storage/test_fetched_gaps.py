@@ -161,6 +161,22 @@ def test_a_log_that_begins_anew_has_no_gaps(tmp_path: Path) -> None:
     assert offsets_in(log) == [0, 1]
 
 
+def test_nor_has_one_whose_broker_was_killed_before_its_checkpoint(tmp_path: Path) -> None:
+    """It is in sync below the old bound, and would drop what others count on it for."""
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    follow(log, 1, 2, 3, high_watermark=6)
+    logs.truncated.on_added = lambda _: None
+    truncate_to(log, 2)
+    assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n1\nflights 0 6\n"
+    logs = killed(logs, tmp_path)
+    assert (tmp_path / CHECKPOINT).read_bytes() == b"0\n0\n"
+    again = logs.logs[flights(0)]
+    follow(again, 0, 1, 2, 3, 4, high_watermark=3)
+    truncate_to(again, 4)
+    assert offsets_in(again) == [0, 1, 2, 3]
+
+
 def test_a_log_of_the_same_name_that_is_made_later_has_none(tmp_path: Path) -> None:
     logs = started(tmp_path)
     follow(logs.create(flights(0), TOPIC_ID, CONFIG), 1, 2, 3, high_watermark=6)

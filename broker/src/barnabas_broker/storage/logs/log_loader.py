@@ -90,10 +90,20 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
     if not is_new:
-        log.fetched_gaps = FetchedGaps(place.fetched_gaps_until)
+        _find_gaps(log, place.fetched_gaps_until)
     if place.config.compacted:
         log.superseded_until = _superseded_until(log, place)
     return log
+
+
+def _find_gaps(log: Log, until: int) -> None:
+    """A log without records has none: it was cut, and a crash came before the checkpoint.
+
+    What it fetches now may not be committed up to there, so a cut of that must not make it begin anew.
+    """
+    log.fetched_gaps = FetchedGaps(until)
+    if not log.size_bytes and log.fetched_gaps.end_at(log.log_end_offset):
+        log.await_checkpoint()
 
 
 def _has_earlier(place: LogPlace) -> bool:
