@@ -215,3 +215,24 @@ def test_a_client_that_has_sent_its_next_request_waits_for_its_answer() -> None:
             assert [await answer(reader), await answer(reader)] == [b"mute 1", b"now 2"]
 
     asyncio.run(run())
+
+
+def test_a_client_that_sends_no_more_gets_all_answers_that_are_outstanding() -> None:
+    """As one whose connection is not read from meanwhile does."""
+
+    async def run() -> None:
+        dispatch = Lateness()
+        bodies = [b"late 1", b"late 2", b"now 3"]
+        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+            writer.write(b"".join(map(framed, bodies)) + framed(b"never whole")[:-1])
+            await turns(lambda: len(dispatch.taken) == 3)
+            assert connection.begun_bytes > 0
+            writer.write_eof()
+            await turns(lambda: connection.presence() == Presence.MAY_WAIT and not connection.waits_for_client)
+            assert connection.begun_bytes == 0
+            dispatch.release(1)
+            dispatch.release(0)
+            assert [await answer(reader) for _ in bodies] == bodies
+            await turns(lambda: connection.is_closed)
+
+    asyncio.run(run())

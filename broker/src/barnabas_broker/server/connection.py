@@ -158,8 +158,14 @@ class Connection(Answers):
             self.close(str(error))
 
     def _end(self) -> int:
-        """The client has closed its side."""
-        self.close()
+        """The client has ended its side, which it may do before its answers are there: those are sent first."""
+        if not self._late:
+            self.close()
+            return 0
+        self._pause_reading()
+        self._start = bytearray()
+        self._release_partial()
+        self._slow_clients.ended(self)
         return 0
 
     def _read_after_start(self) -> None:
@@ -169,7 +175,7 @@ class Connection(Answers):
         kept = len(start)
         received = self._receive(scratch[kept:])
         if not received:
-            self.close()
+            self._end()
             return
         scratch[:kept] = start
         have = kept + received
@@ -189,7 +195,7 @@ class Connection(Answers):
         self._wait_for_bytes(0)
         seen = self._transport.peek(scratch[kept:])
         if not seen:
-            self.close()
+            self._end()
             return
         scratch[:kept] = self._start
         have = kept + seen
@@ -236,7 +242,7 @@ class Connection(Answers):
     def _read_into_partial(self, partial: bytearray) -> None:
         received = self._receive(memoryview(partial)[self._partial_have :])
         if not received:
-            self.close()
+            self._end()
             return
         self._partial_have += received
         self._process_partial()
