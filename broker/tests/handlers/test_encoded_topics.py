@@ -7,7 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+from asked_in_turns import SlowClock
+from test_answers_under_way import LoopTimers
+
 from barnabas_broker.handlers import metadata
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
@@ -16,6 +20,7 @@ from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 
 VERSION = 12
 MANY = 5 * SLICE_PARTITIONS
+CLIENTS = 20
 
 
 def topic(name: str, partitions: int, leader: int = 1) -> TopicDocument:
@@ -40,6 +45,7 @@ class World:
             controller_id=1,
             nodes=lambda listener_name: [],
             config=SimpleNamespace(auto_create_topics_enable=False),
+            answers=AnswersUnderWay(SlowClock(), LoopTimers()),
         )
 
     def show(self, document: TopicDocument) -> None:
@@ -113,6 +119,43 @@ async def _slices() -> None:
 
 def test_many_partitions_are_encoded_a_slice_a_turn() -> None:
     asyncio.run(_slices())
+
+
+async def _longest_turn(world: World, *clients: Awaitable[MetadataResponse], after_a_turn: TopicDocument) -> int:
+    """How many partitions are encoded in the turn with most, until all are answered."""
+    answering = [asyncio.ensure_future(each) for each in clients]
+    before = most = 0
+    while not all(each.done() for each in answering):
+        await asyncio.sleep(0)
+        most, before = max(most, world.told.partitions_encoded - before), world.told.partitions_encoded
+        world.show(after_a_turn)
+    return most
+
+
+async def _many_clients() -> None:
+    document = topic("a", MANY)
+    world = World(document)
+    clients = [cast("Awaitable[MetadataResponse]", world.begin()) for _ in range(CLIENTS)]
+    assert await _longest_turn(world, *clients, after_a_turn=document) <= SLICE_PARTITIONS
+    assert world.told.partitions_encoded == MANY
+
+
+def test_clients_that_ask_at_once_for_a_topic_that_has_changed_share_the_work() -> None:
+    asyncio.run(_many_clients())
+
+
+async def _large_change() -> None:
+    world = World(topic("a", MANY))
+    client = cast("Awaitable[MetadataResponse]", world.begin())
+    assert await _longest_turn(world, client, after_a_turn=topic("a", MANY, leader=2)) <= SLICE_PARTITIONS
+    answer = await world.ask()
+    assert len(answer.topics[0].partitions) == MANY
+    assert {each.leader_id for each in answer.topics[0].partitions} == {-1}
+
+
+def test_a_large_topic_that_changes_while_it_is_encoded_is_told_as_it_was() -> None:
+    """The next answer has the change: to begin anew might never end, to make all of it at once would hold the loop."""
+    asyncio.run(_large_change())
 
 
 async def _meanwhile() -> None:

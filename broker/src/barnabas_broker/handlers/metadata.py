@@ -59,7 +59,8 @@ async def _encode_and_answer(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
     documents = _documents(environment, context, request)
-    prepared = await environment.encoded_topics.prepare(documents, _form(environment, context, request))
+    turn = environment.answers.turn(context.presence)
+    prepared = await environment.encoded_topics.prepare(documents, _form(environment, context, request), turn)
     return _answer(environment, context, request, errors, prepared)
 
 
@@ -96,14 +97,19 @@ def _answer(
     errors: dict[str, ErrorCode],
     prepared: Mapping[str, EncodedTopic],
 ) -> MetadataResponse:
-    """`prepared` are the topics that were encoded in earlier turns, if they are still the same."""
+    """`prepared` are the topics that were encoded in earlier turns; of those that have changed not too much is anew."""
     image = environment.image
     form = _form(environment, context, request)
+    anew_max = SLICE_PARTITIONS
 
     def tell(document: TopicDocument) -> TopicResponse:
+        nonlocal anew_max
         found = prepared.get(document.name)
         if found is None or found.document is not document:
-            found = environment.encoded_topics.encode(document, form)
+            is_this_topic = found is not None and found.document.topic_id == document.topic_id
+            anew_max -= len(document.partitions)
+            if found is None or not is_this_topic or anew_max >= 0:
+                found = environment.encoded_topics.encode(document, form)
         return cast("TopicResponse", found.encoded)
 
     if _wants_all(context, request):
