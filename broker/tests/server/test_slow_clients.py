@@ -258,6 +258,31 @@ def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stays(monk
     run(_one_reads(monkeypatch))
 
 
+async def _slow_reader() -> None:
+    async with listening(send_buffer_bytes=50_000) as (listener, port):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, framed(b"large"))
+        await until(lambda: any(each.has_unsent for each in listener.connections))
+        (connection,) = listener.connections
+        for _ in range(2 * IDLE_LOOKS):
+            sent = connection.bytes_sent
+            while connection.bytes_sent == sent:
+                assert await loop.sock_recv(client, 16 * 1024)
+            listener._close_idle()
+            assert not connection.is_closed
+        for _ in range(IDLE_LOOKS + 1):
+            listener._close_idle()
+        assert connection.is_closed
+        client.close()
+
+
+def test_who_reads_a_long_answer_slowly_is_not_silent_and_who_stops_reading_is() -> None:
+    """`connections.max.idle.ms` counts from the last byte in either direction, as in Kafka."""
+    run(_slow_reader())
+
+
 async def _late_answers() -> None:
     async with listening() as (listener, port):
         _, writer = await connect(port)

@@ -81,7 +81,9 @@ class Connection(Answers):
         self._reading = True
         self.was_active = True
         """Whether anything came in since the listener looked last."""
+        self._bytes_sent_before = 0
         self.idle_looks = 0
+        """Of the listener, since anything came in or went out."""
         transport.call_when_readable(self._readable)
 
     @property
@@ -120,6 +122,13 @@ class Connection(Answers):
     def waits_for_client(self) -> bool:
         """Whether the rest of a request is the client's to send."""
         return self._reading
+
+    def looked_at(self) -> None:
+        """The listener has come round. Who reads a long answer slowly asks for nothing meanwhile, and is not idle."""
+        bytes_sent = self.bytes_sent
+        is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
+        self.idle_looks = self.idle_looks + 1 if is_idle else 0
+        self.was_active, self._bytes_sent_before = False, bytes_sent
 
     def close(self, reason: str | None = None) -> None:
         """Close it and give back all memory; `reason`, if any, is one line in the log."""

@@ -218,8 +218,7 @@ class Listener:
         """
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
-            connection.idle_looks = 0 if connection.was_active else connection.idle_looks + 1
-            connection.was_active = False
+            connection.looked_at()
             if connection.idle_looks > IDLE_LOOKS and (is_limited or connection.may_be_abandoned):
                 connection.close()
 
