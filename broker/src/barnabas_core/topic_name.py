@@ -40,6 +40,27 @@ def collides(name: str, others: Iterable[str]) -> str | None:
     return next((other for other in others if other != name and folded(other) == mine), None)
 
 
+class KnownNames:
+    """Names that are there. To ask for another one costs the same however many they are, once it was asked for one."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(names)
+        self._by_folded: dict[str, str] = {}
+
+    def add(self, name: str) -> None:
+        """One more is there."""
+        self._names.append(name)
+
+    def colliding(self, name: str) -> str | None:
+        """As `collides` with all of them; not for a name that is there."""
+        if "." not in name and "_" not in name:
+            return None
+        for other in self._names:
+            self._by_folded.setdefault(folded(other), other)
+        self._names.clear()
+        return self._by_folded.get(folded(name))
+
+
 def folded(name: str) -> str:
     """The name as metrics have it: the same for names that collide."""
     return name.replace(".", "_")

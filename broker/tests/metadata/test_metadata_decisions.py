@@ -1,6 +1,7 @@
 """What requests turn into, as tables: the cluster, the request, the documents or Kafka's error."""
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -73,6 +74,26 @@ def test_a_topic_that_cannot_be_is_refused_as_in_kafka(asked: NewTopic, code: Er
         create(view, asked)
     assert refused.value.code is code
     assert message in str(refused.value)
+
+
+class CountedName(str):
+    """Counts how often any of them is compared as metrics have it."""
+
+    compared = 0
+
+    def replace(self, *arguments: Any) -> str:
+        CountedName.compared += 1
+        return super().replace(*arguments)
+
+
+def test_each_topic_that_is_there_is_looked_at_once_for_all_that_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10,000 topics and 100 new ones that would be a million looks, and 0.2 s, in one turn of the loop."""
+    monkeypatch.setattr(CountedName, "compared", 0)
+    there = [a_topic(CountedName(f"team.old.{number}")) for number in range(50)]
+    asked = [NewTopic(f"team.new.{number}", 1, 1) for number in range(50)]
+    outcomes = decide_create_topics(a_cluster(3, *there), asked, random.Random(SEED))
+    assert all(isinstance(each, TopicDocument) for each in outcomes.values())
+    assert CountedName.compared == len(there)
 
 
 def test_what_is_not_said_is_the_brokers_default() -> None:

@@ -33,7 +33,7 @@ from barnabas_broker.metadata.controller.decisions.update_features import Featur
 from barnabas_broker.metadata.controller.deletions import delete_documents, tombstone_of
 from barnabas_broker.metadata.controller.partition_state_writer import PartitionStateWriter, failures_of
 from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
-from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, each
+from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, decided, each
 from barnabas_broker.metadata.documents import (
     FEATURES_KEY,
     broker_configs_key,
@@ -85,9 +85,12 @@ class MetadataWriter(PartitionStateWriter):
 
         def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
             wanted = [topic for name in names for topic in by_name[name]]
-            decided = decide_create_topics(self._view(), wanted, self._random) | self._incomplete(names)
-            created.update({name: topic for name, topic in decided.items() if isinstance(topic, TopicDocument)})
-            return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in decided.items()}
+            view = self._view()
+            if validate_only:  # Else those of earlier turns are in the image.
+                view = replace(view, topics={**view.topics, **created})
+            new = decide_create_topics(view, wanted, self._random) | self._incomplete(names)
+            created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
+            return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in new.items()}
 
         outcomes = await self._carry_out(list(by_name), decide, validate_only)
         return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
@@ -266,7 +269,7 @@ class MetadataWriter(PartitionStateWriter):
     async def _carry_out(
         self, items: Sequence[Item], decide: Decide[Item], validate_only: bool = False
     ) -> Mapping[Item, Planned | ApiError]:
-        return decide(items) if validate_only else await self._transitions.carry_out(items, decide)
+        return await (decided(items, decide) if validate_only else self._transitions.carry_out(items, decide))
 
     def _view(self) -> ClusterView:
         return view_cluster(self._image.topics, self._image.brokers, self._config(), self._image.broker_configs)

@@ -10,7 +10,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
 from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import slices
+from barnabas_core.fair_turns import next_turn, slices
 
 ATTEMPTS_MAX: Final = 20
 AT_ONCE_MAX: Final = 100
@@ -44,6 +44,15 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
             return error.with_traceback(None)  # Which would keep the frames of each decision until all are answered.
 
     return lambda items: {item: decide_one(item) for item in items}
+
+
+async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
+    """What would become of each item, some a turn of the loop: nothing is written."""
+    outcomes: dict[Item, Planned | ApiError] = {}
+    for some in slices(items, lambda _: 1, AT_ONCE_MAX, AT_ONCE_MAX):
+        outcomes |= decide(some)
+        await next_turn()
+    return outcomes
 
 
 class Transitions:

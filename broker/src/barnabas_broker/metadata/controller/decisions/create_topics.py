@@ -17,7 +17,7 @@ from barnabas_broker.metadata.controller.decisions.replicas import (
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.kafka_uuid import random_uuid
-from barnabas_core.topic_name import check_topic_name, collides
+from barnabas_core.topic_name import KnownNames, check_topic_name
 
 USE_DEFAULT: Final = -1
 
@@ -39,7 +39,7 @@ def decide_create_topics(
     """The documents to write, or why not, by topic name. A topic that is asked for twice is not made at all."""
     times = Counter(topic.name for topic in requested)
     outcomes: dict[str, TopicDocument | ApiError] = {}
-    names = list(view.topics)
+    names = KnownNames(view.topics)
     partitions = 0
     for topic in requested:
         try:
@@ -47,7 +47,7 @@ def decide_create_topics(
             if times[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
             created = outcomes[topic.name] = _create(view, topic, names, random)
-            names.append(topic.name)
+            names.add(topic.name)
             partitions += len(created.partitions)
         except ApiError as error:
             outcomes[topic.name] = error
@@ -60,11 +60,11 @@ def _partition_count(view: ClusterView, topic: NewTopic) -> int:
     return view.config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
 
 
-def _create(view: ClusterView, topic: NewTopic, names: Sequence[str], random: Random) -> TopicDocument:
+def _create(view: ClusterView, topic: NewTopic, names: KnownNames, random: Random) -> TopicDocument:
     check_topic_name(topic.name)
     if topic.name in view.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-    other = collides(topic.name, names)
+    other = names.colliding(topic.name)
     if other is not None:
         message = f"Topic '{topic.name}' collides with existing topic '{other}': '.' and '_' count as the same."
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
