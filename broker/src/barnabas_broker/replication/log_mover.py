@@ -1,5 +1,6 @@
 """Moves replicas between the log dirs of this broker while they are used (KIP-113): copy, catch up, swap.
 
+Whoever asks for a new disk to be used moves hundreds at once: one of them copies, or swaps, in a turn of the loop.
 `replica.alter.log.dirs.io.max.bytes.per.second` bounds the copying.
 """
 
@@ -54,6 +55,8 @@ class LogMover:
         self._spawn = spawn
         self._sleep = sleep
         self._steps = steps
+        self._turn = asyncio.Lock()
+        """Of the loop: whose it is may copy or swap."""
 
     def resume(self) -> None:
         """Begin anew what a stop or a crash has interrupted. For a start, once the partitions are here."""
@@ -89,8 +92,10 @@ class LogMover:
                 await asyncio.to_thread(self._logs.moves.sync, move)
                 while self._is_wanted(move) and not move.log.takes_appends:
                     await self._sleep(TRUNCATION_S)
-                if self._is_wanted(move) and self._may_swap(move):
-                    self._swap(move, partition)
+                async with self._turn:
+                    if self._is_wanted(move) and self._may_swap(move):
+                        self._swap(move, partition)
+                        await self._sleep(0)
         except (ApiError, StorageError) as error:
             log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
             if isinstance(error, LogDirFailed):
@@ -101,14 +106,19 @@ class LogMover:
     async def _catch_up(self, move: ReplicaMove) -> None:
         """Until little is missing: a truncation or a compaction may have voided what was copied."""
         while move.lag_bytes > self._steps.swap_lag_bytes and self._is_wanted(move):
-            pause_s = self._throttle.pause_s()
-            if not pause_s:
-                move.copy(self._steps.copy_bytes)
-                self._throttle.take(self._steps.copy_bytes)
-            await self._sleep(pause_s)
+            async with self._turn:
+                pause_s = self._throttle.pause_s()
+                if not pause_s and self._is_wanted(move):
+                    move.copy(self._steps.copy_bytes)
+                    self._throttle.take(self._steps.copy_bytes)
+                    await self._sleep(0)
+            if pause_s:
+                await self._sleep(pause_s)
 
     def _may_swap(self, move: ReplicaMove) -> bool:
-        return move.lag_bytes <= self._steps.swap_lag_bytes and self._logs.moves.may_finish(move)
+        """Looked at when it is its turn: it may have begun to be cut while it waited for that."""
+        is_close = move.lag_bytes <= self._steps.swap_lag_bytes and move.log.takes_appends
+        return is_close and self._logs.moves.may_finish(move)
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
         return self._logs.moves.under_way.get(move.log.topic_partition) is move
