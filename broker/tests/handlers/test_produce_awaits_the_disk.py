@@ -1,9 +1,13 @@
 """acks=1 with `flush.messages`: the answer comes once the log is synced, and not before."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from producing_broker import Client, Producing, true_batch
 
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.logs.log_offsets import LogAppend
 from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ErrorCode
@@ -36,3 +40,23 @@ def test_a_sync_that_takes_longer_than_the_client_waits_is_told(tmp_path: Path) 
     [result] = client.results()
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert "flush.messages" in result.error_message
+
+
+def test_a_bug_in_one_batch_ends_the_wait_of_the_others_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dispatcher closes the connection. What the log or a timer calls later would end the broker if it raised."""
+    broker, client, due = awaiting(tmp_path)
+    append, appended = Partition.append_as_leader, iter((True, False))
+
+    def buggy(partition: Partition, *arguments: Any) -> LogAppend:
+        assert next(appended), "a bug"
+        return append(partition, *arguments)
+
+    monkeypatch.setattr(Partition, "append_as_leader", buggy)
+    with pytest.raises(AssertionError, match="a bug"):
+        client.begin(bytes(true_batch()), bytes(true_batch()))
+    due[0].flush()
+    broker.replicas.synced(broker.partition.topic_partition)
+    broker.timers.pass_time(2)
+    assert client.answers == []

@@ -129,6 +129,12 @@ class _PendingProduce:
         """All is appended or on its way; these are the results so far."""
         self._answers = answers
 
+    def end(self) -> None:
+        """There will be no answer; results that come change nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def complete(self, place: tuple[int, int], result: ProduceResult) -> None:
         """Take the result; what comes after the time was up changes nothing."""
         if self._timer is None:
@@ -209,10 +215,15 @@ class _Appender:
 
     def append_all(self) -> TopicAnswers | None:
         """The results, or None when they come later."""
-        answers = [
-            (topic, [self._append(topic, each, (number, index)) for index, each in enumerate(topic.partitions)])
-            for number, topic in enumerate(self._request.topics)
-        ]
+        try:
+            answers = [
+                (topic, [self._append(topic, each, (number, index)) for index, each in enumerate(topic.partitions)])
+                for number, topic in enumerate(self._request.topics)
+            ]
+        except BaseException:  # A bug, which costs this connection. What is called later must not meet half a request.
+            if self.late is not None:
+                self.late.end()
+            raise
         if self.late is None:
             return answers  # type: ignore[return-value]  # none is None; a cast would cost a call
         self.late.begin(answers)
