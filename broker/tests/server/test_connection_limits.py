@@ -5,6 +5,8 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from barnabas_broker.app.connection_settings import AddressOverrides
 from barnabas_broker.server.admission import Admission, ConnectionLimits
 from barnabas_broker.server.connection import Connection
@@ -152,3 +154,13 @@ async def _named_hosts() -> None:
 
 def test_limits_of_named_hosts_hold_for_their_addresses() -> None:
     asyncio.run(_named_hosts())
+
+
+async def _no_names(caplog: pytest.LogCaptureFixture) -> None:
+    overrides = AddressOverrides(asyncio.get_running_loop())
+    overrides.by_address({"no..name": 7})
+    await until(lambda: "no..name has no address, so its limit does not hold" in caplog.text)
+
+
+def test_a_limit_of_what_is_no_host_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(_no_names(caplog))

@@ -272,3 +272,15 @@ def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_closed()
         assert len(calls.closed) == 2
 
     asyncio.run(run())
+
+
+def test_a_broker_whose_host_is_no_name_is_told_as_closed_at_once() -> None:
+    """Otherwise a follower waits for `replica.socket.timeout.ms` each time, and says that there is no answer."""
+
+    async def run() -> None:
+        calls = Calls()
+        PeerLinks(asyncio.get_running_loop(), lambda _: ("broker..example", 9092)).open(1, calls.on_closed)
+        await calls.wait_for(closed=1)
+        assert "broker..example is no host name" in calls.closed[0]
+
+    asyncio.run(run())

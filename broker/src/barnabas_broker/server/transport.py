@@ -119,7 +119,11 @@ class PlainTransport:
 async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> PlainTransport:
     """To the first of the host's addresses that answers. OSError."""
     failure: OSError | None = None
-    for family, _, _, _, place in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
+    try:
+        places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # Not even a name: a label of it is empty or too long.
+        raise OSError(f"{address[0]} is no host name: {error}") from error
+    for family, _, _, _, place in places:
         made = socket.socket(family, socket.SOCK_STREAM)
         try:
             made.setblocking(False)
