@@ -5,7 +5,11 @@ from typing import Any
 
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.planning.maintenance.run_status import recalled, refused
+from barnabas_operator.planning.maintenance.run_step import STARTED
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from barnabas_operator.resources.api_objects import resource_of, status_json
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from e2e.world import total
 from harness.kube_memory import KubeMemory, no_server
 from harness.worker_world import environment_of, resource
@@ -27,6 +31,7 @@ def page_of(*bodies: dict[str, Any], cron_job: dict[str, Any] | None = None) -> 
     return asyncio.run(OperatorMetrics(inventory).page()).decode()
 
 
+AT = "2026-01-02T00:00:00Z"
 ABOUT = {"resource_namespace": "air", "cluster": "one", "job_name": "archive"}
 NIGHTLY = {**ABOUT, "schedule": "nightly"}
 
@@ -50,6 +55,15 @@ def test_of_a_schedule_the_last_run_counts_and_every_other_run_for_itself() -> N
     assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == 1
     assert all(f'name="{name}"' in "".join(lines) for name in ("n2", "once"))
     assert total(page, "barnabas_maintenance_last_success_timestamp_seconds", **NIGHTLY) == 1767312000.0
+
+
+def test_a_run_that_was_lost_or_refused_is_the_last_one_of_its_schedule() -> None:
+    """Else the alert of a schedule whose runs cannot begin any more would not come."""
+    succeeded = run("n1", "Succeeded", "2026-01-01T00:00:00Z", "nightly")
+    begun = resource_of(MaintenanceJob, run("n2", "Running", schedule="nightly"))
+    for failed in (recalled(begun, "one", STARTED, AT), refused(begun, "one", "no such field", AT)):
+        page = page_of(succeeded, {**run("n2", "", schedule="nightly"), "status": status_json(failed)})
+        assert total(page, "barnabas_maintenance_last_run_succeeded", **NIGHTLY) == 0
 
 
 def test_a_schedule_tells_how_old_its_last_success_may_be() -> None:

@@ -5,14 +5,12 @@ from itertools import count
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.planning.maintenance.run_step import MARK
-from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.json_types import Json
-from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, MaintenanceWorld, play_maintenance
+from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, play_maintenance
 
 WRITES_MAX = 50
 
@@ -243,50 +241,6 @@ def test_a_total_that_nobody_knows_any_more_is_taken_away() -> None:
         before = len(world.api.writes)
         await world.look()
         assert len(world.api.writes) == before
-
-    play_maintenance(scenario)
-
-
-def test_it_is_deleted_so_long_after_its_end() -> None:
-    async def scenario(world: MaintenanceWorld) -> None:
-        now = world.clock.now_ms() // 1000
-        world.apply("a", ttlSecondsAfterFinished=60)
-        await world.look()
-        world.driver_ends("a", 0)
-        await world.look()
-        status = world.status("a")
-        assert status["phase"] == "Succeeded"
-        ended_s = 1_767_225_700  # 2026-01-01T00:01:40Z
-        world.clock.pass_time(ended_s - now + 59)
-        await world.look()
-        assert world.api.found(KIND, "a") is not None
-        world.clock.pass_time(1)
-        await world.look()
-        assert world.api.found(KIND, "a") is None
-
-    play_maintenance(scenario)
-
-
-def test_a_plan_that_the_cluster_carries_out_is_not_deleted_meanwhile() -> None:
-    """Without its MaintenanceJob the rest of a plan would not move."""
-
-    async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a", job="skew", options={"report": "/reports/a"}, ttlSecondsAfterFinished=60)
-        await world.look()
-        world.driver_ends("a", 0)
-        await world.look()
-        named = {**CLUSTER.metadata.annotations, APPROVAL: "a"}
-        asking = replace(CLUSTER, metadata=replace(CLUSTER.metadata, annotations=named))
-        world.clock.pass_time(1e9)
-        world.worker.begin(asking, world.bodies())
-        await world.worker.look()
-        assert world.api.found(KIND, "a") is not None
-        world.restart()
-        world.worker.rest(world.bodies(), "the Cluster does not answer yet")
-        await world.worker.look()
-        assert world.api.found(KIND, "a") is not None, "nobody knows what it asks for"
-        await world.look()
-        assert world.api.found(KIND, "a") is None
 
     play_maintenance(scenario)
 

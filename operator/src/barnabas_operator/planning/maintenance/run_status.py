@@ -47,7 +47,7 @@ def pending(run: MaintenanceJob, cluster: str, why: Refusal, now: str) -> Mainte
 
 def refused(run: MaintenanceJob, cluster: str, why: str, now: str) -> MaintenanceJob:
     """It can never begin: what it declares cannot change."""
-    return _with_status(run, cluster, "Failed", ("False", INVALID_OPTIONS, f"{why}; {ANOTHER}"), now)
+    return _with_end(_with_status(run, cluster, "Failed", ("False", INVALID_OPTIONS, f"{why}; {ANOTHER}"), now), now)
 
 
 def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
@@ -82,7 +82,15 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
         said = f"it ended earlier ({mark}), and its status was lost; it is not run again"
         return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
     lost = f"it had begun, and its Job is gone: nobody knows how far it was; {ANOTHER}"
-    return _with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now)
+    return _with_end(_with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now), now)
+
+
+def ended_at(run: MaintenanceJob) -> str | None:
+    """When it ended; of one whose status was lost, when that was found."""
+    if run.status is None:
+        return None
+    ready = condition_of(run.status.conditions, READY)
+    return run.status.completion_time or (ready.last_transition_time if ready is not None else None)
 
 
 def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJob:
@@ -118,6 +126,12 @@ def _with_status(
         phase=phase,
     )
     return replace(run, status=status)
+
+
+def _with_end(run: MaintenanceJob, now: str) -> MaintenanceJob:
+    """Of one that has no Job whose end could tell."""
+    assert run.status is not None, "it says how it ended"
+    return replace(run, status=replace(run.status, completion_time=run.status.completion_time or now))
 
 
 def _with_numbers(run: MaintenanceJob, observed: ObservedRun, until: str) -> MaintenanceJob:

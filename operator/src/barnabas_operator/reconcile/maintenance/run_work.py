@@ -11,7 +11,7 @@ from barnabas_operator.manifests.maintenance_run import bootstrap_servers, drive
 from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.planning.maintenance.observed_run import ObservedRun
 from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING
-from barnabas_operator.planning.maintenance.run_status import ended, pending, recalled, running
+from barnabas_operator.planning.maintenance.run_status import ended, ended_at, pending, recalled, running
 from barnabas_operator.planning.maintenance.run_step import (
     MARK,
     STARTED,
@@ -164,9 +164,9 @@ class RunWork:
 
     async def expire(self, run: MaintenanceJob) -> None:
         """Deletes one that has ended long enough ago, where it says so."""
-        kept_s, status = run.spec.ttl_seconds_after_finished, run.status
-        if kept_s is None or status is None or status.completion_time is None:
+        kept_s, at = run.spec.ttl_seconds_after_finished, ended_at(run)
+        if kept_s is None or not at:
             return
-        if seconds_between(status.completion_time, time_text(self._clock.now_ms())) >= kept_s:
+        if seconds_between(at, time_text(self._clock.now_ms())) >= kept_s:
             uid = {"preconditions": {"uid": run.metadata.uid}}
             await self._api.delete(MAINTENANCE_JOB.name, run.metadata.namespace, run.metadata.name, **uid)
