@@ -73,6 +73,11 @@ BAD_VALUES: Final[Mapping[str, tuple[str, str]]] = {
         "watchAnyNamespace=true,watchNamespaces={a,b}",
         'watchNamespaces is ["a","b"] and watchAnyNamespace is true; allowed: one of them',
     ),
+    "a label of a monitor that is no text": ("podMonitor.labels.team=5", "/podMonitor/labels/team"),
+    "a label of alerts that is no text": ("prometheusRules.labels.team=true", "/prometheusRules/labels/team"),
+    "a label of pods that is no text": ("podLabels.team=5", "/podLabels/team"),
+    "an annotation of pods that is no text": ("podAnnotations.scrape=true", "/podAnnotations/scrape"),
+    "a label of nodes that is no text": ("nodeSelector.fast=true", "/nodeSelector/fast"),
     "a label of the chart": (
         "podLabels.app\\.kubernetes\\.io/name=foo",
         "podLabels has app.kubernetes.io/name: foo; allowed: any label but the chart's own, app.kubernetes.io/instance",
