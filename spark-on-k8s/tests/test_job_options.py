@@ -47,6 +47,28 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("job", "words", "told"),
+    [
+        ("restore", ["replicas=3"], "replicas=3 and create=false: replicas are for a topic that create=true makes"),
+        (
+            "restore",
+            ["from_time=2013-01-02T00:00:00Z", "to_time=2013-01-02T00:00:00Z"],
+            "00:00:00+00:00: allowed is a to_time after from_time",
+        ),
+        ("restore", ["from_offset=5", "to_offset=4"], "from_offset=5 and to_offset=4: allowed is a to_offset after"),
+        ("archive", ["delete_archived=true", "continuous=true"], "delete_archived=true and continuous=true: allowed"),
+    ],
+)
+def test_options_that_contradict_each_other_are_wrong_options(
+    job: str, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another try would find the same: the exit code says so."""
+    given = [f"--option={word}" for word in (*GIVEN, *words)]
+    assert main(["run", job, *given]) == EXIT_USAGE
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("given", "told"),
     [
         (GIVEN[:2], "--option archive=...: it is missing; allowed is " + LOCATION),

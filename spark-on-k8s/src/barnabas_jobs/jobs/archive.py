@@ -20,7 +20,7 @@ from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.jobs.until_signal import SignalName, until_signal
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.committed import Committed
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import BadOption, JobFailed
 from barnabas_jobs.planning.ledger import LostRange, check_topic
 from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
@@ -43,6 +43,14 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     on_mismatch: Mismatch = "fail"
     continuous: bool = False
     trigger_seconds: Count = 60
+
+    def __post_init__(self) -> None:
+        """Also of options that contradict each other."""
+        super().__post_init__()
+        if self.continuous and self.delete_archived:
+            raise BadOption(
+                "delete_archived=true and continuous=true: allowed is one of them; delete by runs of their own"
+            )
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +87,6 @@ def run(
 
     Raises JobFailed; what was committed by then stays.
     """
-    if options.continuous and options.delete_archived:
-        raise JobFailed("delete_archived=true and continuous=true: allowed is one of them; delete by runs of their own")
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.topic)
     columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None

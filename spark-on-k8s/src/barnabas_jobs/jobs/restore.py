@@ -18,7 +18,7 @@ from barnabas_jobs.kafka.new_topic import settings_of_new_topic
 from barnabas_jobs.kafka.quiet import quiet_ends
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import TopicWriter
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import BadOption, JobFailed
 from barnabas_jobs.planning.ledger import Generation, Ledger
 from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, Time, TopicName, since_1970_ms
 from barnabas_jobs.planning.restore_plan import (
@@ -65,6 +65,20 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     dry_run: bool = False
     name: Name = "restore"
 
+    def __post_init__(self) -> None:
+        """Also of options that contradict each other."""
+        super().__post_init__()
+        if self.replicas is not None and not self.create:
+            raise BadOption(
+                f"replicas={self.replicas} and create=false: replicas are for a topic that create=true makes"
+            )
+        for name, first, after in (
+            ("time", self.from_time, self.to_time),
+            ("offset", self.from_offset, self.to_offset),
+        ):
+            if first is not None and after is not None and first >= after:
+                raise BadOption(f"from_{name}={first} and to_{name}={after}: allowed is a to_{name} after from_{name}")
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What was chosen, and what this run wrote of it; `already_there` was written by a run before."""
@@ -85,10 +99,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts."""
     _check_one_task_each(spark)
-    if options.replicas is not None and not options.create:
-        raise JobFailed(
-            f"replicas={options.replicas} and create=false: replicas are for a topic that create=true makes"
-        )
     folder = archive_at(spark, options.archive)
     ledger, _ = folder.survey()
     generation = ledger.chosen(options.topic_id)
