@@ -6,7 +6,7 @@ of them. A run that goes on with it finds how far it had come by where the targe
 
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -72,10 +72,11 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise BadOption(
                 f"replicas={self.replicas} and create=false: replicas are for a topic that create=true makes"
             )
-        for name, first, after in (
+        bounds: tuple[tuple[str, Any, Any], ...] = (
             ("time", self.from_time, self.to_time),
             ("offset", self.from_offset, self.to_offset),
-        ):
+        )
+        for name, first, after in bounds:
             if first is not None and after is not None and first >= after:
                 raise BadOption(f"from_{name}={first} and to_{name}={after}: allowed is a to_{name} after from_{name}")
 
