@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from kafka.admin import ConfigResource
-from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError, UnknownBrokerIdError, for_code
-from kafka.protocol.admin import DescribeClusterRequest, ListPartitionReassignmentsRequest
+from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError, UnknownBrokerIdError
+from kafka.protocol.admin import DescribeClusterRequest
 from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
@@ -24,6 +24,7 @@ from barnabas_operator.kafka import features
 from barnabas_operator.kafka.blocking_clock import BlockingClock
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.min_isr import MinIsr
+from barnabas_operator.kafka.reassignments import reassignments
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
@@ -109,7 +110,7 @@ class ClusterAdmin:
         self._meet(broker["broker_id"] for broker in brokers)
         described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
         defaults = self._broker_defaults([broker["broker_id"] for broker in brokers])
-        moving = self._moving()
+        moving = reassignments(self.client)
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
             topics={topic["name"]: _topic_state(topic, moving.get(topic["name"], {})) for topic in described},
@@ -152,23 +153,6 @@ class ClusterAdmin:
         manager = self.client._manager
         if any(manager.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
             manager.run(manager.cluster.refresh_metadata)
-
-    def _moving(self) -> dict[str, dict[int, ReplicaIds]]:
-        """By topic and partition, the replicas that there will be when a reassignment is done.
-
-        Every broker knows. The library asks the controller that it met first, which may be gone.
-        """
-        request = ListPartitionReassignmentsRequest(timeout_ms=int(REQUEST_TIMEOUT_S * 1000), topics=None)
-        answer = self._send(request)
-        if answer.error_code != ErrorCode.NONE:
-            raise for_code(answer.error_code)(answer.error_message)
-        return {
-            topic.name: {
-                each.partition_index: tuple(id_ for id_ in each.replicas if id_ not in each.removing_replicas)
-                for each in topic.partitions
-            }
-            for topic in answer.topics
-        }
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
         """Of the first that answers: a broker that has just died is not fenced yet."""
@@ -327,7 +311,7 @@ class ClusterAdmin:
 
     def _all_moving(self, steps: Collection[MoveReplicas]) -> bool:
         """Whether these replicas are on their way, or there."""
-        moving = self._moving()
+        moving = reassignments(self.client)
         states = {
             topic["name"]: _topic_state(topic, moving.get(topic["name"], {}))
             for topic in self.client.describe_topics([step.topic for step in steps])
