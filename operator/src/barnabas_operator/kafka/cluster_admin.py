@@ -192,12 +192,20 @@ class ClusterAdmin:
         moving = {replica for each in answer["log_dirs"] for replica, _ in _replicas(each, is_future=True)}
         return [_load(each, moving) for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
 
+    def _log_dirs_of(self, broker_id: int) -> Mapping[str, Any]:
+        """Once more, as the library first asks any broker for the topics: it may be one that has just died."""
+        try:
+            (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
+        except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError):
+            (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
+        return dict(answer)
+
     def disks(self, broker_ids: Collection[int]) -> Disks:
         """The log dirs of these brokers that are online, and the replicas there; of those brokers that answer."""
         online: dict[int, list[Mapping[str, Any]]] = {}
         for broker_id in broker_ids:
             try:
-                (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
+                answer = self._log_dirs_of(broker_id)
             except KafkaError as error:
                 log.warning("broker %d gets no replicas now: it does not report its free space: %s", broker_id, error)
             else:

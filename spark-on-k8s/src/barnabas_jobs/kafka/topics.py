@@ -20,7 +20,11 @@ ASKING: Final = {"socket.connection.setup.timeout.ms": 5000, "topic.metadata.ref
 """librdkafka sends most questions to the controller that it knows, and where that is gone, looks for another only so
 often: by default every five minutes.
 """
-NO_LEADER: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+NO_LEADER: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker does not know yet that it leads, and who asks does.
+)
 
 Answer = TypeVar("Answer")
 
