@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kafka.admin import ConfigResource
 from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, NoError, UnknownBrokerIdError
-from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
@@ -188,28 +188,26 @@ class ClusterAdmin:
     def log_dirs(self, broker_id: int) -> list[LogDirLoad]:
         """The log dirs of a broker that are online, in its order."""
         with reachable():
-            (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
-        moving = {replica for each in answer["log_dirs"] for replica, _ in _replicas(each, is_future=True)}
-        return [_load(each, moving) for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
+            found = self._log_dirs_of(broker_id)
+        moving = {replica for each in found for replica, _ in _replicas(each, is_future=True)}
+        return [_load(each, moving) for each in found if each["error_code"] == ErrorCode.NONE]
 
-    def _log_dirs_of(self, broker_id: int) -> Mapping[str, Any]:
-        """Once more, as the library first asks any broker for the topics: it may be one that has just died."""
-        try:
-            (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
-        except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError):
-            (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
-        return dict(answer)
+    def _log_dirs_of(self, broker_id: int) -> list[dict[str, Any]]:
+        """Of that broker alone: the library first asks any broker for all topics, and that one may have just died."""
+        manager = self.client._manager
+        answer = manager.run(manager.send, DescribeLogDirsRequest(topics=None), broker_id)
+        return [each.to_dict() for each in answer.results]
 
     def disks(self, broker_ids: Collection[int]) -> Disks:
         """The log dirs of these brokers that are online, and the replicas there; of those brokers that answer."""
         online: dict[int, list[Mapping[str, Any]]] = {}
         for broker_id in broker_ids:
             try:
-                answer = self._log_dirs_of(broker_id)
+                found = self._log_dirs_of(broker_id)
             except KafkaError as error:
                 log.warning("broker %d gets no replicas now: it does not report its free space: %s", broker_id, error)
             else:
-                online[broker_id] = [each for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
+                online[broker_id] = [each for each in found if each["error_code"] == ErrorCode.NONE]
         return Disks(
             {broker: tuple(map(_space, log_dirs)) for broker, log_dirs in online.items()},
             {broker: dict(_held(log_dirs)) for broker, log_dirs in online.items()},
