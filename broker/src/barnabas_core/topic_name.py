@@ -32,14 +32,6 @@ def _complaint(name: str) -> str | None:
     return None
 
 
-def collides(name: str, others: Iterable[str]) -> str | None:
-    """Another name that is `name` but for `.` and `_`, which metrics cannot tell apart; None if there is none."""
-    if "." not in name and "_" not in name:
-        return None
-    mine = folded(name)
-    return next((other for other in others if other != name and folded(other) == mine), None)
-
-
 class KnownNames:
     """Names that are there. To ask for another one costs the same however many they are, once it was asked for one."""
 
@@ -52,13 +44,14 @@ class KnownNames:
         self._names.append(name)
 
     def colliding(self, name: str) -> str | None:
-        """As `collides` with all of them; not for a name that is there."""
+        """One that is `name` but for `.` and `_`, which metrics cannot tell apart; None if there is none."""
         if "." not in name and "_" not in name:
             return None
         for other in self._names:
             self._by_folded.setdefault(folded(other), other)
         self._names.clear()
-        return self._by_folded.get(folded(name))
+        found = self._by_folded.get(folded(name))
+        return None if found == name else found
 
 
 def folded(name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas_core.errors import ApiError
-from barnabas_core.topic_name import check_topic_name, collides, is_internal
+from barnabas_core.topic_name import KnownNames, check_topic_name, is_internal
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.configs import config_changes, config_problems, declared_texts
 from barnabas_operator.planning.refusal import (
@@ -44,7 +44,7 @@ def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
     except ApiError as error:
         field = "spec.topicName" if topic.spec.topic_name is not None else "metadata.name"
         return Refusal(INVALID_TOPIC_NAME, f"{field}: {error}")
-    other = None if name in cluster.topics else collides(name, cluster.topics)
+    other = None if name in cluster.topics else KnownNames(cluster.topics).colliding(name)
     return Refusal(INVALID_TOPIC_NAME, f"Topic {name} collides with the existing {other}") if other else None
 
 
