@@ -10,8 +10,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.deadline import wait_for
 
 WAIT_SECONDS = 30.0
-# Meets a broker again soon after it is back, and does not print that it was away.
-RECONNECTS = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
+# Meets a broker again soon after it is back, and does not print that it was away. A reader whose broker dies before
+# it tells the metadata that a join needs does not ask again, but with the next refresh: librdkafka 2.16 stays in
+# `wait-metadata` till then, for five minutes by default.
+RECONNECTS = {
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 100,
+    "retry.backoff.ms": 20,
+    "topic.metadata.refresh.interval.ms": 1_000,
+    "log_level": 0,
+}
 
 
 class StockClient:
