@@ -3,6 +3,7 @@
 Only what has such fields comes here, so that everything else costs nothing.
 """
 
+import functools
 from typing import Final
 
 import msgspec
@@ -29,10 +30,15 @@ def with_unknown_fields_gathered(value: bytes, kind: type[Extensible]) -> bytes:
 
 
 def _gather(found: _Object, kind: type[Extensible]) -> None:
-    known = {field.encode_name for field in msgspec.structs.fields(kind)} - {_FIELD}
-    unknown = {name: found.pop(name) for name in found.keys() - known}
+    unknown = {name: found.pop(name) for name in found.keys() - _known(kind)}
     if unknown:
         found[_FIELD] = msgspec.json.encode(unknown, order="sorted").decode()
+
+
+@functools.cache
+def _known(kind: type[Extensible]) -> frozenset[str]:
+    """The names of its fields in JSON. msgspec works them out from the annotations anew each time that it is asked."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(kind)) - {_FIELD}
 
 
 def with_unknown_fields(value: bytes) -> bytes:
