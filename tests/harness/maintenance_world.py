@@ -92,6 +92,10 @@ class MaintenanceWorld:
         counted = {"failed" if exit_code else "succeeded": 1, "startTime": "2026-01-01T00:00:00Z"}
         self._job_status(name, {**counted, "conditions": [told]})
 
+    def driver_is_lost(self, name: str) -> None:
+        """Somebody has deleted its Job."""
+        del self.api.objects[f"/apis/batch/v1/namespaces/air/jobs/{driver_name(name)}"]
+
     def executor_runs(self, name: str) -> None:
         """The driver has started one, or Spark has not ended it yet."""
         self.executor_is(name, {"phase": "Running"})
@@ -105,6 +109,15 @@ class MaintenanceWorld:
         """Somebody does, and it has finalizers."""
         body = self.api.found(KIND, name) or {}
         self.api.put({**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+
+    async def is_deleted_after(self, name: str, seconds: int) -> bool:
+        """At this second, and not one before."""
+        self.clock.pass_time(seconds - 1)
+        await self.look()
+        was_there = self.api.found(KIND, name) is not None
+        self.clock.pass_time(1)
+        await self.look()
+        return was_there and self.api.found(KIND, name) is None
 
     def pods_go(self, name: str) -> None:
         for pod in self.api.of_kind("Pod"):

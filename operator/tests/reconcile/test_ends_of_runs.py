@@ -18,12 +18,7 @@ def test_it_is_deleted_so_long_after_its_end() -> None:
         status = world.status("a")
         assert status["phase"] == "Succeeded"
         ended_s = 1_767_225_700  # 2026-01-01T00:01:40Z
-        world.clock.pass_time(ended_s - now + 59)
-        await world.look()
-        assert world.api.found(KIND, "a") is not None
-        world.clock.pass_time(1)
-        await world.look()
-        assert world.api.found(KIND, "a") is None
+        assert await world.is_deleted_after("a", ended_s - now + 60)
 
     play_maintenance(scenario)
 
@@ -32,13 +27,11 @@ def test_a_run_that_was_lost_has_an_end_and_is_deleted_so_long_after_it() -> Non
     async def scenario(world: MaintenanceWorld) -> None:
         world.apply("a", ttlSecondsAfterFinished=60)
         await world.look()
-        del world.api.objects["/apis/batch/v1/namespaces/air/jobs/a-driver"]
+        world.driver_is_lost("a")
         await world.look()
         assert world.said("a")[:2] == ("Failed", "RunLost")
         assert world.status("a")["completionTime"] == time_text(world.clock.now_ms())
-        world.clock.pass_time(60)
-        assert await world.look()
-        assert world.api.found(KIND, "a") is None
+        assert await world.is_deleted_after("a", 60)
 
     play_maintenance(scenario)
 
@@ -51,9 +44,7 @@ def test_a_run_that_can_never_begin_has_an_end_and_is_deleted_so_long_after_it()
         await world.look()
         assert world.said("a")[:2] == ("Failed", "InvalidOptions")
         assert world.status("a")["completionTime"] == time_text(world.clock.now_ms())
-        world.clock.pass_time(60)
-        await world.look()
-        assert world.api.found(KIND, "a") is None
+        assert await world.is_deleted_after("a", 60)
 
     play_maintenance(scenario)
 
@@ -68,17 +59,12 @@ def test_a_run_whose_status_was_lost_is_deleted_so_long_after_that_was_found() -
         await world.look()
         body = world.api.found(KIND, "a") or {}
         world.api.put({name: value for name, value in body.items() if name != "status"})
-        del world.api.objects["/apis/batch/v1/namespaces/air/jobs/a-driver"]
+        world.driver_is_lost("a")
         world.restart()
         await world.look()
         assert world.said("a")[0] == "Succeeded"
         assert "completionTime" not in world.status("a")
-        world.clock.pass_time(59)
-        await world.look()
-        assert world.api.found(KIND, "a") is not None
-        world.clock.pass_time(1)
-        await world.look()
-        assert world.api.found(KIND, "a") is None
+        assert await world.is_deleted_after("a", 60)
 
     play_maintenance(scenario)
 

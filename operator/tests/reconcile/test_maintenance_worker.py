@@ -99,7 +99,7 @@ def test_a_run_whose_status_was_lost_with_its_job_is_not_run_again() -> None:
         await world.look()
         body = world.api.found(KIND, "a") or {}
         world.api.put({name: value for name, value in body.items() if name != "status"})
-        del world.api.objects["/apis/batch/v1/namespaces/air/jobs/a-driver"]
+        world.driver_is_lost("a")
         world.restart()
         await world.look()
         assert world.job("a") is None
