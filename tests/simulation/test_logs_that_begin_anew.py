@@ -12,6 +12,7 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerS
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
@@ -102,6 +103,61 @@ def test_what_a_process_has_cut_that_was_killed_does_not_come_back_after_a_clean
     again = after_a_power_cut(disk, seed)
     again.segments.active.make_missing_indexes()
     assert [batch.header.last_offset for batch in again.segments.batches_from(0)] == list(range(END))
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_cut_just_at_the_recovery_point_does_not_come_back_before_the_records_of_a_new_segment(
+    seed: int, crashes: bool, closes: bool
+) -> None:
+    """The segment that was cut ends at the recovery point, so nothing that is not synced seems to be left in it."""
+    disk, logs = filled()
+    logs.shutdown(lambda _: 3)
+    logs = started(disk)
+    log = logs.logs[FLIGHTS]
+    append(log, epoch=1)
+    log.segments.active.file.sync()  # As the kernel may do by itself.
+    truncate_to(log, END)
+    if crashes:
+        disk.process_ends()
+        logs = started(disk)
+        log = logs.logs[FLIGHTS]
+    log.roll(0)
+    append(log, epoch=2)
+    if closes:
+        logs.shutdown(lambda _: 3)
+    else:
+        log.flush()
+        logs.checkpoint(lambda _: 3)
+    again = after_a_power_cut(disk, seed)
+    assert [batch.header.base_offset for batch in again.segments.batches_from(0)] == list(range(END + 1))
+
+
+class Killed(BaseException):
+    """The process is, here."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_that_has_lost_its_files_when_the_process_was_killed_does_not_get_them_back(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to begin anew, and had no new file yet."""
+    disk, logs = filled()
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    log = compacted(logs, start_offset=0)
+    with monkeypatch.context() as killing:
+        killing.setattr(Segment, "make", kill)
+        with pytest.raises(Killed):
+            truncate_to(log, 5)
+    disk.process_ends()
+    started(disk).shutdown(lambda _: 0)
+    again = after_a_power_cut(disk, seed)
+    append(again, epoch=2)
+    assert [batch.header.base_offset for batch in again.segments.batches_from(0)] == [0]
 
 
 def filled() -> tuple[SimulatedDisk, LogManager]:

@@ -8,11 +8,13 @@ from uuid import UUID
 import pytest
 from one_replica import AWAY, FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
+from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
 from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
+from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.logs.follower_append import append_as_follower
@@ -106,6 +108,30 @@ def test_a_disk_that_fails_again_takes_its_replicas_out_again(tmp_path: Path) ->
     broker.find_disk()
     broker.lose_disk()
     assert broker.resignations == [{FLIGHTS: 4}, {FLIGHTS: 5}]
+
+
+def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_wait_for_the_metadata(tmp_path: Path) -> None:
+    """A crash just then would begin at 0, and a compacted log in sync drops all for the next cut."""
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    broker.append(3)
+    chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda work: work.close())
+    asyncio.run(chores.checkpoint())
+    broker.lose_disk()
+    broker.find_disk()
+    assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
+    asyncio.run(chores.checkpoint())
+    assert broker.logs.log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, FLIGHTS) == 3
+
+
+def test_who_is_refused_late_for_an_earlier_failure_takes_no_log_dir_offline_that_is_back(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    broker.append(3)
+    broker.lose_disk()
+    with pytest.raises(LogDirFailed) as refused:
+        broker.logs.log_dirs[0].checkpoint_anew()
+    broker.find_disk()
+    broker.replicas.failures.log_dir_failed(refused.value)
+    assert broker.logs.log_dirs[0].is_online
 
 
 def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_path: Path) -> None:

@@ -140,6 +140,26 @@ def test_no_empty_log_takes_its_place_where_its_disk_fails_before_it_is_read(
     assert states(broker) == [""]
 
 
+def test_one_that_a_full_disk_does_not_let_back_is_read_again_where_it_lies(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was renamed to be read, and then there was no room for that, nor for its old name."""
+    broker.start_anew()
+    broker.start_anew()
+    broker.show_only(the_topic(led(HERE, 6, HERE)))
+    files, rename = broker.logs.files, broker.logs.files.rename
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as filled:
+        filled.setattr(files, "rename", lambda old, new: full() if new.endswith("-stray") else rename(old, new))
+        filled.setattr(files, "open_file", full)
+        look_at_disks(broker)
+    look_at_disks(broker)
+    assert broker.partition.log.log_end_offset == 3
+
+
 def test_one_that_somebody_has_removed_takes_no_log_dir_offline(broker: Broker) -> None:
     broker.start_anew()
     broker.start_anew()

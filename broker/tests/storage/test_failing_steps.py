@@ -18,7 +18,8 @@ from barnabas_broker.storage.disk.files import FileEntry
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
-from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings, TopicLookup
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.truncation import truncate_to

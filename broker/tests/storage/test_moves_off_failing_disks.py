@@ -15,8 +15,10 @@ from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings, TopicLookup
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
+from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
+from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.topic_partition import TopicPartition
@@ -103,8 +105,8 @@ def test_a_copy_that_was_not_finished_is_not_the_log_when_the_disk_was_replaced(
     assert [path.suffix for path in broker.path.glob("new/flights-0*/*.log")]
 
 
-def test_one_that_was_finished_is_kept_where_the_log_gets_no_name_any_more(broker: Broker) -> None:
-    """The disk has the log under the name of one that is deleted, and does so when it is back."""
+def kept(broker: Broker) -> None:
+    """Its log has lost its name."""
     move = broker.move(records=RECORDS)
     broker.files.path = str(broker.path / "old")
     with pytest.raises(LogDirFailed) as failed:
@@ -113,9 +115,97 @@ def test_one_that_was_finished_is_kept_where_the_log_gets_no_name_any_more(broke
     broker.logs.fail_dir(failed.value)
     broker.empty_trash()
     broker.files.mend()
+
+
+def test_one_that_was_finished_is_kept_where_the_log_gets_no_name_any_more(broker: Broker) -> None:
+    """The disk has the log under the name of one that is deleted, and does so when it is back."""
+    kept(broker)
     assert broker.logs.probe(broker.logs.log_dirs)
     broker.empty_trash()
     broker.logs.shutdown(lambda _: None)
     broker.start()
     found = broker.logs.logs[FLIGHTS]
     assert (found.log_dir, found.topic_id, len(read_all(found))) == (str(broker.path / "new"), TOPIC_ID, RECORDS)
+
+
+def used(broker: Broker) -> Log:
+    """As a chore does, once the partition is wanted."""
+    broker.logs.claim(FLIGHTS, TOPIC_ID)
+    for stray, wanted in broker.logs.strays.wanted_logs():
+        broker.logs.stray_read(stray, wanted, broker.logs.strays.read(stray, wanted))
+    return broker.logs.logs[FLIGHTS]
+
+
+def test_one_that_was_finished_is_used_as_soon_as_the_disk_is_back(broker: Broker) -> None:
+    kept(broker)
+    assert broker.logs.probe(broker.logs.log_dirs)
+    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    assert len(read_all(used(broker))) == RECORDS
+
+
+def test_one_that_was_finished_is_used_where_the_old_disk_is_back_only_after_the_start(broker: Broker) -> None:
+    """The start cannot know whether that has the log. Once it is known that the log is lost, it would have gone."""
+    old, away = broker.path / "old", broker.path / "away"
+    kept(broker)
+    broker.logs.shutdown(lambda _: None)
+    old.rename(away)
+    old.touch()
+    broker.start()
+    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    old.unlink()
+    away.rename(old)
+    assert broker.logs.probe(broker.logs.log_dirs)
+    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    assert len(read_all(used(broker))) == RECORDS
+
+
+def test_one_that_was_finished_goes_where_the_log_goes_on_without_it(broker: Broker) -> None:
+    """It would be taken for the log, which has more by then, where the other disk is replaced later."""
+    move = broker.move(records=RECORDS)
+    broker.files.path = str(broker.path / "new")
+    with pytest.raises(LogDirFailed) as failed:
+        broker.logs.moves.finish(move)
+    broker.logs.fail_dir(failed.value)
+    broker.trash.take(LONG_MAX)  # The disk removes nothing.
+    broker.files.mend()
+    assert broker.logs.probe(broker.logs.log_dirs)
+    broker.empty_trash()
+    assert list(broker.path.glob("new/flights-0*")) == []
+    assert len(read_all(broker.logs.logs[FLIGHTS])) == RECORDS
+
+
+def test_a_full_disk_that_does_not_give_the_log_its_name_back_has_failed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the name of a deleted log it would take records, and the next start removes them."""
+    move, home, rename = broker.move(records=RECORDS), str(broker.path / "old" / "flights-0"), broker.files.rename
+
+    def full(old: str, new: str) -> None:
+        if new in (home, str(broker.path / "new" / "flights-0")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rename(old, new)
+
+    monkeypatch.setattr(broker.files, "rename", full)
+    with pytest.raises(LogDirFailed) as failed:
+        broker.logs.moves.finish(move)
+    assert failed.value.log_dir == str(broker.path / "old")
+
+
+def test_a_copy_that_gets_no_other_name_takes_its_log_dir_offline_and_stops_no_start(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.move(records=3)
+    broker.logs.shutdown(lambda _: RECORDS)
+    shutil.rmtree(broker.path / "old")
+
+    def refuse(_: str, __: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(broker.files, "rename", refuse)
+        broker.start()
+    assert [log_dir.is_online for log_dir in broker.logs.log_dirs] == [True, False]
+    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    assert broker.logs.probe(broker.logs.log_dirs)
+    assert broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    assert [each.topic_id for each in broker.logs.strays] == [None]

@@ -378,7 +378,7 @@ def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Pa
     for log_dir in logs.log_dirs:
         (Path(log_dir.path) / ".lock").unlink()
     again = started(tmp_path, PosixFileSystem())
-    assert again.moves.interrupted == {FLIGHTS: str(tmp_path / "b")}
+    assert again.moves.interrupted.to_resume == {FLIGHTS: str(tmp_path / "b")}
     assert again.logs[FLIGHTS].log_dir == str(tmp_path / "a")
     again.remove_files(again.due_deletions(NOW_MS))
     assert list((tmp_path / "b").glob("flights*")) == []

@@ -9,7 +9,7 @@ from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.app.due_syncs import DueSyncs
 from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.errors import CorruptLog, DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
@@ -128,16 +128,17 @@ class LogChores:
         for error in await in_thread(self._logs.check_dirs):
             self._replicas.failures.log_dir_failed(error)
         self._replicas.failures.look_at_full_dirs()
-        wanted_logs = self._logs.strays.wanted_logs()
-        for stray, wanted in wanted_logs:
+        has_read = False
+        for stray, wanted in self._logs.strays.wanted_logs():
             outcome = await self._read(partial(self._logs.strays.read, stray, wanted))
             self._logs.stray_read(stray, wanted, outcome)
+            has_read |= isinstance(outcome, Log | CorruptLog)
             if isinstance(outcome, LogDirFailed):
                 self._replicas.failures.log_dir_failed(outcome)
         if not self._replicas.failures.are_going_offline:
             failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
             is_back = bool(failed_dirs) and await self._probe(failed_dirs)
-            await self._replicas.sweep(is_due=is_back or bool(wanted_logs))  # A topic may have gone meanwhile.
+            await self._replicas.sweep(is_due=is_back or has_read)  # A topic may have gone meanwhile.
         self._replicas.bring_back()
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:

@@ -9,7 +9,8 @@ from barnabas_broker.replication.log_fates import assigned_partition, only_topic
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings, TopicLookup
+from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig

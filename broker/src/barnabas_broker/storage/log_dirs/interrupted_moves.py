@@ -1,37 +1,82 @@
-"""What a start makes of the copies of logs that were on their way to another log dir."""
+"""What becomes of the copies of logs that were on their way to another log dir when the broker, or a disk, ended."""
 
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.errors import storage_error
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 
 
-def finish_interrupted_moves(
-    environment: LogEnvironment, names: Sequence[tuple[str, str]]
-) -> dict[TopicPartition, str]:
-    """Of the directories `names` in the log dirs. A whole copy whose log is gone was being swapped in.
+class LogCopy(NamedTuple):
+    """A `-future` directory that no move writes to."""
 
-    With its log still there it goes: the result says where the log was on its way to. One that is not whole has lost
-    its log with a disk that somebody has replaced, and must not pass for it: it is set aside. OSError.
+    topic_partition: TopicPartition
+    log_dir: str
+    directory: str
+
+    @property
+    def stray_directory(self) -> str:
+        """Its name once it is set aside."""
+        return self.directory.removesuffix(file_names.FUTURE_DIR) + file_names.STRAY_DIR
+
+
+class InterruptedMoves:
+    """A start finishes them once it has read the names in all log dirs.
+
+    While one is away nobody knows which logs are gone, so copies wait until it is back (`take`).
     """
-    parsed = [(log_dir, name, file_names.parse_partition_dir(name)) for log_dir, name in names]
-    present = {found.topic_partition for _, _, found in parsed if found and not found.state}
-    interrupted = {}
-    for log_dir, name, found in parsed:
-        if found and found.state == file_names.FUTURE_DIR:
-            directory = f"{log_dir}/{name}"
-            if found.topic_partition in present:
-                interrupted[found.topic_partition] = log_dir
-                environment.trash.add(directory, 0)
-            elif environment.files.exists(f"{directory}/{file_names.LEADER_EPOCHS}"):  # What a swap copies last.
-                environment.files.rename(directory, f"{log_dir}/{found.topic_partition}")
-            else:
-                set_aside = directory.removesuffix(file_names.FUTURE_DIR) + file_names.STRAY_DIR
-                environment.files.rename(directory, set_aside)
-                _logger.error("%s is set aside: it is an unfinished copy of a log, and the log is gone", set_aside)
-    return interrupted
+
+    def __init__(self, environment: LogEnvironment) -> None:
+        self.to_resume: dict[TopicPartition, str] = {}
+        """Where logs were on their way to when the broker ended: to be started again."""
+        self._environment = environment
+        self._copies: dict[str, LogCopy] = {}
+        self._present: set[TopicPartition] = set()
+
+    def found(self, log_dir: str, names: Iterable[str]) -> None:
+        """The directories in a log dir, before anything moves there."""
+        for name in names:
+            parsed = file_names.parse_partition_dir(name)
+            if parsed and parsed.state == file_names.FUTURE_DIR:
+                self.keep(LogCopy(parsed.topic_partition, log_dir, f"{log_dir}/{name}"))
+            elif parsed and not parsed.state:
+                self._present.add(parsed.topic_partition)
+
+    def keep(self, copy: LogCopy) -> None:
+        """It may be all that is left of its log."""
+        self._copies[copy.directory] = copy
+
+    def take(self) -> list[LogCopy]:
+        """All copies that were found or kept, once."""
+        copies, self._copies = self._copies, {}
+        return list(copies.values())
+
+    def finish(self, log_dir: str) -> None:
+        """The copies in this log dir. A whole one whose log is gone was being swapped in.
+
+        With its log still there it goes, and the move is to be resumed. One that is not whole has lost its log with a
+        disk that somebody has replaced, and must not pass for it: it is set aside. StorageError.
+        """
+        for copy in [each for each in self._copies.values() if each.log_dir == log_dir]:
+            try:
+                self._finish(copy)
+            except OSError as error:
+                raise storage_error(log_dir, copy.directory, error) from error
+            del self._copies[copy.directory]
+
+    def _finish(self, copy: LogCopy) -> None:
+        files, topic_partition = self._environment.files, copy.topic_partition
+        if topic_partition in self._present:
+            self.to_resume[topic_partition] = copy.log_dir
+            self._environment.trash.add(copy.directory, 0)
+        elif files.exists(f"{copy.directory}/{file_names.LEADER_EPOCHS}"):  # What a swap copies last.
+            files.rename(copy.directory, f"{copy.log_dir}/{topic_partition}")
+            self._present.add(topic_partition)
+        else:
+            files.rename(copy.directory, copy.stray_directory)
+            _logger.error("%s is set aside: it is an unfinished copy of a log that is gone", copy.stray_directory)

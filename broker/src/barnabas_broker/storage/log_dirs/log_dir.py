@@ -1,6 +1,6 @@
 """One log directory: whose it is, its checkpoints, and whether its disk works."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -21,7 +21,12 @@ from barnabas_broker.storage.disk.checkpoints import (
 )
 from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
-from barnabas_broker.storage.log_dirs.checkpointed_offsets import bound_of_gaps, offset_of_each, raised_start
+from barnabas_broker.storage.log_dirs.checkpointed_offsets import (
+    bound_of_gaps,
+    offset_of_each,
+    raised_start,
+    still_true,
+)
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
@@ -66,6 +71,8 @@ class LogDir:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.failure: StorageError | None = None
+        self.last_failure: StorageError | None = None
+        """Also when it is back: who waited meanwhile may still be refused with it."""
         self.directory_id: UUID | None = None
         self.was_clean = False
         """Whether the broker before shut down cleanly; known once the logs are loaded."""
@@ -157,7 +164,8 @@ class LogDir:
 
         A note stays for the next process: the page cache holds what a sync that failed has not written, as if it had.
         """
-        self.failure, self.has_all_logs = failure, False
+        self.failure = self.last_failure = failure
+        self.has_all_logs = False
         with suppress(OSError):
             self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
         self._lock = None
@@ -241,14 +249,23 @@ class LogDir:
 
     def _call_online(self, call: Callable[[], None]) -> None:
         """One that is back and is being loaded does not have all its logs yet."""
-        if self.failure is not None:
-            raise self.failure
+        if (failure := self.failure) is not None:
+            raise failure
         call()
 
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
-        """As they are when it is written, of the logs that are here now: earlier ones had others. StorageError."""
+        """As they are when it is written, of the logs that are here now: earlier ones had others. StorageError.
+
+        What was written stays of a log that its partition has not taken yet, as when its directory is back.
+        """
         with self._writing:
-            self._write_offset_of_each(file_names.HIGH_WATERMARKS, high_watermark_of)
+            before = still_true(self._written.get(file_names.HIGH_WATERMARKS, {}), self.logs.copy(), self._begun.copy())
+
+            def known(log: Log) -> int | None:
+                found = high_watermark_of(log)
+                return before.get(log.topic_partition) if found is None else found
+
+            self._write_offset_of_each(file_names.HIGH_WATERMARKS, known)
 
     def checkpoint_recovery_points(self) -> None:
         """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
@@ -269,13 +286,8 @@ class LogDir:
     def _lower_high_watermarks(self) -> None:
         """To the ends of logs that were cut. Those of earlier logs, of names of which there are new ones, go."""
         with self._writing:
-            begun, logs = self._begun.copy(), self.logs.copy()
-            offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
-            lowered = {
-                key: min(offset, logs[key].log_end_offset) if key in logs else offset
-                for key, offset in offsets.items()
-                if key not in begun
-            }
+            begun, offsets = self._begun.copy(), self._written.get(file_names.HIGH_WATERMARKS, {})
+            lowered = still_true(offsets, self.logs.copy(), begun)
             if lowered != offsets:
                 self._write_offsets(file_names.HIGH_WATERMARKS, lowered)
             self._begun -= begun
@@ -336,8 +348,8 @@ class LogDir:
 
     def _check_complete(self) -> None:
         """Who began to write before it failed may go on when it has no logs any more, or while it is loaded again."""
-        if self.failure is not None and not self.has_all_logs:
-            raise self.failure
+        if (failure := self.failure) is not None and not self.has_all_logs:
+            raise failure
 
     def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write the checkpoints now. StorageError."""
@@ -378,18 +390,3 @@ class LogDir:
             return decode_clean_mark(self._files.read(mark_path))
         except ValueError:
             return None
-
-
-def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:
-    """The log, if one of the directories has it and is online."""
-    for log_dir in log_dirs:
-        log = log_dir.logs.get(topic_partition)
-        if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
-            return log
-    return None
-
-
-def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:
-    """The high watermarks in the checkpoint, of the logs that are there: others are of earlier logs. StorageError."""
-    offsets = log_dir.offsets(file_names.HIGH_WATERMARKS)
-    return {key: offset for key, offset in offsets.items() if key in log_dir.logs or key in log_dir.damaged}

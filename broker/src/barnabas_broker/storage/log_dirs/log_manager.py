@@ -17,13 +17,14 @@ from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.trash import remove_all
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
-from barnabas_broker.storage.log_dirs.interrupted_moves import finish_interrupted_moves
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, HighWatermarkOf, LogDir, committed_in, online_log
+from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, HighWatermarkOf, LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDirLoader
+from barnabas_broker.storage.log_dirs.log_lookup import committed_in, online_log
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLog, StrayLogs, marked_directory
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
+from barnabas_broker.storage.log_dirs.topic_lookup import NO_TOPICS, TopicLookup
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -44,20 +45,6 @@ class LogManagerSettings(NamedTuple):
     log_dirs: Sequence[str]
     placement: str = "fewest-partitions"
     headroom_bytes: int = 0
-
-
-class TopicLookup(NamedTuple):
-    """What the metadata say of topics, as far as it tells which log is whose.
-
-    `assigned` says which partition of this broker a topic id and a number are, None where they are none; `only_topic`
-    the id of the topic of a name, None where an earlier one may have had that name.
-    """
-
-    assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None
-    only_topic: Callable[[str], UUID | None] = lambda _: None
-
-
-NO_TOPICS: Final = TopicLookup()
 
 
 class LogManager:
@@ -211,10 +198,9 @@ class LogManager:
         """
         self._loader.last_incarnation = last_incarnation
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
-        names: list[tuple[str, str]] = []
-        self._on_each_online_dir(lambda log_dir: names.extend((log_dir.path, n) for n in self._loader.names(log_dir)))
+        self._on_each_online_dir(self._find_copies)
         if all(log_dir.is_online for log_dir in self.log_dirs):
-            self.moves.interrupted = finish_interrupted_moves(self._environment, names)
+            self._on_each_online_dir(lambda log_dir: self.moves.interrupted.finish(log_dir.path))
         self._on_each_online_dir(lambda log_dir: self._loader.load(log_dir, on_progress))
         superfluous = superfluous_logs(self.online_logs(), self._assigned)
         self._on_each_online_dir(lambda log_dir: self._set_aside_from(log_dir, superfluous))
@@ -222,6 +208,9 @@ class LogManager:
             reasons = "; ".join(str(log_dir.failure) for log_dir in self.log_dirs)
             raise LogDirRefused(",".join(self._settings.log_dirs), f"no log dir can be used: {reasons}")
         return self.logs
+
+    def _find_copies(self, log_dir: LogDir) -> None:
+        self.moves.interrupted.found(log_dir.path, self._loader.names(log_dir))
 
     def _set_aside_from(self, log_dir: LogDir, superfluous: Sequence[Log]) -> None:
         for log in superfluous:
@@ -315,9 +304,9 @@ class LogManager:
         self.failed.pop(topic_partition, None)
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
-        """Take the directory of `error` offline; the partitions that go with it."""
+        """Take the directory of `error` offline; the partitions that go with it. Not for what it failed of before."""
         for log_dir in self.log_dirs:
-            if log_dir.path == error.log_dir and log_dir.is_online:
+            if log_dir.path == error.log_dir and log_dir.is_online and error is not log_dir.last_failure:
                 affected = set(log_dir.logs)
                 self.moves.dir_failed(error.log_dir)
                 log_dir.fail(error)
@@ -340,6 +329,7 @@ class LogManager:
                 try:
                     log_dir.check()
                     log_dir.open(self._identity, self._new_uuid)
+                    self._find_copies(log_dir)
                     self._loader.load(log_dir)
                     self._set_aside_replaced(log_dir)
                 except StorageError as error:
@@ -347,7 +337,17 @@ class LogManager:
                 else:
                     self.strays.dir_is_back(log_dir.path)
                     log_dir.failure, is_back = None, True
+        if is_back and all(log_dir.is_online for log_dir in self.log_dirs):
+            self._take_in_copies()
         return is_back
+
+    def _take_in_copies(self) -> None:
+        """A copy whose log is here goes. Any other is set aside: who wants that log reads it, as every stray one."""
+        for copy in self.moves.interrupted.take():
+            if self.get(copy.topic_partition) is not None or copy.topic_partition in self.failed:
+                self._environment.trash.add(copy.directory, 0)
+            else:
+                self.strays.set_aside_copy(copy)
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""

@@ -11,7 +11,7 @@ from uuid import UUID
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.disk.files import LogFile
-from barnabas_broker.storage.errors import StorageError, disk_access, storage_error
+from barnabas_broker.storage.errors import LogDirFailed, StorageError, disk_access, storage_error
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import TOUCHED_BY_NO_ONE, LogPlace, open_log
@@ -35,7 +35,7 @@ class ReplicaMove:
         """Of each copy, how much is on the disk."""
         self._truncations = log.truncations
         self._is_called_off = False
-        self._is_kept = False
+        self.is_kept = False
         """Whether the copy is to stay: nothing else is sure to be left of the log."""
 
     @property
@@ -177,10 +177,16 @@ class ReplicaMove:
         return moved
 
     def _go_back(self, home: str) -> None:
-        """Where the disk refuses the log its name, the copy stays: it is whole, and its log counts as deleted."""
-        self._is_kept = True
-        self.log.move_to(home)
-        self._is_kept = False
+        """Where the disk refuses the log its name, the copy stays: it is whole, and its log counts as deleted.
+
+        LogDirFailed, also where it is full: a log that counts as deleted must take no more records.
+        """
+        self.is_kept = True
+        try:
+            self.log.move_to(home)
+        except StorageError as error:
+            raise LogDirFailed(error.log_dir, f"{home} does not get its name back: {error}") from error
+        self.is_kept = False
 
     def _take_its_place(self, now_ms: int) -> Log:
         """The copy under the log's name. Where a disk fails in that the copy has its own name again, if it can."""
@@ -211,7 +217,7 @@ class ReplicaMove:
         """The move is called off; what was copied goes, and cannot be taken for a finished copy any more."""
         self._is_called_off = True
         self._files.clear()
-        if self._is_kept:
+        if self.is_kept:
             return
         name = file_names.marked_dir(self.log.topic_partition, self._unique, file_names.DELETED_DIR)
         deleted = f"{self.log_dir}/{name}"

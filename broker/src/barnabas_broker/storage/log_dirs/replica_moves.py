@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import storage_error
-from barnabas_broker.storage.log_dirs.log_dir import LogDir, online_log
+from barnabas_broker.storage.log_dirs.interrupted_moves import InterruptedMoves, LogCopy
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
+from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -30,8 +32,7 @@ class ReplicaMoves:
         self._choice = choice
         self._log_dirs = log_dirs
         self.under_way: dict[TopicPartition, ReplicaMove] = {}
-        self.interrupted: dict[TopicPartition, str] = {}
-        """Where logs were on their way to when the broker ended: to be started again."""
+        self.interrupted = InterruptedMoves(environment)
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
         """Begin to move a log to the directory at this path; None when it is there. A second move that is
@@ -73,6 +74,8 @@ class ReplicaMoves:
         if move is not None:
             self._arrives_no_more(topic_partition)
             move.abandon()
+            if move.is_kept:
+                self.interrupted.keep(LogCopy(topic_partition, move.log_dir, move.directory))
 
     def _arrives_no_more(self, topic_partition: TopicPartition) -> None:
         for log_dir in self._log_dirs:

@@ -12,6 +12,7 @@ from uuid import UUID
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import decode_epochs, decode_partition_metadata
 from barnabas_broker.storage.errors import DiskFull, LogRemoved, StorageError, storage_error
+from barnabas_broker.storage.log_dirs.interrupted_moves import LogCopy
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -98,6 +99,14 @@ class StrayLogs:
         self._by_directory[stray] = StrayLog(topic_partition, found_id, log_dir.path, stray, size_bytes)
         _logger.error("%s is set aside: it is damaged, and of another topic of that name", stray)
         return True
+
+    def set_aside_copy(self, copy: LogCopy) -> None:
+        """The only copy that is left of a log. Where the disk does not let it, the next start does."""
+        try:
+            self._environment.files.rename(copy.directory, copy.stray_directory)
+            self.load(copy.log_dir, copy.stray_directory.rsplit("/", 1)[1], copy.topic_partition, lambda _: False)
+        except (OSError, StorageError) as error:
+            _logger.error("%s stays: %s", copy.directory, error)
 
     def damaged_id(self, log_dir: LogDir, topic_partition: TopicPartition) -> UUID | None:
         """Of a log that could not be loaded: its topic's id, None where that is damaged, too. StorageError."""
@@ -188,10 +197,12 @@ class StrayLogs:
         config = self._config_of(topic_partition.topic)
         place = LogPlace(log_dir=stray.log_dir, directory=directory, topic_partition=topic_partition, config=config)
         try:
-            self._environment.files.rename(stray.directory, directory)
+            try:
+                self._environment.files.rename(stray.directory, directory)
+            except FileNotFoundError:  # It may lie there already: a full disk has not let it back.
+                if not self._environment.files.exists(directory):
+                    return LogRemoved(stray.log_dir, f"{stray.directory} was removed")
             return open_log(self._environment, place, self._clock.now_ms())
-        except FileNotFoundError:
-            return LogRemoved(stray.log_dir, f"{stray.directory} was removed")
         except OSError as error:
             return storage_error(stray.log_dir, stray.directory, error)
         except StorageError as error:

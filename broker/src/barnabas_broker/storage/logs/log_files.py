@@ -177,12 +177,17 @@ class LogFiles:
     def _sync_calls(self, end_offset: int) -> tuple[Callable[[], None], ...]:
         """What has to be synced until all below `end_offset` is on the disk: files first, then their names."""
         files = self.files
-        segments = [each for each in self.segments.starting_at(self.recovery_point) if each.base_offset < end_offset]
+        segments = [each for each in self._unsynced_segments() if each.base_offset < end_offset]
         calls = [call for segment in segments for call in segment.sync_calls()]
         small = (self.known_producers.snapshots.latest_path, f"{self.directory}/{file_names.PARTITION_METADATA}")
         calls += [files.open_file(path).sync for path in small if files.exists(path)]
         save_epochs = self.epochs.save_call()
         return (*calls, *([save_epochs] if save_epochs else []), partial(files.sync_dir, self.directory))
+
+    def _unsynced_segments(self) -> list[Segment]:
+        """With the one that ends at the recovery point, where it may have been cut there: that cut is not synced."""
+        may_be_cut = self.truncations or self.was_recovered
+        return self.segments.starting_at(self.recovery_point - 1 if may_be_cut else self.recovery_point)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
         """Rolled segments, or all when `flush.ms` has passed since the last: to run in a thread, then `flushed`."""
@@ -221,7 +226,9 @@ class LogFiles:
 
     def _with_cut(self, job: FlushJob | None) -> FlushJob:
         """The end and the names, too: they may have been cut since they were synced. The next start does not look."""
-        calls = (self.segments.active.file.sync, partial(self.files.sync_dir, self.directory))
+        segments = [each for each in self._unsynced_segments() if self.files.exists(each.path(file_names.LOG))]
+        calls: list[Callable[[], None]] = [each.file.sync for each in segments]
+        calls.append(partial(self.files.sync_dir, self.directory))
         before = () if job is None else job.calls
         end = self.log_end_offset
         return FlushJob(self.log_dir, self.directory, (*before, *calls), end, self.truncations, self._renames)

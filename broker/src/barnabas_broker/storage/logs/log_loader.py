@@ -71,12 +71,13 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     entries = finish_interrupted_swap(environment.files, place.directory)
     segments, snapshot_offsets = listed_segments(environment, place.directory, place.config, entries)
     snapshots = ProducerSnapshots(environment.files, place.directory, snapshot_offsets)
-    is_new, has_earlier = not segments, _has_earlier(place)
+    is_new, has_earlier, after_crash = not segments, _has_earlier(place), place.clean_shutdown_ns is None
     if is_new:
         segments = [_first_segment(environment, place, now_ms)]
         place = replace(place, log_start_offset=0, recovery_point=0, clean_shutdown_ns=TOUCHED_BY_NO_ONE)
     log = _as_after_clean_shutdown(environment, place, segments, snapshots)
     log.topic_id = _topic_id(environment, place, entries)
+    log.was_recovered = after_crash and bool(entries)
     if is_new and has_earlier:
         log.await_checkpoint()
     if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):

@@ -1,0 +1,23 @@
+"""Which log dir has a log, and which of what a checkpoint says is about one."""
+
+from collections.abc import Iterable
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.logs.log import Log
+from barnabas_core.topic_partition import TopicPartition
+
+
+def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:
+    """The log, if one of the directories has it and is online."""
+    for log_dir in log_dirs:
+        log = log_dir.logs.get(topic_partition)
+        if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
+            return log
+    return None
+
+
+def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:
+    """The high watermarks in the checkpoint, of the logs that are there: others are of earlier logs. StorageError."""
+    offsets = log_dir.offsets(file_names.HIGH_WATERMARKS)
+    return {key: offset for key, offset in offsets.items() if key in log_dir.logs or key in log_dir.damaged}
