@@ -10,7 +10,7 @@ from barnabas_operator.kafka.reassignments import reassignments
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
 
-WRITER = 1
+WRITER, OTHER = 1, 3
 PARTITION = SimpleNamespace(partition_index=0, replicas=[1, 2, 3], removing_replicas=[1])
 ON_ITS_WAY = SimpleNamespace(name="flights", partitions=[PARTITION])
 
@@ -29,6 +29,9 @@ class Manager:
         if node_id == WRITER and self.is_writer_gone:
             raise KafkaConnectionError("it has died")
         return SimpleNamespace(error_code=0, topics=[ON_ITS_WAY] if node_id == WRITER else [])
+
+    def least_loaded_node(self) -> int:
+        return OTHER
 
 
 def client(controller_id: int | None = WRITER) -> Any:

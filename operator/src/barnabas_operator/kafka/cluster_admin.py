@@ -24,7 +24,7 @@ from barnabas_operator.kafka import features
 from barnabas_operator.kafka.blocking_clock import BlockingClock
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.min_isr import MinIsr
-from barnabas_operator.kafka.reassignments import reassignments
+from barnabas_operator.kafka.reassignments import reassignments, topics_and_moves
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
@@ -108,9 +108,9 @@ class ClusterAdmin:
         if not brokers:
             raise ClusterUnreachable("no broker is alive yet")
         self._meet(broker["broker_id"] for broker in brokers)
-        described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
+        topics, moving = topics_and_moves(self.client)
+        described = [topic for topic in topics if topic["error_code"] == ErrorCode.NONE]
         defaults = self._broker_defaults([broker["broker_id"] for broker in brokers])
-        moving = reassignments(self.client)
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
             topics={topic["name"]: _topic_state(topic, moving.get(topic["name"], {})) for topic in described},

@@ -1,26 +1,73 @@
 """Which replicas are on their way to other brokers, and where to."""
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import ListPartitionReassignmentsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S
 from barnabas_operator.planning.cluster_state import ReplicaIds
 
+Topics = list[dict[str, Any]]
+"""As the library's client describes them."""
+Moves = dict[str, dict[int, ReplicaIds]]
+"""By topic and partition, the replicas that there will be when a reassignment is done."""
+
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 
-def reassignments(client: Any) -> dict[str, dict[int, ReplicaIds]]:
-    """By topic and partition, the replicas that there will be when a reassignment is done. Raises KafkaError.
+def reassignments(client: Any) -> Moves:
+    """What moves. Raises KafkaError.
 
     The broker that moves are sent to knows them at once, others a little later: by topics of one of these, and no
     moves of another, replicas on their way would look like too many, and their move would be called off.
     """
+    return _of_who_writes(client, lambda broker_id: _reassignments(client, broker_id))
+
+
+def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
+    """All topics, and what moves of them; both of the broker that moves are sent to. Raises KafkaError.
+
+    That is asked for what moves before and after, so that the replicas of a move that begins or ends just then are
+    never taken for replicas at rest: one more of them than is wanted. Such a move counts as under way once more.
+    """
+
+    def ask(broker_id: int | None) -> tuple[Topics, Moves]:
+        before = _reassignments(client, broker_id)
+        topics = _topics(client, broker_id)
+        after = _reassignments(client, broker_id)
+        names = before.keys() | after.keys()
+        return topics, {name: before.get(name, {}) | after.get(name, {}) for name in names}
+
+    return _of_who_writes(client, ask)
+
+
+def _of_who_writes(client: Any, ask: Callable[[int | None], T]) -> T:
+    """What the broker tells that the library sends changes to; any other where that one is gone."""
+    writer, manager = client._controller_id, client._manager
+    if writer is not None and writer not in manager._backoff:
+        try:
+            return ask(writer)
+        except KafkaError as error:
+            log.warning("broker %d does not tell what moves; another one is asked: %s", writer, error)
+    return ask(manager.run(manager.least_loaded_node))
+
+
+def _topics(client: Any, broker_id: int | None) -> Topics:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    answer = client._manager.run(client._manager.send, request, broker_id)
+    return [topic.to_dict() for topic in answer.topics]
+
+
+def _reassignments(client: Any, broker_id: int | None) -> Moves:
     request = ListPartitionReassignmentsRequest(timeout_ms=int(REQUEST_TIMEOUT_S * 1000), topics=None)
-    answer = _of_who_writes(client, request)
+    answer = client._manager.run(client._manager.send, request, broker_id)
     if answer.error_code != ErrorCode.NONE:
         raise for_code(answer.error_code)(answer.error_message)
     return {
@@ -30,14 +77,3 @@ def reassignments(client: Any) -> dict[str, dict[int, ReplicaIds]]:
         }
         for topic in answer.topics
     }
-
-
-def _of_who_writes(client: Any, request: Any) -> Any:
-    """The answer of the broker that the library sends changes to; of any other where that one is gone."""
-    writer, manager = client._controller_id, client._manager
-    if writer is not None and writer not in manager._backoff:
-        try:
-            return manager.run(manager.send, request, writer)
-        except KafkaError as error:
-            log.warning("broker %d does not tell what moves; another one is asked: %s", writer, error)
-    return manager.run(manager.send, request)
