@@ -11,7 +11,7 @@ from asked_in_turns import SlowClock
 from test_answers_under_way import LoopTimers
 
 from barnabas_broker.handlers import metadata
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.answers_under_way import AnswersUnderWay, SharedTurn
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
@@ -46,6 +46,7 @@ class World:
             nodes=lambda listener_name: [],
             config=SimpleNamespace(auto_create_topics_enable=False),
             answers=AnswersUnderWay(SlowClock(), LoopTimers()),
+            metadata_answers=AnswersUnderWay(SlowClock(), LoopTimers()),
         )
 
     def show(self, document: TopicDocument) -> None:
@@ -142,6 +143,32 @@ async def _many_clients() -> None:
 
 def test_clients_that_ask_at_once_for_a_topic_that_has_changed_share_the_work() -> None:
     asyncio.run(_many_clients())
+
+
+async def _only_wait(turn: SharedTurn) -> None:
+    while True:
+        await turn.give_way()
+
+
+async def _turns_beside(others: int) -> int:
+    """Of the loop, until a large topic is told while others are asked for very much of something else."""
+    world = World(topic("a", MANY))
+    turns = [world.handler_environment.answers.turn() for _ in range(others)]
+    tasks = [asyncio.ensure_future(_only_wait(each)) for each in turns]
+    answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
+    passed = 0
+    while not answering.done():
+        await asyncio.sleep(0)
+        passed += 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return passed
+
+
+def test_metadata_does_not_wait_for_the_turns_of_other_long_answers() -> None:
+    """After a failover all clients need it, whatever else some of them ask for."""
+    assert asyncio.run(_turns_beside(CLIENTS)) <= 2 * asyncio.run(_turns_beside(0))
 
 
 async def _large_change() -> None:

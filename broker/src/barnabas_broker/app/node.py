@@ -141,8 +141,7 @@ class Node:
         self.config = self._dynamic.over(self.config)
         cluster_id = await ensure_cluster_id(self._store, self._environment.random)
         logs = make_log_manager(self._environment, self.image, self.current_config, cluster_id)
-        registered = self.image.brokers.get(self.config.broker_id)
-        before = last_incarnation(registered, self._environment.boot_id)
+        before = last_incarnation(self.image.brokers.get(self.config.broker_id), self._environment.boot_id)
         await in_thread(lambda: logs.load(on_progress, last_incarnation=before))
         self._wire(logs)
 
@@ -181,6 +180,7 @@ class Node:
             trust=BatchTrust(self._environment.random),
             encoded_topics=EncodedTopics(),
             answers=AnswersUnderWay(clock, timers),
+            metadata_answers=AnswersUnderWay(clock, timers),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )

@@ -60,6 +60,8 @@ class HandlerEnvironment:
     """Run a coroutine beside the others; what it raises is logged."""
     encoded_topics: EncodedTopics
     answers: AnswersUnderWay
+    metadata_answers: AnswersUnderWay
+    """Metadata takes turns with itself only: after a failover all clients need it, whatever else is asked."""
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """Settings that are stored and cannot be used."""
 

@@ -59,7 +59,7 @@ async def _encode_and_answer(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
     documents = _documents(environment, context, request)
-    turn = environment.answers.turn(context.presence)
+    turn = environment.metadata_answers.turn(context.presence)
     prepared = await environment.encoded_topics.prepare(documents, _form(environment, context, request), turn)
     return _answer(environment, context, request, errors, prepared)
 
