@@ -8,6 +8,7 @@ from socket import SHUT_WR, socket
 from typing import Any
 
 import pytest
+import test_slow_clients as slow
 from fetched_broker import MANY_PARTITIONS, VERSION, FetchedBroker
 from test_connection import connected, framed
 from test_connection_limits import NO_LIMITS, connect
@@ -201,3 +202,28 @@ async def _is_answered() -> None:
 
 def test_who_has_ended_its_side_gets_the_answer_that_comes_in_time() -> None:
     asyncio.run(_is_answered())
+
+
+async def _has_closed(*bodies: bytes) -> None:
+    async with slow.listening(idle_s_max=None) as (listener, port):
+        _, writer = await slow.connect(port)
+        writer.write(b"".join(map(framed, bodies)))
+        await slow.until(lambda: len(listener.connections) == 1)
+        (connection,) = listener.connections
+        await slow.until(lambda: len(connection._late) == len(bodies))
+        writer.close()
+        await slow.until(lambda: not connection.waits_for_client)
+        for _ in range(IDLE_LOOKS):
+            listener._close_idle()
+        assert not connection.is_closed, "it may wait for its answer"
+        listener._close_idle()
+        listener._close_idle()
+        assert connection.is_closed
+
+
+@pytest.mark.parametrize("behind", [(), (b"small",), (b"small", b"late")])
+def test_a_client_that_has_closed_is_noticed_without_a_limit_also_where_an_answer_waits_behind_another(
+    behind: tuple[bytes, ...],
+) -> None:
+    """A Produce may ask to wait for weeks, and the answers to what came after it wait for its own."""
+    asyncio.run(_has_closed(b"late", *behind))

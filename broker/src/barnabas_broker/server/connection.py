@@ -105,8 +105,11 @@ class Connection(Answers):
 
     @property
     def may_be_abandoned(self) -> bool:
-        """Whether its client has ended its side, as nobody reads meanwhile, and nothing is on its way to it."""
-        return not self._reading and not self.has_unsent and self.presence() != Presence.WAITS
+        """Whether its client has ended its side, as nobody reads meanwhile, and nothing is on its way to it.
+
+        An answer that waits behind an outstanding one is not on its way.
+        """
+        return not self._reading and not self._outbox.unsent and self.presence() != Presence.WAITS
 
     @property
     def begun_bytes(self) -> int:

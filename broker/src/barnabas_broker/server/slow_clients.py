@@ -2,7 +2,7 @@
 
 A request that has begun must come on at a minimum rate. Who does not read its answers may take its time, for a consumer
 that works on what it has is none of our business, until memory is short: then those go that have read nothing for the
-longest. `connections.max.idle.ms` is for who asks for nothing.
+longest. `connections.max.idle.ms` is for connections on which nothing goes either way.
 """
 
 import logging
