@@ -185,6 +185,44 @@ def test_a_large_topic_that_changes_while_it_is_encoded_is_told_as_it_was() -> N
     asyncio.run(_large_change())
 
 
+async def _leaders_told(world: World, *changed: TopicDocument, others_ask: bool = False) -> dict[str, set[int]]:
+    """By topic, of an answer: these change once all are prepared but the last one, of which a part is."""
+    answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
+    *first, last = world.image.topics.values()
+    while world.told.partitions_encoded <= sum(len(each.partitions) for each in first):
+        await asyncio.sleep(0)
+    assert world.told.partitions_encoded < sum(len(each.partitions) for each in (*first, last))
+    for document in changed:
+        world.show(document)
+        if others_ask:
+            world.told.encode(document, Form(VERSION, False, world.image.live))
+    frame = encode_response(await answering, VERSION, 1)
+    answer: Any = decode_response("MetadataResponse", VERSION, memoryview(frame)[4:])
+    return {each.name: {partition.leader_id for partition in each.partitions} for each in answer.topics}
+
+
+async def _made_for_another() -> None:
+    world = World(topic("a", MANY), topic("bb", MANY))
+    told = await _leaders_told(world, topic("a", MANY, leader=2), others_ask=True)
+    assert told == {"a": {-1}, "bb": {1}}
+
+
+def test_a_large_topic_that_was_encoded_for_another_client_since_it_changed_is_told_as_it_is() -> None:
+    """That costs nothing, and its leaders of before are those that the client asks because of."""
+    asyncio.run(_made_for_another())
+
+
+async def _small_behind_large() -> None:
+    sizes = {"a": MANY, "bb": 5, "ccc": SLICE_PARTITIONS - 5, "dddd": 1}
+    world = World(*[topic(name, partitions) for name, partitions in sizes.items()], topic("eeeee", MANY))
+    told = await _leaders_told(world, *[topic(name, partitions, leader=2) for name, partitions in sizes.items()])
+    assert told == {"a": {1}, "bb": {-1}, "ccc": {-1}, "dddd": {1}, "eeeee": {1}}
+
+
+def test_of_what_changes_meanwhile_a_slice_is_told_as_it_is_and_a_large_topic_takes_none_of_it() -> None:
+    asyncio.run(_small_behind_large())
+
+
 async def _meanwhile() -> None:
     world = World(topic("a", MANY), topic("bb", 5))
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))

@@ -97,18 +97,21 @@ def _answer(
     errors: dict[str, ErrorCode],
     prepared: Mapping[str, EncodedTopic],
 ) -> MetadataResponse:
-    """`prepared` are the topics that were encoded in earlier turns; of those that have changed not too much is anew."""
+    """`prepared` are the topics that were encoded in earlier turns; of those that have changed not too much is anew.
+
+    The rest of these is told as it was prepared, where nobody has encoded it since.
+    """
     image = environment.image
     form = _form(environment, context, request)
     anew_max = SLICE_PARTITIONS
 
     def tell(document: TopicDocument) -> TopicResponse:
         nonlocal anew_max
-        found = prepared.get(document.name)
+        found = environment.encoded_topics.find(document, form) or prepared.get(document.name)
         if found is None or found.document is not document:
             is_this_topic = found is not None and found.document.topic_id == document.topic_id
-            anew_max -= len(document.partitions)
-            if found is None or not is_this_topic or anew_max >= 0:
+            if found is None or not is_this_topic or len(document.partitions) <= anew_max:
+                anew_max -= len(document.partitions)
                 found = environment.encoded_topics.encode(document, form)
         return cast("TopicResponse", found.encoded)
 
