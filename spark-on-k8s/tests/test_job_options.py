@@ -68,6 +68,16 @@ def test_options_that_contradict_each_other_are_wrong_options(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("to_time", ["2026-01-01T00:00:00Z", "2026-02-01T01:00:00+01:00"])
+def test_no_objective_is_kept_in_a_range_that_ends_before_it_begins(to_time: str) -> None:
+    """It has no commits: nobody would have missed anything."""
+    with pytest.raises(BadOption, match="allowed is a to_time after from_time"):
+        parse(
+            lag_history.Options,
+            [GIVEN[0], "report=/report", "max_records=5", "from_time=2026-02-01T00:00:00Z", f"to_time={to_time}"],
+        )
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

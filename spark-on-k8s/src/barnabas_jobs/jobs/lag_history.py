@@ -27,6 +27,7 @@ from barnabas_jobs.planning.options import (
     Location,
     Time,
     TopicName,
+    check_range,
     since_1970_ms,
 )
 from barnabas_jobs.planning.ranges import pending
@@ -74,6 +75,11 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_records: Records | None = None
     max_seconds: Seconds | None = None
     lag_samples: Count = 100_000
+
+    def __post_init__(self) -> None:
+        """Also of a range without any time in it: no group would miss the objective there."""
+        super().__post_init__()
+        check_range("time", self.from_time, self.to_time)
 
     @property
     def objective(self) -> Objective:

@@ -6,7 +6,7 @@ of them. A run that goes on with it finds how far it had come by where the targe
 
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -20,7 +20,15 @@ from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.planning.errors import BadOption, JobFailed
 from barnabas_jobs.planning.ledger import Generation, Ledger
-from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, Time, TopicName, since_1970_ms
+from barnabas_jobs.planning.options import (
+    Bootstrap,
+    JobOptions,
+    Location,
+    Time,
+    TopicName,
+    check_range,
+    since_1970_ms,
+)
 from barnabas_jobs.planning.restore_plan import (
     Plan,
     Selected,
@@ -72,13 +80,8 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise BadOption(
                 f"replicas={self.replicas} and create=false: replicas are for a topic that create=true makes"
             )
-        bounds: tuple[tuple[str, Any, Any], ...] = (
-            ("time", self.from_time, self.to_time),
-            ("offset", self.from_offset, self.to_offset),
-        )
-        for name, first, after in bounds:
-            if first is not None and after is not None and first >= after:
-                raise BadOption(f"from_{name}={first} and to_{name}={after}: allowed is a to_{name} after from_{name}")
+        check_range("time", self.from_time, self.to_time)
+        check_range("offset", self.from_offset, self.to_offset)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec import inspect
 from barnabas_jobs.planning.errors import BadOption
 
 Options = TypeVar("Options", bound=msgspec.Struct)
+Bound = TypeVar("Bound", datetime, int)
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +55,12 @@ Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 is no bound")]
 def since_1970_ms(moment: datetime) -> int:
     """A time as records have it."""
     return round(moment.timestamp() * 1000)
+
+
+def check_range(of: str, first: Bound | None, after: Bound | None) -> None:
+    """Raises BadOption where the options `from_` and `to_` of this name leave nothing between them."""
+    if first is not None and after is not None and first >= after:
+        raise BadOption(f"from_{of}={first} and to_{of}={after}: allowed is a to_{of} after from_{of}")
 
 
 def in_bucket(location: object) -> bool:
