@@ -10,6 +10,7 @@ import pytest
 from conftest import StartBroker
 
 CANNOT_START, BAD_SETTINGS = 1, 2
+UMLAUT = "PLAINTEXT://\N{LATIN SMALL LETTER A WITH DIAERESIS}..b:0"
 
 
 def run_broker(folder: Path, settings: dict[str, str], *arguments: str) -> tuple[int, str]:
@@ -77,6 +78,15 @@ def test_an_override_goes_before_the_file(tmp_path: Path) -> None:
     assert status == CANNOT_START
     assert f"127.0.0.1:{port}" in output
     assert "in use" in output
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("http.listener", "a..b:0"), ("listeners", "PLAINTEXT://a..b:0"), ("listeners", UMLAUT)]
+)
+def test_a_listener_whose_host_is_no_host_name_is_named(tmp_path: Path, setting: str, value: str) -> None:
+    status, output = run_broker(tmp_path, {setting: value})
+    assert status == CANNOT_START
+    assert f"cannot start: {setting}={value}: " in output
 
 
 def test_a_log_dir_that_another_broker_uses_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -42,8 +42,11 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, chosen by the system where `port` is 0. OSError when the address is taken."""
-        self._server = await asyncio.start_server(self._serve, host, port)
+        """Listen; the port, chosen by the system where `port` is 0. OSError, as when the address is taken."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port)
+        except UnicodeError as error:  # Not even a name: a label of it is empty or too long.
+            raise OSError(f"{host} is no host name: {error}") from error
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:

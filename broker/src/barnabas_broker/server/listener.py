@@ -79,7 +79,7 @@ class Listener:
         return self._bytes_sent_by_closed + sum(connection.bytes_sent for connection in self.connections)
 
     def bind(self, listener_name: str, host: str, port: int) -> int:
-        """Take the address without accepting yet; the port, the one chosen where `port` is 0. OSError if taken."""
+        """Take the address without accepting yet; the port, the one chosen where `port` is 0. OSError."""
         family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -88,8 +88,10 @@ class Listener:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             self._size_buffers(listening)
             listening.bind((host, port))
-        except OSError:
+        except (OSError, TypeError) as error:
             listening.close()
+            if isinstance(error, TypeError):  # Not even a name: a label of it is empty or too long.
+                raise OSError(f"{host} is no host name: {error}") from error
             raise
         listening.setblocking(False)
         self._sockets[listening] = listener_name
