@@ -31,6 +31,15 @@ class RunRow(NamedTuple):
     about: tuple[str, str, str, str]
     name: str
     status: Json
+    created: str = ""
+
+    @property
+    def ended(self) -> tuple[str, str]:
+        """Puts the ends of runs in order. A run whose status was lost has none, but one of a schedule follows another.
+
+        Those that a backup brought back were created together: their names have the time for which they were planned.
+        """
+        return self.status.get("completionTime") or self.created, self.name
 
 
 class ScheduleRow(NamedTuple):
@@ -48,7 +57,8 @@ def run_row(body: Json, cluster: str) -> RunRow:
     """Of a MaintenanceJob as the watch reported it last."""
     meta, job = body["metadata"], body.get("spec", {}).get("job", "")
     schedule = (meta.get("labels") or {}).get(SCHEDULE_LABEL, "")
-    return RunRow((meta["namespace"], cluster, job, schedule), meta["name"], body.get("status") or {})
+    about = meta["namespace"], cluster, job, schedule
+    return RunRow(about, meta["name"], body.get("status") or {}, meta.get("creationTimestamp") or "")
 
 
 def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[ScheduleRow]:
@@ -66,7 +76,7 @@ def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[Schedul
 def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Iterator[GaugeMetricFamily]:
     """One family for each metric, also where there is no run."""
     planned = list(schedules)
-    there = sorted(runs, key=lambda row: row.status.get("completionTime") or "")
+    there = sorted(runs, key=lambda row: row.ended)
     yield _counts(there)
     for name, (text, path) in NUMBERS.items():
         yield _family(name, text, (*ABOUT, "name"), ((*row.about, row.name, _at(row.status, path)) for row in there))
