@@ -1,6 +1,6 @@
 """What the offset checkpoints of a log dir have of its logs."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.topic_partition import TopicPartition
@@ -14,17 +14,6 @@ def offset_of_each(
     A copy is made in one go; a list of pairs is not, for each is an object that the collector may come upon.
     """
     return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
-
-
-def still_true(
-    offsets: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, Log], begun: Collection[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """High watermarks of a checkpoint: of a log that was cut its end, and none of a log before one that has begun."""
-    return {
-        key: min(offset, logs[key].log_end_offset) if key in logs else offset
-        for key, offset in offsets.items()
-        if key not in begun
-    }
 
 
 def raised_start(log: Log) -> int | None:

@@ -25,7 +25,6 @@ from barnabas_broker.storage.log_dirs.checkpointed_offsets import (
     bound_of_gaps,
     offset_of_each,
     raised_start,
-    still_true,
 )
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.log_dir_placement import LogDirLoad
@@ -259,11 +258,13 @@ class LogDir:
         What was written stays of a log that its partition has not taken yet, as when its directory is back.
         """
         with self._writing:
-            before = still_true(self._written.get(file_names.HIGH_WATERMARKS, {}), self.logs.copy(), self._begun.copy())
+            written, begun = self._written.get(file_names.HIGH_WATERMARKS, {}), self._begun.copy()
 
             def known(log: Log) -> int | None:
-                found = high_watermark_of(log)
-                return before.get(log.topic_partition) if found is None else found
+                found, key = high_watermark_of(log), log.topic_partition
+                if found is None and key in written and key not in begun:
+                    return min(written[key], log.log_end_offset)
+                return found
 
             self._write_offset_of_each(file_names.HIGH_WATERMARKS, known)
 
@@ -286,8 +287,13 @@ class LogDir:
     def _lower_high_watermarks(self) -> None:
         """To the ends of logs that were cut. Those of earlier logs, of names of which there are new ones, go."""
         with self._writing:
-            begun, offsets = self._begun.copy(), self._written.get(file_names.HIGH_WATERMARKS, {})
-            lowered = still_true(offsets, self.logs.copy(), begun)
+            begun, logs = self._begun.copy(), self.logs.copy()
+            offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
+            lowered = {
+                key: min(offset, logs[key].log_end_offset) if key in logs else offset
+                for key, offset in offsets.items()
+                if key not in begun
+            }
             if lowered != offsets:
                 self._write_offsets(file_names.HIGH_WATERMARKS, lowered)
             self._begun -= begun
