@@ -14,6 +14,7 @@ from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.log_dirs.interrupted_moves import LogCopy
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
@@ -157,6 +158,42 @@ def test_one_that_was_finished_is_used_where_the_old_disk_is_back_only_after_the
     assert broker.logs.probe(broker.logs.log_dirs)
     assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
     assert len(read_all(used(broker))) == RECORDS
+
+
+def test_nobody_sees_that_all_disks_are_back_and_the_log_is_not(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is looked at in a thread. The broker would say just then that it has lost the log, or make it anew."""
+    kept(broker)
+    seen, take = [], broker.logs.moves.interrupted.take
+
+    def look() -> list[LogCopy]:
+        seen.append(broker.logs.has_lost(FLIGHTS, TOPIC_ID))
+        return take()
+
+    monkeypatch.setattr(broker.logs.moves.interrupted, "take", look)
+    assert broker.logs.probe(broker.logs.log_dirs)
+    assert seen == [False]
+
+
+def test_an_empty_folder_in_the_place_of_the_copy_does_not_pass_for_the_log(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is killed while neither of the two has its name."""
+    (broker.path / "new" / "flights-0").mkdir()
+    move = broker.move(records=RECORDS)
+
+    def kill(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(move, "_take_its_place", kill)
+    with pytest.raises(KeyboardInterrupt):
+        broker.logs.moves.finish(move)
+    for log_dir in broker.logs.log_dirs:
+        log_dir.fail(LogDirFailed(log_dir.path, "the process is dead"))
+    broker.start()
+    broker.empty_trash()
+    assert len(read_all(broker.logs.logs[FLIGHTS])) == RECORDS
 
 
 def test_one_that_was_finished_goes_where_the_log_goes_on_without_it(broker: Broker) -> None:

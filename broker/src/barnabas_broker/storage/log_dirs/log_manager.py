@@ -336,15 +336,15 @@ class LogManager:
                     self._fail_unused(log_dir, error)
                 else:
                     self.strays.dir_is_back(log_dir.path)
+                    if all(each.is_online for each in self.log_dirs if each is not log_dir):
+                        self._take_in_copies()  # Before anybody can see that all are online, and a log is missing.
                     log_dir.failure, is_back = None, True
-        if is_back and all(log_dir.is_online for log_dir in self.log_dirs):
-            self._take_in_copies()
         return is_back
 
     def _take_in_copies(self) -> None:
         """A copy whose log is here goes. Any other is set aside: who wants that log reads it, as every stray one."""
         for copy in self.moves.interrupted.take():
-            if self.get(copy.topic_partition) is not None or copy.topic_partition in self.failed:
+            if copy.topic_partition in self.failed or any(copy.topic_partition in each.logs for each in self.log_dirs):
                 self._environment.trash.add(copy.directory, 0)
             else:
                 self.strays.set_aside_copy(copy)

@@ -45,7 +45,7 @@ class ReplicaMoves:
         if log is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
-            self._check_free(target.path, f"{target.path}/{topic_partition}")
+            self._make_free(target.path, f"{target.path}/{topic_partition}")
             target.damaged.discard(topic_partition)  # It was moved away: what the checkpoints have is not of this log.
         self.stop(topic_partition)
         if log.log_dir == target.path:
@@ -57,11 +57,16 @@ class ReplicaMoves:
         target.arriving[topic_partition] = log
         return move
 
-    def _check_free(self, log_dir: str, directory: str) -> None:
-        """The copy takes this name at the end, when the log has lost its own."""
+    def _make_free(self, log_dir: str, directory: str) -> None:
+        """The copy takes this name at the end, when the log has lost its own.
+
+        An empty folder goes: a start after a crash just then would take it for the log, and throw the copy away.
+        """
         files = self._environment.files
         try:
             is_free = not (files.exists(directory) and files.scan(directory))
+            if is_free:
+                files.remove(directory)
         except OSError as error:
             raise storage_error(log_dir, directory, error) from error
         if not is_free:
