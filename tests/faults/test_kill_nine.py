@@ -12,7 +12,7 @@ from faulty_broker import FaultyBroker
 
 from conftest import StartBroker
 from harness.deadline import wait_for
-from harness.stock_client import StockClient
+from harness.stock_client import StockClient, records_given
 
 ROUNDS = 50
 RECORDS_A_ROUND = 300
@@ -75,7 +75,7 @@ def test_fifty_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(
         plain.send(RECORDS_A_ROUND)
         wanted = before + 1 + round_number * RECORDS_A_ROUND // ROUNDS
         wait_for(lambda: idempotent.acknowledged_now() + plain.acknowledged_now(), partial(operator.le, wanted))
-        got |= numbers_in(member.consume(1000, 0.01))
+        got |= numbers_in(records_given(member, 0.01))
         if round_number % 10 == 9:
             commit_all(member)
         broker.server.kill()
@@ -100,7 +100,7 @@ def numbers_in(messages: list[Any]) -> set[int]:
 
 
 def take(member: Consumer, got: set[int]) -> int:
-    got |= numbers_in(member.consume(1000, 0.1))
+    got |= numbers_in(records_given(member, 0.1))
     return len(got)
 
 

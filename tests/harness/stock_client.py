@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.deadline import wait_for
@@ -108,6 +108,19 @@ class StockClient:
                         raise KafkaException(error)
         finally:
             consumer.close()
+
+
+def records_given(consumer: Consumer, seconds_max: float, records_max: int = 500) -> list[Message]:
+    """What a member of a group is given now; errors are among it. It waits for the first only.
+
+    One after the other: `consume` of more than one loses records beside a rebalance (librdkafka's known issues, 2.0).
+    """
+    given: list[Message] = []
+    message = consumer.poll(seconds_max)
+    while message is not None:
+        given.append(message)
+        message = consumer.poll(0) if len(given) < records_max else None
+    return given
 
 
 def _ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:

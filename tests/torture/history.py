@@ -38,6 +38,7 @@ class Commit(NamedTuple):
     offset: int
     began_s: float
     ended_s: float
+    member: str = "somebody"
 
 
 @dataclass
@@ -48,13 +49,15 @@ class History:
     acknowledged: list[Acknowledged] = field(default_factory=list)
     sent: dict[str, int] = field(default_factory=dict)  # By writer: how many; the next number.
     seen: dict[Lane, dict[int, bytes]] = field(default_factory=dict)  # By the group's members, first of all.
+    givens: dict[Lane, dict[int, str]] = field(default_factory=dict)  # Which member was given it first.
     commits: list[Commit] = field(default_factory=list)
     committed: dict[Lane, int] = field(default_factory=dict)  # At the end.
     logs: dict[Lane, list[bytes]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)  # What was noticed while it ran.
 
-    def saw(self, lane: Lane, offset: int, value: bytes) -> None:
+    def saw(self, lane: Lane, offset: int, value: bytes, member: str = "somebody") -> None:
         """A member of the group was given this record."""
+        self.givens.setdefault(lane, {}).setdefault(offset, member)
         known = self.seen.setdefault(lane, {}).setdefault(offset, value)
         if known != value:
             self.problems.append(f"two values: {lane} offset {offset} was {known!r} and then {value!r}")
@@ -123,11 +126,24 @@ def _unseen(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
     seen = history.seen.get(lane, {})
     for offset, value in enumerate(log):
         if offset not in seen:
-            yield f"unseen: the group was never given {value!r} of {lane} offset {offset}"
+            around = _around(history, lane, offset)
+            yield f"unseen: the group was never given {value!r} of {lane} offset {offset}; {around}"
     for offset, value in seen.items():
         if offset >= len(log) or log[offset] != value:
             there = log[offset] if offset < len(log) else "nothing"
             yield f"seen and gone: {value!r} of {lane} offset {offset}; {there!r} is there"
+
+
+def _around(history: History, lane: Lane, offset: int) -> str:
+    """Who was given what lies before and behind it, and who said first that the group has it."""
+    givens = history.givens.get(lane, {})
+    before = max((each for each in givens if each < offset), default=None)
+    behind = min((each for each in givens if each > offset), default=None)
+    told = [f"{givens[each]} was given {each}" for each in (before, behind) if each is not None]
+    passing = [each for each in history.commits if each.lane == lane and each.offset > offset]
+    first = min(passing, key=lambda each: each.ended_s, default=None)
+    told += [f"{first.member} was the first to commit behind it, {first.offset}"] if first else ["nobody committed it"]
+    return ", ".join(told)
 
 
 def _commits_backwards(commits: list[Commit]) -> Iterator[str]:

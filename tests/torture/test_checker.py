@@ -107,6 +107,17 @@ def test_commits_that_ran_at_the_same_time_may_come_in_any_order() -> None:
     assert check(history) == []
 
 
+def test_who_was_given_what_lies_around_a_record_is_told_where_the_group_never_was_given_it() -> None:
+    history = good_history()
+    history.seen[SURE].clear()
+    history.givens[SURE].clear()
+    history.commits = [Commit(SURE, 5, 3.0, 4.0, "first"), Commit(SURE, 4, 1.0, 2.0, "second")]
+    for offset, member in ((0, "first"), (1, "first"), (4, "second")):
+        history.saw(SURE, offset, b"a/%d" % offset, member)
+    around = "first was given 1, second was given 4, second was the first to commit behind it, 4"
+    assert f"unseen: the group was never given b'a/2' of sure-0 offset 2; {around}" in check(history)
+
+
 def test_of_many_problems_of_a_kind_some_are_shown_and_all_are_counted() -> None:
     history = good_history()
     history.logs[SURE].clear()

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from harness.stock_client import RECONNECTS
+from harness.stock_client import RECONNECTS, records_given
 from torture.history import Acknowledged, Commit, History, Lane
 
 WRITER = {
@@ -134,7 +134,7 @@ class Reader(Worker):
     def work(self) -> None:
         committed_s = time.monotonic()
         while not self._ending.is_set():
-            given = self._consumer.consume(500, 0.1)
+            given = records_given(self._consumer, 0.1)
             for message in given:
                 self._take(message)
             if given:
@@ -153,7 +153,8 @@ class Reader(Worker):
     def _take(self, message: Any) -> None:
         error = message.error()
         if error is None:
-            self.history.saw(Lane(message.topic(), message.partition()), message.offset(), message.value())
+            lane = Lane(message.topic(), message.partition())
+            self.history.saw(lane, message.offset(), message.value(), self.name)
         elif error.fatal():
             raise KafkaException(error)
 
@@ -168,4 +169,4 @@ class Reader(Worker):
         for place in kept or ():
             if place.error is None and place.offset >= 0:
                 lane = Lane(place.topic, place.partition)
-                self.history.commits.append(Commit(lane, place.offset, began_s, ended_s))
+                self.history.commits.append(Commit(lane, place.offset, began_s, ended_s, self.name))

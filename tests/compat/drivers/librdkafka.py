@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 
 from drivers.background import PolledMember
 from drivers.interface import Assignment, Message, Received
+from harness.stock_client import records_given
 
 WAIT_SECONDS = 30.0
 
@@ -37,7 +38,7 @@ class LibrdkafkaMember(PolledMember):
         super().__init__()
 
     def poll(self) -> tuple[list[Received], Assignment]:
-        records = [received(message) for message in self._consumer.consume(1000, 0.05)]
+        records = [received(message) for message in records_given(self._consumer, 0.05)]
         return records, frozenset((place.topic, place.partition) for place in self._consumer.assignment())
 
     def commit_now(self) -> None:
