@@ -17,7 +17,7 @@ RECONNECTS = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
-    "topic.metadata.refresh.interval.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 10_000,
     "log_level": 0,
 }
 
