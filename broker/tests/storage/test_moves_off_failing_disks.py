@@ -129,6 +129,28 @@ def test_one_that_was_finished_is_kept_where_the_log_gets_no_name_any_more(broke
     assert (found.log_dir, found.topic_id, len(read_all(found))) == (str(broker.path / "new"), TOPIC_ID, RECORDS)
 
 
+@pytest.mark.parametrize("refused", ["rename", "scan"])
+def test_one_that_is_kept_and_gets_no_other_name_is_tried_again_before_anybody_hears_that_its_log_is_gone(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """Who heard it would begin the log anew, and the next start would remove the copy."""
+    kept(broker)
+    work = getattr(broker.files, refused)
+
+    def refuse(path: str, *others: str) -> object:
+        if path.endswith(("-future", "-stray")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return work(path, *others)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(broker.files, refused, refuse)
+        assert not broker.logs.probe(broker.logs.log_dirs)
+        assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+        assert [log_dir.is_online for log_dir in broker.logs.log_dirs] == [False, True]
+    assert broker.logs.probe(broker.logs.log_dirs)
+    assert len(read_all(used(broker))) == RECORDS
+
+
 def used(broker: Broker) -> Log:
     """As a chore does, once the partition is wanted."""
     broker.logs.claim(FLIGHTS, TOPIC_ID)
@@ -165,13 +187,13 @@ def test_nobody_sees_that_all_disks_are_back_and_the_log_is_not(
 ) -> None:
     """The disk is looked at in a thread. The broker would say just then that it has lost the log, or make it anew."""
     kept(broker)
-    seen, take = [], broker.logs.moves.interrupted.take
+    seen, copies = [], broker.logs.moves.interrupted.copies
 
     def look() -> list[LogCopy]:
         seen.append(broker.logs.has_lost(FLIGHTS, TOPIC_ID))
-        return take()
+        return copies()
 
-    monkeypatch.setattr(broker.logs.moves.interrupted, "take", look)
+    monkeypatch.setattr(broker.logs.moves.interrupted, "copies", look)
     assert broker.logs.probe(broker.logs.log_dirs)
     assert seen == [False]
 

@@ -28,7 +28,7 @@ class LogCopy(NamedTuple):
 class InterruptedMoves:
     """A start finishes them once it has read the names in all log dirs.
 
-    While one is away nobody knows which logs are gone, so copies wait until it is back (`take`).
+    While one is away nobody knows which logs are gone, so copies wait until it is back.
     """
 
     def __init__(self, environment: LogEnvironment) -> None:
@@ -51,10 +51,13 @@ class InterruptedMoves:
         """It may be all that is left of its log."""
         self._copies[copy.directory] = copy
 
-    def take(self) -> list[LogCopy]:
-        """All copies that were found or kept, once."""
-        copies, self._copies = self._copies, {}
-        return list(copies.values())
+    def copies(self) -> list[LogCopy]:
+        """All that were found or kept."""
+        return list(self._copies.values())
+
+    def forget(self, copy: LogCopy) -> None:
+        """Something has become of it."""
+        self._copies.pop(copy.directory, None)
 
     def finish(self, log_dir: str) -> None:
         """The copies in this log dir. A whole one whose log is gone was being swapped in.

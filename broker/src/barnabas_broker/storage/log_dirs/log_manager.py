@@ -324,30 +324,30 @@ class LogManager:
         Nobody may use the logs any more that were loaded from them before.
         """
         is_back = False
-        for log_dir in log_dirs:
-            if not log_dir.is_online:
-                try:
-                    log_dir.check()
-                    log_dir.open(self._identity, self._new_uuid)
-                    self._find_copies(log_dir)
-                    self._loader.load(log_dir)
-                    self._set_aside_replaced(log_dir)
-                except StorageError as error:
-                    self._fail_unused(log_dir, error)
-                else:
-                    self.strays.dir_is_back(log_dir.path)
-                    if all(each.is_online for each in self.log_dirs if each is not log_dir):
-                        self._take_in_copies()  # Before anybody can see that all are online, and a log is missing.
-                    log_dir.failure, is_back = None, True
+        for log_dir in [each for each in log_dirs if not each.is_online]:
+            try:
+                log_dir.check()
+                log_dir.open(self._identity, self._new_uuid)
+                self._find_copies(log_dir)
+                self._loader.load(log_dir)
+                self._set_aside_replaced(log_dir)
+                if all(each.is_online for each in self.log_dirs if each is not log_dir):
+                    self._take_in_copies()  # Before anybody can see that all are online, and a log is missing.
+            except StorageError as error:
+                self._fail_unused(log_dir, error)
+            else:
+                self.strays.dir_is_back(log_dir.path)
+                log_dir.failure, is_back = None, True
         return is_back
 
     def _take_in_copies(self) -> None:
-        """A copy whose log is here goes. Any other is set aside: who wants that log reads it, as every stray one."""
-        for copy in self.moves.interrupted.take():
+        """A copy whose log is here goes. Any other becomes a stray log, which who wants it reads. StorageError."""
+        for copy in self.moves.interrupted.copies():
             if copy.topic_partition in self.failed or any(copy.topic_partition in each.logs for each in self.log_dirs):
                 self._environment.trash.add(copy.directory, 0)
             else:
                 self.strays.set_aside_copy(copy)
+            self.moves.interrupted.forget(copy)
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""

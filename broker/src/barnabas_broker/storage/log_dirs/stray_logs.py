@@ -101,12 +101,14 @@ class StrayLogs:
         return True
 
     def set_aside_copy(self, copy: LogCopy) -> None:
-        """The only copy that is left of a log. Where the disk does not let it, the next start does."""
+        """The only copy that is left of a log. StorageError; it may be tried again."""
+        files = self._environment.files
         try:
-            self._environment.files.rename(copy.directory, copy.stray_directory)
-            self.load(copy.log_dir, copy.stray_directory.rsplit("/", 1)[1], copy.topic_partition, lambda _: False)
-        except (OSError, StorageError) as error:
-            _logger.error("%s stays: %s", copy.directory, error)
+            if files.exists(copy.directory):
+                files.rename(copy.directory, copy.stray_directory)
+        except OSError as error:
+            raise storage_error(copy.log_dir, copy.directory, error) from error
+        self.load(copy.log_dir, copy.stray_directory.rsplit("/", 1)[1], copy.topic_partition, lambda _: False)
 
     def damaged_id(self, log_dir: LogDir, topic_partition: TopicPartition) -> UUID | None:
         """Of a log that could not be loaded: its topic's id, None where that is damaged, too. StorageError."""
