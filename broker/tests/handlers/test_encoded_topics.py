@@ -212,6 +212,53 @@ def test_a_large_topic_that_was_encoded_for_another_client_since_it_changed_is_t
     asyncio.run(_made_for_another())
 
 
+async def _older_than_kept() -> None:
+    world = World(topic("a", MANY), topic("bb", MANY))
+    world.image.live = frozenset({1, 2})
+    form, changed = Form(VERSION, False, world.image.live), topic("bb", MANY, leader=2)
+    answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
+    while not world.told.partitions_encoded:
+        await asyncio.sleep(0)
+    world.show(changed)
+    world.told.encode(changed, form)
+    frame = encode_response(await answering, VERSION, 1)
+    answer: Any = decode_response("MetadataResponse", VERSION, memoryview(frame)[4:])
+    assert {each.leader_id for each in answer.topics[1].partitions} == {2}
+    assert world.told.find(changed, form)
+    assert world.told.partitions_encoded == 2 * MANY
+
+
+def test_a_topic_that_changes_before_its_turn_is_told_as_it_is_and_what_is_kept_of_it_stays() -> None:
+    asyncio.run(_older_than_kept())
+
+
+async def _begun_before() -> None:
+    world = World(topic("a", MANY), topic("bb", MANY))
+    changed = topic("bb", MANY, leader=2)
+    assert (await _leaders_told(world, changed, others_ask=True))["bb"] == {-1}
+    assert world.told.find(changed, Form(VERSION, False, world.image.live))
+
+
+def test_what_is_kept_of_a_topic_stays_where_an_answer_had_begun_with_what_it_was_before() -> None:
+    asyncio.run(_begun_before())
+
+
+async def _who_lives() -> None:
+    world = World(topic("a", MANY), topic("bb", 5))
+    world.image.live = frozenset({1, 2})
+    answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
+    while world.told.partitions_encoded <= MANY:
+        await asyncio.sleep(0)
+    world.image.live = frozenset({2})
+    frame = encode_response(await answering, VERSION, 1)
+    answer: Any = decode_response("MetadataResponse", VERSION, memoryview(frame)[4:])
+    assert {each.leader_id for each in answer.topics[1].partitions} == {-1}
+
+
+def test_who_died_while_an_answer_was_made_leads_nothing_in_what_is_told_anew() -> None:
+    asyncio.run(_who_lives())
+
+
 async def _small_behind_large() -> None:
     sizes = {"a": MANY, "bb": 5, "ccc": SLICE_PARTITIONS - 5, "dddd": 1}
     world = World(*[topic(name, partitions) for name, partitions in sizes.items()], topic("eeeee", MANY))

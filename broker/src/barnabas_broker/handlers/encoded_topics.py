@@ -4,7 +4,7 @@ Clients ask for the same topics again and again; to encode 2,000 partitions each
 they all ask at once: whoever has a turn goes on with what the others have begun.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -61,6 +61,8 @@ class _BegunTopic:
         return self.document is document and self.form == form
 
 
+LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
+"""The topic of that name as it is now, if it is there."""
 _Key = tuple[str, int, bool]
 
 
@@ -77,59 +79,51 @@ class EncodedTopics:
     def find(self, document: TopicDocument, form: Form) -> EncodedTopic | None:
         """The topic, if it is kept as it is now."""
         kept = self._kept.get(_key(document, form))
-        return kept if kept is not None and kept.document is document and kept.live == form.live else None
+        return kept if kept is not None and is_as(kept, document, form) else None
 
     def encode(self, document: TopicDocument, form: Form) -> EncodedTopic:
         """The topic, kept or made now."""
         found = self.find(document, form)
         if found is None:
             partitions = [self._partition(document, form, index) for index in range(len(document.partitions))]
-            found = self._encode_topic(document, form, partitions)
+            found = _encode_topic(document, form, partitions)
+            self._keep(_key(document, form), found)
         return found
 
-    async def prepare(self, documents: Iterable[TopicDocument], form: Form, turn: FairTurn) -> dict[str, EncodedTopic]:
-        """All of them, some partitions a turn; they may have changed meanwhile."""
+    async def prepare(self, names: Iterable[str], look_up: LookUp, turn: FairTurn) -> dict[str, EncodedTopic]:
+        """Those that are there, each as it is when its turn comes, some partitions a turn; it may change meanwhile."""
         prepared: dict[str, EncodedTopic] = {}
-        for document in documents:
+        for name in names:
             await turn.give_way()
-            prepared[document.name] = self.find(document, form) or await self._make(document, form, turn)
+            found = look_up(name)
+            if found is not None:
+                prepared[name] = self.find(*found) or await self._make(*found, look_up, turn)
         return prepared
 
-    async def _make(self, document: TopicDocument, form: Form, turn: FairTurn) -> EncodedTopic:
+    async def _make(self, document: TopicDocument, form: Form, look_up: LookUp, turn: FairTurn) -> EncodedTopic:
         begun = self._begun.get(_key(document, form))
         if begun is None or not begun.is_of(document, form):
             begun = self._begun[_key(document, form)] = _BegunTopic(document, form)
         while begun.whole is None:
-            self._go_on(begun)
+            self._go_on(begun, look_up)
             await turn.give_way()
         return begun.whole
 
-    def _go_on(self, begun: _BegunTopic) -> None:
-        """With the next partition."""
+    def _go_on(self, begun: _BegunTopic, look_up: LookUp) -> None:
+        """With the next partition. What has changed since it was begun does not replace what others have made."""
         document, form, partitions = begun.document, begun.form, begun.partitions
         if len(partitions) < len(document.partitions):
             partitions.append(self._partition(document, form, len(partitions)))
         if len(partitions) == len(document.partitions):
-            begun.whole = self._encode_topic(document, form, partitions)
+            begun.whole = _encode_topic(document, form, partitions)
+            now = look_up(document.name)
+            if now is not None and is_as(begun.whole, *now):
+                self._keep(_key(document, form), begun.whole)
 
     def _partition(self, document: TopicDocument, form: Form, index: int) -> Encoded:
         self.partitions_encoded += 1
         told = _partition(index, document.partitions[index], form.live)
         return encode_element(MESSAGE, ("topics", "partitions"), form.version, told)
-
-    def _encode_topic(self, document: TopicDocument, form: Form, partitions: list[Encoded]) -> EncodedTopic:
-        response = TopicResponse(
-            error_code=ErrorCode.NONE,
-            name=document.name,
-            topic_id=document.topic_id,
-            is_internal=is_internal(document.name),
-            partitions=partitions,  # type: ignore[arg-type]  # encoded elements stand for them
-            authorized_operations=TOPIC_OPERATIONS if form.tells_operations else NOT_ASKED,
-        )
-        encoded = encode_element(MESSAGE, ("topics",), form.version, response)
-        topic = EncodedTopic(document, form.live, encoded)
-        self._keep(_key(document, form), topic)
-        return topic
 
     def _keep(self, key: _Key, kept: EncodedTopic) -> None:
         self._forget(key)
@@ -141,6 +135,23 @@ class EncodedTopics:
     def _forget(self, key: _Key) -> None:
         kept = self._kept.pop(key, None)
         self.bytes_kept -= 0 if kept is None else len(kept.encoded)
+
+
+def is_as(told: EncodedTopic, document: TopicDocument, form: Form) -> bool:
+    """Whether nothing about the topic, and nobody of who lives, has changed since it was encoded."""
+    return told.document is document and told.live == form.live
+
+
+def _encode_topic(document: TopicDocument, form: Form, partitions: list[Encoded]) -> EncodedTopic:
+    response = TopicResponse(
+        error_code=ErrorCode.NONE,
+        name=document.name,
+        topic_id=document.topic_id,
+        is_internal=is_internal(document.name),
+        partitions=partitions,  # type: ignore[arg-type]  # encoded elements stand for them
+        authorized_operations=TOPIC_OPERATIONS if form.tells_operations else NOT_ASKED,
+    )
+    return EncodedTopic(document, form.live, encode_element(MESSAGE, ("topics",), form.version, response))
 
 
 def _key(document: TopicDocument, form: Form) -> _Key:

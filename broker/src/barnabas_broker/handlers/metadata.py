@@ -10,7 +10,14 @@ from typing import Final, cast
 from uuid import UUID
 
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.encoded_topics import NOT_ASKED, SLICE_PARTITIONS, EncodedTopic, Form, TopicResponse
+from barnabas_broker.handlers.encoded_topics import (
+    NOT_ASKED,
+    SLICE_PARTITIONS,
+    EncodedTopic,
+    Form,
+    TopicResponse,
+    is_as,
+)
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
@@ -58,9 +65,13 @@ def _documents(
 async def _encode_and_answer(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    documents = _documents(environment, context, request)
+    def look_up(name: str) -> tuple[TopicDocument, Form] | None:
+        document = environment.image.topics.get(name)
+        return None if document is None else (document, _form(environment, context, request))
+
+    names = [document.name for document in _documents(environment, context, request)]
     turn = environment.metadata_answers.turn(context.presence)
-    prepared = await environment.encoded_topics.prepare(documents, _form(environment, context, request), turn)
+    prepared = await environment.encoded_topics.prepare(names, look_up, turn)
     return _answer(environment, context, request, errors, prepared)
 
 
@@ -108,7 +119,7 @@ def _answer(
     def tell(document: TopicDocument) -> TopicResponse:
         nonlocal anew_max
         found = environment.encoded_topics.find(document, form) or prepared.get(document.name)
-        if found is None or found.document is not document:
+        if found is None or not is_as(found, document, form):
             is_this_topic = found is not None and found.document.topic_id == document.topic_id
             if found is None or not is_this_topic or len(document.partitions) <= anew_max:
                 anew_max -= len(document.partitions)
