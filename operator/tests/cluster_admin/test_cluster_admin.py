@@ -1,15 +1,17 @@
 """The admin adapter: steps change the cluster, and a broker's refusal comes back with Kafka's code and message."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka import cluster_admin
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
+from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of, send
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
 from barnabas_operator.planning.topics.topic_steps import (
@@ -20,6 +22,7 @@ from barnabas_operator.planning.topics.topic_steps import (
     MoveReplicas,
     TopicStep,
 )
+from harness.deadline import wait_for
 from harness.running_up import RunningUp
 
 
@@ -152,6 +155,21 @@ def test_many_topics_are_changed_together_and_one_that_is_refused_holds_up_no_ot
     assert [len(state.topics[name].partitions) for name in names] == [2] * len(names)
     assert admin.apply([DeleteTopic(name, state.topics[name].topic_id) for name in names]) == {}
     assert state.topics.keys() - admin.cluster_state().topics.keys() == set(names)
+
+
+def test_a_move_of_a_topic_that_somebody_deletes_meanwhile_is_not_waited_for(
+    admin: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.apply([CreateTopic("short-lived", ((0,),), {})])
+
+    def delete_then(client: Any, steps: Sequence[TopicStep]) -> object:
+        answers = send(client, steps)
+        client.delete_topics(["short-lived"])
+        wait_for(lambda: client.describe_topics(["short-lived"])[0]["error_code"] != ErrorCode.NONE)
+        return answers
+
+    monkeypatch.setattr(cluster_admin, "send", delete_then)
+    assert admin.apply([MoveReplicas("short-lived", {0: (0,)})]) == {}
 
 
 def test_a_request_holds_no_more_than_kafka_takes() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from kafka.errors import KafkaConnectionError
+from kafka.errors import KafkaConnectionError, NodeNotReadyError
 
 from barnabas_operator.kafka.reassignments import reassignments
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
@@ -35,7 +35,11 @@ class Manager:
 
 
 def client(controller_id: int | None = WRITER) -> Any:
-    return SimpleNamespace(_manager=Manager(), _controller_id=controller_id)
+    return SimpleNamespace(_manager=Manager(), _controller_id=controller_id, _refresh_controller_id=nobody)
+
+
+def nobody(_timeout_ms: int) -> int:
+    raise NodeNotReadyError("controller")
 
 
 def test_a_move_is_known_at_once_and_is_not_called_off_by_who_asks_another_broker() -> None:
@@ -46,7 +50,15 @@ def test_a_move_is_known_at_once_and_is_not_called_off_by_who_asks_another_broke
     assert ReplicaMoves(state).of_topic("flights", 2) is None
 
 
-def test_any_broker_is_asked_where_nothing_was_written_and_where_the_writer_is_gone() -> None:
+def test_a_client_that_has_written_nothing_yet_asks_who_is_the_controller() -> None:
+    """It may be new after a round that failed, and another one had sent the move just before."""
+    new = client(None)
+    new._refresh_controller_id = lambda _timeout_ms: WRITER
+    assert reassignments(new) == {"flights": {0: (2, 3)}}
+    assert new._controller_id == WRITER, "the library sends changes to it, too"
+
+
+def test_any_broker_is_asked_where_there_is_no_controller_and_where_the_writer_is_gone() -> None:
     assert reassignments(client(None)) == {}
     gone = client()
     gone._manager.is_writer_gone = True

@@ -316,16 +316,19 @@ class ClusterAdmin:
         return not topics.keys().isdisjoint(kafka_uuid.to_text(UUID(topic_id)) for topic_id in there)
 
     def _all_moving(self, steps: Collection[MoveReplicas]) -> bool:
-        """Whether these replicas are on their way, or there."""
+        """Whether these replicas are on their way, or there, or gone with their topic."""
         moving = reassignments(self.client)
         states = {
             topic["name"]: _topic_state(topic, moving.get(topic["name"], {}))
             for topic in self.client.describe_topics([step.topic for step in steps])
+            if topic["error_code"] == ErrorCode.NONE
         }
         return all(
             set(states[step.topic].targets[number]) == set(row)
             for step in steps
+            if step.topic in states
             for number, row in step.assignments.items()
+            if number < len(states[step.topic].targets)
         )
 
     def _wait(self, done: Callable[[], bool], otherwise: str) -> None:

@@ -12,6 +12,9 @@ from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S
 from barnabas_operator.planning.cluster_state import ReplicaIds
 
+LOOK_MS = 1
+"""For one look, not several."""
+
 Topics = list[dict[str, Any]]
 """As the library's client describes them."""
 Moves = dict[str, dict[int, ReplicaIds]]
@@ -50,13 +53,23 @@ def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
 
 def _of_who_writes(client: Any, ask: Callable[[int | None], T]) -> T:
     """What the broker tells that the library sends changes to; any other where that one is gone."""
-    writer, manager = client._controller_id, client._manager
+    writer, manager = _writer(client), client._manager
     if writer is not None and writer not in manager._backoff:
         try:
             return ask(writer)
         except KafkaError as error:
             log.warning("broker %d does not tell what moves; another one is asked: %s", writer, error)
     return ask(manager.run(manager.least_loaded_node))
+
+
+def _writer(client: Any) -> int | None:
+    """The broker that the library sends changes to. It looks for one only when it sends the first."""
+    if client._controller_id is None:
+        try:
+            client._controller_id = client._manager.run(client._refresh_controller_id, LOOK_MS)
+        except KafkaError as error:
+            log.warning("no broker tells which one is the controller; any one is asked what moves: %s", error)
+    return client._controller_id
 
 
 def _topics(client: Any, broker_id: int | None) -> Topics:
