@@ -34,12 +34,12 @@ class RunRow(NamedTuple):
     created: str = ""
 
     @property
-    def ended(self) -> tuple[str, str]:
-        """Puts the ends of runs in order. A run whose status was lost has none, but one of a schedule follows another.
+    def planned(self) -> tuple[str, str]:
+        """Puts the runs of a schedule in order. Not by their ends: a run whose status was lost has none, or a late one.
 
         Those that a backup brought back were created together: their names have the time for which they were planned.
         """
-        return self.status.get("completionTime") or self.created, self.name
+        return self.created, self.name
 
 
 class ScheduleRow(NamedTuple):
@@ -76,7 +76,7 @@ def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[Schedul
 def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Iterator[GaugeMetricFamily]:
     """One family for each metric, also where there is no run."""
     planned = list(schedules)
-    there = sorted(runs, key=lambda row: row.ended)
+    there = sorted(runs, key=lambda row: row.planned)
     yield _counts(there)
     for name, (text, path) in NUMBERS.items():
         yield _family(name, text, (*ABOUT, "name"), ((*row.about, row.name, _at(row.status, path)) for row in there))
@@ -115,7 +115,7 @@ def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
 
 
 def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
-    """Of those that have ended, in the order of their ends."""
+    """Of those that have ended, in the order in which they were planned."""
     ended = [row for row in rows if row.status.get("phase") in FINISHED]
     return {(row.about, "" if row.about[-1] else row.name): row for row in ended}.values()
 
