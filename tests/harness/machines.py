@@ -13,6 +13,7 @@ nobody is told, and no firewall is needed.
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,21 @@ class Machine:
         self._process.wait()
 
 
+def _claim_network() -> tuple[str, socket.socket]:
+    """One that nobody has, and what keeps others off it: a socket whose name only one process can have at a time."""
+    routes = _run("ip", "-4", "route")
+    for network in NETWORKS:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            if f"{network}." not in routes:
+                claim.bind(f"\0barnabas-lan-{network}")
+                return network, claim
+        except OSError:
+            pass  # Another run is about to use it.
+        claim.close()
+    raise MachinesUnavailable(f"all of {NETWORKS[0]}.0/24 to {NETWORKS[-1]}.0/24 are in use")
+
+
 class Lan:
     """Machines 0, 1, ... and we ourselves (`CLIENTS`) on one switch. Raises MachinesUnavailable."""
 
@@ -90,7 +106,7 @@ class Lan:
         missing = [program for program in PROGRAMS if shutil.which(program) is None]
         if missing or os.geteuid() != 0:
             raise MachinesUnavailable(f"{missing[0]} is not on the machine" if missing else "needs root")
-        self._network = next(network for network in NETWORKS if f"{network}." not in _run("ip", "-4", "route"))
+        self._network, self._claim = _claim_network()
         self._cuts: list[tuple[int, int]] = []
         self._switch = Machine("")
         self._device = f"lan{self._switch.pid}"
@@ -151,6 +167,7 @@ class Lan:
         """Ends all machines and the switch."""
         for machine in (*self.machines, self._switch):
             machine.close()
+        self._claim.close()
 
     def __enter__(self) -> Self:
         return self

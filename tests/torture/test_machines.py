@@ -5,8 +5,10 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -39,6 +41,20 @@ def inbox(lan: Lan) -> Iterator[socket.socket]:
 def send(lan: Lan, source: int, text: str) -> None:
     """From a machine to our inbox."""
     lan.machines[source].run(sys.executable, "-c", SEND, text, lan.address(CLIENTS))
+
+
+def test_lans_that_are_made_at_once_have_networks_of_their_own(lan: Lan, tmp_path: Path) -> None:
+    """Else what is sent to the machines of one goes to those of the other."""
+
+    def make(number: int) -> str:
+        with Lan(0, lambda _: tmp_path, 4) as other:
+            all_there.wait(30)
+            return other.address(CLIENTS)
+
+    all_there = Barrier(3)
+    with ThreadPoolExecutor(3) as pool:
+        addresses = {*pool.map(make, range(3)), lan.address(CLIENTS)}
+    assert len(addresses) == 4
 
 
 def test_what_is_cut_is_lost_until_it_is_mended_and_others_get_through(lan: Lan, inbox: socket.socket) -> None:
