@@ -151,6 +151,14 @@ def test_one_that_is_kept_and_gets_no_other_name_is_tried_again_before_anybody_h
     assert len(read_all(used(broker))) == RECORDS
 
 
+def test_one_that_is_kept_and_that_somebody_removes_does_not_keep_the_other_disk_offline(broker: Broker) -> None:
+    kept(broker)
+    (copy,) = broker.path.glob("new/flights-0*")
+    shutil.rmtree(copy)
+    assert broker.logs.probe(broker.logs.log_dirs)
+    assert broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+
+
 def used(broker: Broker) -> Log:
     """As a chore does, once the partition is wanted."""
     broker.logs.claim(FLIGHTS, TOPIC_ID)

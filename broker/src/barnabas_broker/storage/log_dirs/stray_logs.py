@@ -101,11 +101,14 @@ class StrayLogs:
         return True
 
     def set_aside_copy(self, copy: LogCopy) -> None:
-        """The only copy that is left of a log. StorageError; it may be tried again."""
+        """The only copy that is left of a log, if nobody has removed it. StorageError; it may be tried again."""
         files = self._environment.files
         try:
             if files.exists(copy.directory):
                 files.rename(copy.directory, copy.stray_directory)
+            elif not files.exists(copy.stray_directory):
+                _logger.error("%s is gone: somebody has removed it", copy.directory)
+                return
         except OSError as error:
             raise storage_error(copy.log_dir, copy.directory, error) from error
         self.load(copy.log_dir, copy.stray_directory.rsplit("/", 1)[1], copy.topic_partition, lambda _: False)
