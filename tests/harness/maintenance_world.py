@@ -102,7 +102,9 @@ class MaintenanceWorld:
 
     def executor_is(self, name: str, status: JsonObject) -> None:
         """Whatever Kubernetes says of its pod."""
-        meta = {"name": f"{name}-exec-1", "labels": dict(run_labels("one", name, "executor"))}
+        owner = {"kind": "Pod", "name": f"{driver_name(name)}-x1", "uid": "driver", "controller": True}
+        labels = dict(run_labels("one", name, "executor"))
+        meta = {"name": f"{name}-exec-1", "labels": labels, "ownerReferences": [owner]}
         self.api.put({"kind": "Pod", "metadata": meta, "spec": {}, "status": status})
 
     def delete(self, name: str) -> None:
@@ -125,7 +127,10 @@ class MaintenanceWorld:
                 del self.api.objects[f"/api/v1/namespaces/air/pods/{pod['metadata']['name']}"]
 
     def _pod(self, name: str, status: JsonObject, annotations: dict[str, str]) -> None:
-        meta = {"name": f"{driver_name(name)}-x1", "labels": dict(run_labels("one", name, "driver"))}
+        job = driver_name(name)
+        owner = {"kind": "Job", "name": job, "uid": (self.job(name) or {})["metadata"]["uid"], "controller": True}
+        labels = dict(run_labels("one", name, "driver"))
+        meta = {"name": f"{job}-x1", "labels": labels, "ownerReferences": [owner]}
         pod = {"kind": "Pod", "metadata": {**meta, "annotations": annotations}, "spec": {}, "status": status}
         self.api.put(pod)
 

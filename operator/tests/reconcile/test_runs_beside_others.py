@@ -213,3 +213,26 @@ def test_many_runs_begin_a_few_at_a_time_and_a_failed_look_leaves_nothing_under_
             assert sum(each["spec"]["suspend"] is False for each in api.of_kind("Job")) == 99
 
     asyncio.run(whole())
+
+
+def test_a_report_that_cannot_be_read_and_pods_of_others_change_nothing() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        world.apply("b", options=OTHER)
+        await world.look()
+        world.driver_runs("a", phase="reads")
+        pod = world.api.found("Pod", "a-driver-x1") or {}
+        meta = {**pod["metadata"], "annotations": {"barnabas.dev/progress": '{"x":' + "[" * 3_000}}
+        world.api.put({**pod, "metadata": meta})
+        forged = {**meta, "name": "a-driver-y", "ownerReferences": []}
+        world.api.put({**pod, "metadata": forged})
+        world.driver_ends("b", 0)
+        await world.look()
+        assert world.said("a")[2] == "driver a-driver-x1 starts"
+        assert world.said("b")[0] == "Succeeded"
+        world.delete("a")
+        await world.look()
+        await world.look()
+        assert world.said("a")[2] == "it is deleted once its pods have ended: 1 run"
+
+    play_maintenance(scenario)

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from msgspec import DecodeError, json
-
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.kube.nodes import Nodes
@@ -27,6 +25,7 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.planning.status.pod_troubles import pod_trouble, runs
 from barnabas_operator.resources.cluster import Cluster, Volume
+from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
@@ -84,10 +83,7 @@ def _broker_set(found: Json) -> BrokerSet:
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:
     """The addresses outside that its brokers advertise; empty where the annotation cannot be read."""
-    try:
-        return json.decode(broker_set["metadata"].get("annotations", {}).get(GIVEN, "{}"), type=dict[str, str])
-    except DecodeError:
-        return {}  # Anybody may write anything there.
+    return foreign_json(broker_set["metadata"].get("annotations", {}).get(GIVEN, "{}"), dict[str, str]) or {}
 
 
 def _volume(claim: Json) -> Volume:

@@ -7,7 +7,6 @@ from typing import Final
 
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.planning.maintenance.observed_run import (
-    DRIVER,
     NOTHING_SEEN,
     ObservedRun,
     driver_pod,
@@ -15,10 +14,10 @@ from barnabas_operator.planning.maintenance.observed_run import (
     is_live,
     run_job,
 )
+from barnabas_operator.planning.maintenance.pods_of_runs import is_driver, is_of_run
 from barnabas_operator.planning.maintenance.spark_application import application_job, unsubmitted
 from barnabas_operator.planning.object_names import (
     MAINTENANCE_JOB_LABEL,
-    MAINTENANCE_ROLE_LABEL,
     application_name,
     driver_name,
     maintenance_selector,
@@ -51,11 +50,13 @@ async def gather_runs(
     for pod in pods:
         pods_of[_run_of(pod)].append(pod)
     job_of = {_run_of(job): job for job in jobs if job["metadata"]["name"] == driver_name(_run_of(job))}
-    found = {name: _observed(job_of.get(name), pods_of[name]) for name in job_of.keys() | pods_of.keys()}
+    found = {name: _observed(name, job_of.get(name), pods_of[name]) for name in job_of.keys() | pods_of.keys()}
     for each in applications:
         name = _run_of(each)
         if name in of_kubeflow and each["metadata"]["name"] == application_name(name):
-            found[name] = _observed(None, pods_of[name])._replace(job=application_job(each), unmade=unsubmitted(each))
+            found[name] = _observed(name, None, pods_of[name])._replace(
+                job=application_job(each), unmade=unsubmitted(each)
+            )
     if unknown:
         found |= {name: found.get(name, NOTHING_SEEN)._replace(unknown=unknown) for name in of_kubeflow}
     lacking = {name: run for name, run in found.items() if run.lacks_driver and name not in of_kubeflow}
@@ -93,13 +94,10 @@ def _run_of(found: Json) -> str:
     return str(found["metadata"]["labels"].get(MAINTENANCE_JOB_LABEL, ""))
 
 
-def _observed(job: Json | None, pods: list[Json]) -> ObservedRun:
-    drivers = [each for each in pods if _is_driver(each)]
-    tries = sorted(map(driver_pod, drivers), key=lambda each: (each.made_at, each.name))
-    trouble = executor_trouble(each for each in pods if not _is_driver(each))
+def _observed(name: str, job: Json | None, labelled: list[Json]) -> ObservedRun:
     run = run_job(job) if job is not None else None
+    pods = [each for each in labelled if is_of_run(each, name, run.uid if run is not None else None)]
+    drivers = [each for each in pods if is_driver(each)]
+    tries = sorted(map(driver_pod, drivers), key=lambda each: (each.made_at, each.name))
+    trouble = executor_trouble(each for each in pods if not is_driver(each))
     return ObservedRun(run, tuple(tries), sum(map(is_live, pods)), executor_trouble=trouble)
-
-
-def _is_driver(pod: Json) -> bool:
-    return bool(pod["metadata"]["labels"].get(MAINTENANCE_ROLE_LABEL) == DRIVER)

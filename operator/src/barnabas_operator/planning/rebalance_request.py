@@ -8,6 +8,7 @@ import msgspec
 
 from barnabas_operator.planning.cluster_state import ReplicaIds
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
@@ -77,9 +78,9 @@ def named_rebalance(name: str, run: MaintenanceJob | None) -> NamedRebalance:
     if run.status is None or run.status.phase != "Succeeded":
         phase = run.status.phase if run.status is not None else None
         return _refused(name, f"its phase is {phase or 'Pending'}")
-    try:
-        plan = msgspec.json.decode(run.status.result.get("plan", ""), type=SkewPlan)
-    except (msgspec.MsgspecError, TypeError):
+    said = run.status.result.get("plan", "")
+    plan = foreign_json(said, SkewPlan) if isinstance(said, str) else None
+    if plan is None:
         return _refused(name, "its status.result.plan is not a plan")
     if not plan.partitions:
         return _refused(name, "its plan moves nothing")

@@ -10,6 +10,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY
 from barnabas_operator.planning.topics.topic_checks import not_internal, refuse, valid_config, valid_name
+from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.topic import Topic
 
 NOTHING_KNOWN: Final = ClusterState(racks={}, topics={})
@@ -118,11 +119,8 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, _context: AdmissionCo
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
     """`kubectl apply` stores no null, but keeps a note of what it was given."""
-    try:
-        applied = msgspec.json.decode(wanted.metadata.annotations.get(APPLIED, "{}"), type=_Applied).spec.config
-    except msgspec.DecodeError:
-        return None  # Anybody may write anything there.
-    lost = [name for name, value in applied.items() if value is None and name not in wanted.spec.config]
+    applied = foreign_json(wanted.metadata.annotations.get(APPLIED, "{}"), _Applied) or _Applied()
+    lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
     if not lost:
         return None
     return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which means the default; --server-side keeps it"

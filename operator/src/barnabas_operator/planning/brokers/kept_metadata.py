@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from msgspec import DecodeError, json
+from msgspec import json
 
 from barnabas_operator.planning.object_names import FIELD_MANAGER, KEPT, OWN_PREFIX
+from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
@@ -75,10 +76,7 @@ def with_kept(item: Json, kept: Metadata) -> Json:
 
 def kept_by(found: Json) -> Metadata:
     """What the operator set for others when it made this object; the values are those of now."""
-    try:
-        names = json.decode(found["metadata"].get("annotations", {}).get(KEPT, "{}"), type=dict[str, list[str]])
-    except DecodeError:
-        return {}  # Anybody may write anything there.
+    names = foreign_json(found["metadata"].get("annotations", {}).get(KEPT, "{}"), dict[str, list[str]])
     if not names:
         return {}
     meta: Json = found["spec"]["template"].get("metadata", {})

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
+from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 
 BEFORE_RESET: Final = "barnabas.dev/before-reset"
@@ -55,7 +56,7 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
         message = f"spec.scaling.target: {named(target)} belongs to the Cluster {cluster}, which says how many it has"
         return Refusal(TARGET_REFUSED, f"{message}; allowed: what runs the group's consumers")
     text = (meta.get("annotations") or {}).get(BEFORE_RESET)
-    before = _before(text) if text is not None else None
+    before = foreign_json(text, BeforeReset) if text is not None else None
     if text is not None and before is None:
         message = f"{named(target)} has the annotation {BEFORE_RESET}: {text}, which cannot be read; allowed: scale it"
         return Refusal(TARGET_REFUSED, f"{message} as it shall be and take the annotation away")
@@ -70,10 +71,3 @@ def before_text(before: BeforeReset | None) -> str | None:
 def named(target: ScaleTarget) -> str:
     """The target as messages name it."""
     return f"{target.kind} {target.name}"
-
-
-def _before(text: str) -> BeforeReset | None:
-    try:
-        return msgspec.json.decode(text, type=BeforeReset)
-    except msgspec.MsgspecError:
-        return None

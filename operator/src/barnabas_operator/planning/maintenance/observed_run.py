@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from msgspec import DecodeError, Struct, ValidationError, field, json
+from msgspec import Struct, field
 
+from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import Count
 
@@ -169,19 +170,13 @@ def _end_reason(status: Json, ended: Json) -> str:
 
 
 def _progress(text: str | None) -> Progress | None:
-    """Anybody may write anything there."""
-    try:
-        return json.decode(text, type=Progress) if text is not None else None
-    except (DecodeError, ValidationError):
-        return None
+    return foreign_json(text, Progress) if text is not None else None
 
 
 def _termination_message(text: str) -> TerminationMessage:
     """A driver that was killed leaves none; other words are its message."""
-    try:
-        return json.decode(text, type=TerminationMessage)
-    except (DecodeError, ValidationError):
-        return TerminationMessage(message=text.strip().splitlines()[-1] if text.strip() else "")
+    last_line = text.strip().splitlines()[-1] if text.strip() else ""
+    return foreign_json(text, TerminationMessage) or TerminationMessage(message=last_line)
 
 
 def _trouble(status: Json, container: Json) -> str:

@@ -1,0 +1,26 @@
+"""Which pods are those of a run: labels alone make none, for whoever may make pods may set them. Pure."""
+
+from barnabas_operator.planning.maintenance.observed_run import DRIVER
+from barnabas_operator.planning.object_names import MAINTENANCE_ROLE_LABEL, application_name, driver_name
+from barnabas_operator.resources.json_types import Json
+
+
+def is_driver(pod: Json) -> bool:
+    """Whether its label says so."""
+    return bool(pod["metadata"]["labels"].get(MAINTENANCE_ROLE_LABEL) == DRIVER)
+
+
+def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
+    """Whether its controller is the Job of that run, its SparkApplication or one of its drivers.
+
+    `job_uid` is None where there is no Job. Kubernetes itself deletes a pod whose controller does not exist.
+    """
+    owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller"))
+    owner: Json = next(owners, {"kind": "", "name": "", "uid": ""})
+    if not is_driver(pod):
+        return bool(owner["kind"] == "Pod" and owner["name"].startswith(driver_name(run)))
+    if owner["kind"] == "Job":
+        return bool(owner["name"] == driver_name(run) and job_uid in (None, owner["uid"]))
+    if owner["kind"] == "SparkApplication":
+        return bool(owner["name"] == application_name(run))
+    return bool(pod["metadata"]["name"] == driver_name(run))  # Kubeflow's operator sets no owner without its webhook.
