@@ -2,6 +2,7 @@
 
 import logging
 from typing import Any
+from uuid import UUID
 
 import pytest
 from coordinator_world import AT_ONCE, Client, World, stable
@@ -12,6 +13,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 DAY_S = 24 * 3_600
 FLIGHTS_0 = TopicPartition("flights", 0)
+OLD_WEATHER, NEW_WEATHER = UUID(int=1), UUID(int=2)
 
 
 @pytest.fixture
@@ -120,14 +122,33 @@ def test_a_deletion_of_offsets_also_takes_those_that_are_just_being_committed(wo
 
 def test_offsets_of_a_deleted_topic_are_removed_everywhere(world: World) -> None:
     client, other = Client(world, "a"), Client(world, "b", group_id="others")
-    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    client.commit(("flights", 0, 1))
+    client.commit(("weather", 0, 1), topic_id=OLD_WEATHER)
     other.commit(("weather", 1, 1))
     world.timers.pass_time()
-    world.coordinator.on_topics_deleted({"weather"})
+    world.deleted_topics.add("weather")
+    world.coordinator.on_topics_deleted({OLD_WEATHER: "weather"})
     world.timers.pass_time()
     assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
     world.crash()
     assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
+
+
+def test_a_commit_for_a_topic_that_was_made_again_is_kept_when_its_group_is_idle_at_last(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("weather", 0, 1), ("weather", 1, 1), topic_id=OLD_WEATHER)
+    world.timers.pass_time()
+    world.log.holding = True
+    client.commit(("weather", 0, 7), topic_id=NEW_WEATHER)
+    answers = client.commit(("weather", 2, 8), expire_timestamp_ms=2**62, topic_id=None)
+    world.timers.pass_time()
+    world.coordinator.on_topics_deleted({OLD_WEATHER: "weather"})
+    world.timers.pass_time()
+    world.log.commit()
+    world.timers.pass_time()
+    world.log.commit()
+    assert answers == [[ErrorCode.NONE]]
+    assert client.committed() == {"weather-0": 7, "weather-2": 8}
 
 
 # Expiry (KIP-211)

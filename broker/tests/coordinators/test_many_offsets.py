@@ -3,6 +3,7 @@
 import gc
 import time
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 from coordinator_world import Client, World
@@ -12,6 +13,7 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRe
 from barnabas_core.errors import ErrorCode
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
+TOPICS = {UUID(int=number): f"topic-{number}" for number in range(50)}
 SMALL_GROUPS = 2_500
 OFFSETS = 100_000
 TURN_S_MAX = 0.05
@@ -38,8 +40,10 @@ def world() -> World:
 
 
 def _at(world: World, record: GroupRecord) -> CommittedOffset:
+    assert isinstance(record.key, OffsetKey)
     assert isinstance(record.value, CommittedOffset)
-    return record.value._replace(commit_timestamp_ms=world.clock.now_ms())
+    topic_id = UUID(int=int(record.key.topic.partition("-")[2]))
+    return record.value._replace(commit_timestamp_ms=world.clock.now_ms(), topic_id=topic_id)
 
 
 def longest_turn_s(world: World) -> float:
@@ -80,13 +84,13 @@ def test_they_are_looked_through_and_expire(world: World) -> None:
 
 def test_their_topics_are_deleted(world: World) -> None:
     world.timers.pass_time()
-    world.coordinator.on_topics_deleted({f"topic-{number}" for number in range(50)})
+    world.coordinator.on_topics_deleted(TOPICS)
     assert longest_turn_s(world) < TURN_S_MAX
     assert left(world) == 0
 
 
 def test_their_topics_were_deleted_before_they_are_loaded(world: World) -> None:
-    world.deleted_topics = {f"topic-{number}" for number in range(50)}
+    world.deleted_topics = set(TOPICS.values())
     assert longest_turn_s(world) < TURN_S_MAX
     assert left(world) == 0
 
@@ -108,7 +112,7 @@ def test_what_is_committed_anew_while_offsets_are_removed_stays(world: World) ->
     client = Client(world, "stranger", group_id="large")
     last = list(client.committed())[-1]
     topic, number = last.rsplit("-", 1)
-    world.coordinator.on_topics_deleted({f"topic-{number}" for number in range(50)})
+    world.coordinator.on_topics_deleted(TOPICS)
     while left(world) == OFFSETS:
         assert world.timers.turn()
     answers = client.commit((topic, int(number), 77))

@@ -22,8 +22,8 @@ def follow_offsets_topic(groups: GroupCoordinator, broker_id: int, image: Metada
                 groups.on_resigned(index)
 
     def changed(change: ImageChange) -> None:
-        deleted = {document.name for document in change.deleted} - image.topics.keys()
-        if OFFSETS_TOPIC in deleted:
+        deleted = {document.topic_id: document.name for document in change.deleted}
+        if OFFSETS_TOPIC in deleted.values():
             groups.resign_all()
         elif deleted:
             groups.on_topics_deleted(deleted)

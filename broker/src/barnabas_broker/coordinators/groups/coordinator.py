@@ -5,9 +5,10 @@ Handlers call it with typed requests and a callback for the answer; `replication
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from barnabas_broker.coordinators.groups import removal
 from barnabas_broker.coordinators.groups.expiry import expire
@@ -126,8 +127,8 @@ class GroupCoordinator:
         if shard is not None:
             shard.close()
 
-    def on_topics_deleted(self, topics: Collection[str]) -> None:
-        """Topics are gone: so are all offsets in them."""
+    def on_topics_deleted(self, topics: Mapping[UUID, str]) -> None:
+        """Topics are gone, names by id: so are all offsets in them."""
         for shard in self._loaded():
             self._turns.run(removal.forget_topics(shard, topics))
 

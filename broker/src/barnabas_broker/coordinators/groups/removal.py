@@ -6,9 +6,10 @@ it.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.offsets import check_delete_group, check_delete_offsets
@@ -102,18 +103,36 @@ def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartit
     return {partition: None for partition in keys if partition not in committed}
 
 
-def forget_topics(shard: GroupShard, topics: Collection[str]) -> Iterator[None]:
-    """Topics are deleted: so are all offsets in them, also those that are about to be committed."""
+def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[None]:
+    """Remove the offsets of deleted topics, also those that are about to be committed; `deleted` has their names by id.
+
+    A topic of the same name may be there again, so the id of an offset decides. Older records hold none: what such an
+    offset was committed for can only be said while no topic has the name.
+    """
+    names, topic_exists = set(deleted.values()), shard.environment.topic_exists
+
+    def is_of_deleted_topic(partition: TopicPartition, offset: CommittedOffset) -> bool:
+        if offset.topic_id is not None:
+            return offset.topic_id in deleted
+        return partition.topic in names and not topic_exists(partition.topic)
+
+    return _forget(shard, is_of_deleted_topic)
+
+
+def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]) -> Iterator[None]:
+    """Look at each group once nothing of it is under way, and remove the doomed among its offsets."""
     pace = Pace()
     for group_id in list(shard.tables.groups):
-        shard.writer.when_idle(group_id, partial(_forget_topics_of, shard, group_id, topics))
+        shard.writer.when_idle(group_id, partial(_forget_in_group, shard, group_id, is_doomed))
         if pace.spent(_PER_GROUP + len(shard.tables.offsets.get(group_id, ()))):
             yield
 
 
-def _forget_topics_of(shard: GroupShard, group_id: str, topics: Collection[str]) -> None:
+def _forget_in_group(
+    shard: GroupShard, group_id: str, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]
+) -> None:
     offsets = shard.tables.offsets.get(group_id, {})
-    gone = [(partition, offset) for partition, offset in offsets.items() if partition.topic in topics]
+    gone = [(partition, offset) for partition, offset in offsets.items() if is_doomed(partition, offset)]
     if gone:
         _logger.info("group %s: %d offsets of deleted topics are removed", group_id, len(gone))
         shard.counters.offset_deletions += len(gone)
@@ -130,7 +149,7 @@ def forget_missing_topics(shard: GroupShard) -> Iterator[None]:
             yield
     missing = {topic for topic in topics if not shard.environment.topic_exists(topic)}
     if missing:
-        yield from forget_topics(shard, missing)
+        yield from _forget(shard, lambda partition, _: partition.topic in missing)
 
 
 def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:

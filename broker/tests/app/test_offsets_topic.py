@@ -1,0 +1,54 @@
+"""The coordinator follows its topic: which partitions it leads, and which topics are no longer there."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+
+
+class Coordinator:
+    """Writes down what it hears."""
+
+    partition_count = 0
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        self.heard.append(("elected", partition, leader_epoch))
+
+    def resign_all(self) -> None:
+        self.heard.append("resigned")
+
+    def on_topics_deleted(self, topics: dict[UUID, str]) -> None:
+        self.heard.append(topics)
+
+
+def topic(name: str, number: int, leader_epoch: int = 0) -> TopicDocument:
+    return TopicDocument(name, UUID(int=number), (PartitionState((1,), 1, leader_epoch, (1,)),))
+
+
+def heard_of(before: TopicDocument, change: ImageChange) -> list[object]:
+    """What the coordinator is told of the change, after what it was told of the state before."""
+    listeners: list[Callable[[ImageChange], None]] = []
+    coordinator: Any = Coordinator()
+    image: Any = SimpleNamespace(topics={before.name: before}, subscribe=listeners.append)
+    follow_offsets_topic(coordinator, 1, image)
+    coordinator.heard.clear()
+    image.topics.update({document.name: document for document in change.created})
+    listeners[0](change)
+    return list(coordinator.heard)
+
+
+def test_an_offsets_topic_that_was_made_again_is_loaded_whatever_the_epochs_of_the_one_before() -> None:
+    old, new = topic(OFFSETS_TOPIC, 1, leader_epoch=5), topic(OFFSETS_TOPIC, 2)
+    assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == ["resigned", ("elected", 0, 0)]
+
+
+def test_a_topic_that_was_made_again_takes_the_offsets_of_the_one_before_with_it() -> None:
+    old, new = topic("weather", 1), topic("weather", 2)
+    assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == [{UUID(int=1): "weather"}]
