@@ -50,7 +50,7 @@ class LooksMemory:
 
 
 def lagging(lag: int, status: Status = Status.OK, state: str = "Stable") -> GroupSeen:
-    part = PartitionLag(10, lag, 10, float(lag), 1.0, status)
+    part = PartitionLag(10, 10 + lag, lag, 10, float(lag), 1.0, status)
     topic = TopicLag(lag, lag, 10, 10, 0.0, 0.0, status)
     return GroupSeen(state=state, members=1, lags=GroupLags(1, {FLIGHTS: part}, {"flights": topic}))
 

@@ -12,20 +12,34 @@ from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Rea
 from barnabas_lag.kafka.chosen_groups import Chosen
 from barnabas_lag.kafka.described import Described, assigned
 from barnabas_operator.kafka.group_looks import seen_of
+from barnabas_operator.planning.groups.topics_read import KEPT_S, with_look
 
 LED, AWAY, DELETED = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gone", 0)
+NEW = TopicPartition("flights", 2)
+"""Nothing is committed there."""
 
 
 def test_partitions_whose_leader_is_away_are_silent_and_those_of_deleted_topics_are_not() -> None:
-    partitions = {LED: PartitionReading(1, (1,), (1,), 0, 9), AWAY: PartitionReading(-1, (2,), (2,))}
+    away = PartitionReading(-1, (2,), (2,))
+    partitions = {LED: PartitionReading(1, (1,), (1,), 0, 9), AWAY: away, NEW: away}
     group = GroupReading("Stable", 1, {LED: 4, AWAY: 4, DELETED: 4})
     readings = Readings(2, partitions, {"billing": group})
     history = History(60.0)
     history.look(readings, 1000.0)
-    found = seen_of("billing", Chosen(readings, {}), history.evaluate(1000.0).groups["billing"], {"flights": 2})
-    assert found.silent == (AWAY,)
+    topics = {"flights": [LED, AWAY, NEW]}
+    found = seen_of("billing", Chosen(readings, {}), history.evaluate(1000.0).groups["billing"], topics, None)
+    assert found.silent == (AWAY, NEW)
     assert found.lags.partitions.keys() == {LED}
-    assert found.partition_counts == {"flights": 2}
+    assert found.partition_counts == {"flights": 3}
+
+
+def test_a_group_that_rebalances_reads_for_some_minutes_what_it_read_before() -> None:
+    stable = {"billing": GroupReading("Stable", 1, {LED: 4}, topics=frozenset({"flights"}))}
+    restarting = {"billing": GroupReading("Empty", 0, {LED: 4})}
+    known = with_look({}, stable, 0.0)
+    known = with_look(known, restarting, KEPT_S - 1)
+    assert known["billing"].topics == {"flights"}
+    assert with_look(known, restarting, KEPT_S) == {}
 
 
 def member(**partitions: list[int]) -> SimpleNamespace:

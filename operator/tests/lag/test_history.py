@@ -164,6 +164,19 @@ def test_where_all_unread_records_are_deleted_nothing_left_is_late() -> None:
     assert (part.lag, part.lead, part.seconds) == (10, -10, 0.0)
 
 
+def test_a_partition_without_a_commit_counts_from_the_start_of_its_log_where_the_group_reads_the_topic() -> None:
+    empty, unread = TopicPartition("flights", 1), TopicPartition("flights", 2)
+    foreign = TopicPartition("weather", 0)
+    look = readings(0, 100, 90)
+    ends = {empty: (7, 7), unread: (1_000, 6_000), foreign: (0, 5_000)}
+    parts = {each: PartitionReading(0, (0,), (0,), *both) for each, both in ends.items()}
+    told = played(*[look._replace(partitions={**look.partitions, **parts})] * 4).groups["billing"]
+    assert {each.partition: part.lag for each, part in told.partitions.items()} == {0: 10, 1: 0, 2: 5_000}
+    part, topic = told.partitions[unread], told.topics["flights"]
+    assert (part.committed, part.lead, part.retention_percent, part.status) == (None, 0, 100.0, Status.OK)
+    assert (topic.lag, topic.lag_max, topic.committed, topic.status) == (5_010, 5_000, 90, Status.STALL)
+
+
 numbers = st.one_of(st.none(), st.integers(0, 1_000))
 
 

@@ -142,7 +142,7 @@ def test_a_broker_that_is_away_takes_only_its_own_numbers_with_it(start: Start, 
         exporter.wait_for_value("kafka_consumergroup_lag_sum", 4, 60, consumergroup="billing", topic="flights")
         exporter.wait_for_value("kafka_topic_partition_leader", -1, 60, topic="flights", partition=str(gone))
         assert exporter.value("kafka_topic_partition_current_offset", topic="flights", partition=str(gone)) is None
-        assert exporter.value("kafka_topic_partition_under_replicated_partition", topic="other") == 1
+        exporter.wait_for_value("kafka_topic_partition_under_replicated_partition", 1, 60, topic="other")
         assert exporter.value("barnabas_lag_exporter_up") == 1
     finally:
         cluster.start(gone)

@@ -31,7 +31,9 @@ MAIN = Cluster(metadata=ObjectMeta(name="main"), spec=ClusterSpec(brokers=Broker
 
 def seen(lag: int, partitions: int = 12) -> GroupSeen:
     """One partition has all the lag."""
-    place = PartitionLag(committed=10, lag=lag, lead=10, seconds=0.0, retention_percent=0.0, status=Status.OK)
+    place = PartitionLag(
+        committed=10, end=10 + lag, lag=lag, lead=10, seconds=0.0, retention_percent=0.0, status=Status.OK
+    )
     lags = GroupLags(None, {TopicPartition("flights", 0): place}, {})
     return GroupSeen(state="Stable", lags=lags, partition_counts={"flights": partitions})
 

@@ -1,12 +1,13 @@
 """What is kept between rounds, and what each round adds to it."""
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
+from barnabas_core import group_lag
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import Evaluation, GroupLags, PartitionLag, TopicLag, retention_percent
 from barnabas_lag.evaluation.offset_expiry import expire_s, may_expire
-from barnabas_lag.evaluation.progress import Progress, after_silence, next_look, status, worst
+from barnabas_lag.evaluation.progress import Progress, Status, after_silence, next_look, status, worst
 from barnabas_lag.evaluation.readings import PartitionReading, Readings
 from barnabas_lag.evaluation.timeline import Found, Timeline
 from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_sum
@@ -20,20 +21,24 @@ class Question(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A group in a partition whose ends are known."""
+    """A group in a partition whose ends are known; `committed` is None where it has committed nothing there."""
 
-    committed: int
+    committed: int | None
     oldest: int
     end: int
 
     @property
+    def offset(self) -> int:
+        return group_lag.place(self.committed, self.oldest)
+
+    @property
     def lag(self) -> int:
-        return max(0, self.end - self.committed)
+        return group_lag.lag(*self)
 
     @property
     def next_offset(self) -> int:
         """The next record that the group can read."""
-        return max(self.committed, self.oldest)
+        return max(self.offset, self.oldest)
 
 
 Groups = Mapping[str, Mapping[TopicPartition, _Place]]
@@ -56,10 +61,11 @@ class History:
         """Takes in a round's readings; forgets what is not there any more."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
+        topics = group_lag.by_topic(readings.partitions)
         heard, self._places = (
             self._places,
             {
-                group_id: dict(_places(reading.committed, readings.partitions))
+                group_id: dict(_places(reading.committed, topics, readings.partitions))
                 for group_id, reading in readings.groups.items()
             },
         )
@@ -119,6 +125,7 @@ class History:
                 before.get(partition), now_s, place.committed, place.lag, reading.resets.get(partition, "")
             )
             for partition, place in places.items()
+            if place.committed is not None
         }
         sums: dict[str, tuple[int, int]] = {}
         for partition, place in places.items():
@@ -154,16 +161,21 @@ class History:
         lags = {
             partition: PartitionLag(
                 committed=place.committed,
+                end=place.end,
                 lag=place.lag,
-                lead=place.committed - place.oldest,
+                lead=place.offset - place.oldest,
                 seconds=self._seconds(partition, place, now_s),
-                retention_percent=retention_percent(*place),
-                status=status(progress[partition], now_s, self._patience_s, has_members=reading.reads(partition.topic)),
+                retention_percent=retention_percent(place.offset, place.oldest, place.end),
+                status=self._status(progress.get(partition), now_s, has_members=reading.reads(partition.topic)),
             )
             for partition, place in places.items()
         }
         topics = dict(self._topics(group_id, lags))
         return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
+
+    def _status(self, progress: Progress | None, now_s: float, *, has_members: bool) -> Status:
+        """The rules judge commits: of a partition without one they say nothing."""
+        return Status.OK if progress is None else status(progress, now_s, self._patience_s, has_members=has_members)
 
     def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:
         retention_s = self._readings.offsets_retention_s
@@ -191,7 +203,7 @@ class History:
                     lag=total,
                     lag_max=max(each.lag for each in parts),
                     lead_min=min(each.lead for each in parts),
-                    committed=sum(each.committed for each in parts),
+                    committed=sum(each.committed or 0 for each in parts),
                     velocity=pace,
                     catch_up_s=catch_up_s(total, pace),
                     status=worst(each.status for each in parts),
@@ -200,13 +212,15 @@ class History:
 
 
 def _places(
-    committed: Mapping[TopicPartition, int], partitions: Mapping[TopicPartition, PartitionReading]
+    committed: Mapping[TopicPartition, int],
+    topics: Mapping[str, Iterable[TopicPartition]],
+    partitions: Mapping[TopicPartition, PartitionReading],
 ) -> Iterator[tuple[TopicPartition, _Place]]:
-    """Offsets of partitions that are gone, or that nobody leads, tell no lag."""
-    for partition, offset in committed.items():
-        reading = partitions.get(partition)
-        if reading is not None and reading.end is not None and reading.oldest is not None:
-            yield partition, _Place(offset, reading.oldest, reading.end)
+    """Partitions that are gone, or that nobody leads, tell no lag."""
+    for partition in group_lag.partitions_read(committed, lambda topic: topics.get(topic, ())):
+        reading = partitions[partition]
+        if reading.end is not None and reading.oldest is not None:
+            yield partition, _Place(committed.get(partition), reading.oldest, reading.end)
 
 
 def gone(

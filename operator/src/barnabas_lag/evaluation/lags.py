@@ -9,9 +9,13 @@ from barnabas_lag.evaluation.readings import Readings
 
 
 class PartitionLag(NamedTuple):
-    """A group in one partition. `seconds` is None where it is not known when the next record was written."""
+    """A group in one partition. `committed` is None where it has committed nothing: it stands at the log's start then.
 
-    committed: int
+    `seconds` is None where it is not known when the next record was written.
+    """
+
+    committed: int | None
+    end: int
     lag: int
     lead: int
     """Records between the oldest one and the next to be read; below 0, so many were deleted unread."""
@@ -34,7 +38,7 @@ class TopicLag(NamedTuple):
 
 
 class GroupLags(NamedTuple):
-    """A group in all that it has committed to, where the partitions' leaders tell their ends."""
+    """A group in all partitions of the topics to which it has committed, where their leaders tell the ends."""
 
     members: int | None
     partitions: Mapping[TopicPartition, PartitionLag]

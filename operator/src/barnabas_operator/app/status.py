@@ -106,7 +106,7 @@ def report_json(report: ClusterReport) -> str:
         {
             **msgspec.to_builtins(group),
             "lag": group.lag,
-            "lags": [{**msgspec.to_builtins(part), "lag": part.lag} for part in group.lags],
+            "lags": [msgspec.to_builtins(part) for part in group.lags],
         }
         for group in report.groups
     ]

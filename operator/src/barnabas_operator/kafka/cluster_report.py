@@ -71,20 +71,15 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagReport:
-    """How far a group is behind in one partition; None where nothing is committed or the partition is gone."""
+    """How far a group is behind in one partition. `lag` is None where it has committed nothing to the topic, or nobody
+    tells the log's ends."""
 
     topic: str
     partition: int
     committed_offset: int | None
     end_offset: int | None
+    lag: int | None
     client_id: str | None
-
-    @property
-    def lag(self) -> int | None:
-        """Records that the group has still to read."""
-        if self.committed_offset is None or self.end_offset is None:
-            return None
-        return max(0, self.end_offset - self.committed_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

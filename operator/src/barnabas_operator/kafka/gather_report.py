@@ -1,14 +1,16 @@
 """Reads a ClusterReport from any Kafka cluster."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from kafka import structs
 from kafka.admin import OffsetSpec
-from kafka.structs import TopicPartition
 
 from barnabas_core import kafka_uuid
+from barnabas_core.group_lag import by_topic, lag, partitions_read
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import reachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.cluster_report import (
@@ -23,6 +25,15 @@ from barnabas_operator.kafka.cluster_report import (
 from barnabas_operator.kafka.losses import PartitionKey, lost_partitions, stray_logs
 
 OffsetsByPartition = Mapping[PartitionKey, int]
+
+
+class _Logs(NamedTuple):
+    """The partitions whose leaders tell both ends of their logs, by topic; and these ends."""
+
+    topics: Mapping[str, Sequence[TopicPartition]]
+    starts: OffsetsByPartition
+    ends: OffsetsByPartition
+
 
 WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
 
@@ -41,7 +52,7 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         earliest = _list_offsets(admin, led, OffsetSpec.EARLIEST)
         ends = _list_offsets(admin, led, OffsetSpec.LATEST)
         sizes = _sizes(admin)
-        groups = _groups(admin, ends)
+        groups = _groups(admin, earliest, ends)
         lost = lost_partitions(admin.client, [topic["name"] for topic in topics if _is_offline(topic)])
         alive = (broker for broker in cluster["brokers"] if not broker.get("is_fenced"))
         live = sorted(alive, key=itemgetter("broker_id"))
@@ -60,7 +71,7 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
 
 
 def _list_offsets(admin: ClusterAdmin, partitions: Iterable[PartitionKey], spec: int) -> OffsetsByPartition:
-    wanted = {TopicPartition(*key): spec for key in partitions}
+    wanted = {structs.TopicPartition(*key): spec for key in partitions}
     found = admin.client.list_partition_offsets(wanted) if wanted else {}
     return {(key.topic, key.partition): answer.offset for key, answer in found.items()}
 
@@ -113,7 +124,7 @@ def _topic(
     return TopicReport(name=name, topic_id=topic_id, internal=topic["is_internal"], partitions=partitions)
 
 
-def _groups(admin: ClusterAdmin, ends: OffsetsByPartition) -> tuple[GroupReport, ...]:
+def _groups(admin: ClusterAdmin, earliest: OffsetsByPartition, ends: OffsetsByPartition) -> tuple[GroupReport, ...]:
     """Every group that reads topics, also those without an active member: their committed offsets stay."""
     listed = {
         group["group_id"]: group
@@ -124,21 +135,30 @@ def _groups(admin: ClusterAdmin, ends: OffsetsByPartition) -> tuple[GroupReport,
         return ()
     described = admin.client.describe_groups(list(listed))
     committed = admin.client.list_group_offsets(dict.fromkeys(listed))
-    return tuple(_group(group, listed[group], described[group], committed[group], ends) for group in sorted(listed))
+    topics = by_topic(TopicPartition(*key) for key in sorted(ends) if key in earliest)
+    return tuple(
+        _group(group, listed[group], described[group], _Logs(topics, earliest, ends), committed[group])
+        for group in sorted(listed)
+    )
 
 
 def _group(
     group_id: str,
     listed: Mapping[str, Any],
     described: Mapping[str, Any],
-    committed: Mapping[TopicPartition, Any],
-    ends: OffsetsByPartition,
+    logs: _Logs,
+    committed: Mapping[Any, Any],
 ) -> GroupReport:
     """A KIP-848 group has no classic description: the broker answers with an error, and members stay unknown."""
     known = not described.get("error")
     members = tuple(_member(member) for member in described["members"]) if known else None
     state = described["group_state"] if known else listed.get("group_state") or "Unknown"
-    return GroupReport(group_id=group_id, state=state, members=members, lags=_lags(committed, ends, members or ()))
+    offsets = {
+        TopicPartition(key.topic, key.partition): answer.offset
+        for key, answer in committed.items()
+        if answer.offset >= 0
+    }
+    return GroupReport(group_id=group_id, state=state, members=members, lags=_lags(offsets, logs, members or ()))
 
 
 def _member(member: Mapping[str, Any]) -> MemberReport:
@@ -153,18 +173,19 @@ def _member(member: Mapping[str, Any]) -> MemberReport:
 
 
 def _lags(
-    committed: Mapping[TopicPartition, Any], ends: OffsetsByPartition, members: Iterable[MemberReport]
+    committed: Mapping[TopicPartition, int], logs: _Logs, members: Iterable[MemberReport]
 ) -> tuple[LagReport, ...]:
-    """One entry for each partition that the group has committed or that a member has."""
-    owners = {key: member.client_id for member in members for key in member.partitions}
-    offsets = {(key.topic, key.partition): answer.offset for key, answer in committed.items() if answer.offset >= 0}
+    """One entry for each partition that counts, that is committed to, or that a member has."""
+    owners = {TopicPartition(*key): member.client_id for member in members for key in member.partitions}
+    counted = set(partitions_read(committed, lambda topic: logs.topics.get(topic, ())))
     return tuple(
         LagReport(
-            topic=topic,
-            partition=number,
-            committed_offset=offsets.get((topic, number)),
-            end_offset=ends.get((topic, number)),
-            client_id=owners.get((topic, number)),
+            topic=each.topic,
+            partition=each.partition,
+            committed_offset=committed.get(each),
+            end_offset=logs.ends.get(each),
+            lag=lag(committed.get(each), logs.starts[each], logs.ends[each]) if each in counted else None,
+            client_id=owners.get(each),
         )
-        for topic, number in sorted({*offsets, *owners})
+        for each in sorted({*committed, *counted, *owners})
     )

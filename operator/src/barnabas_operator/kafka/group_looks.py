@@ -4,7 +4,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
+from barnabas_core.group_lag import by_topic, partitions_read
 from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.history import History
@@ -13,6 +15,7 @@ from barnabas_lag.kafka.chosen_groups import Chosen, read_chosen
 from barnabas_lag.kafka.evaluating import evaluate
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
+from barnabas_operator.planning.groups.topics_read import TopicsRead, with_look
 
 NOTHING: Final = GroupLags(None, {}, {})
 NAMED_MAX: Final = 5
@@ -35,6 +38,7 @@ class GroupLooks:
         self._clock: Final = clock
         self._retention: Final = OffsetsRetention(clock.monotonic_s)
         self._topics: dict[str, Collection[str]] = {}
+        self._read: Mapping[str, TopicsRead] = {}
         self._there: Set[str] = frozenset()
         """Groups that were there at the last look."""
 
@@ -48,10 +52,12 @@ class GroupLooks:
             self._history.unheard()
             raise
         self._remember(chosen, group_ids)
-        counts: dict[str, int] = {}
-        for each in chosen.readings.partitions:
-            counts[each.topic] = counts.get(each.topic, 0) + 1
-        found = {group_id: seen_of(group_id, chosen, lags[group_id], counts) for group_id in chosen.readings.groups}
+        self._read = with_look(self._read, chosen.readings.groups, self._clock.monotonic_s())
+        topics = by_topic(chosen.readings.partitions)
+        found = {
+            group_id: seen_of(group_id, chosen, lags[group_id], topics, self._read.get(group_id))
+            for group_id in chosen.readings.groups
+        }
         absent = set(group_ids) - found.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
         missed, self._there = absent & self._there, found.keys()
         found |= dict.fromkeys(absent - missed, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
@@ -87,8 +93,14 @@ def _topics(chosen: Chosen, group_id: str) -> frozenset[str]:
     return frozenset(each.topic for each in chosen.readings.groups[group_id].committed).union(had)
 
 
-def seen_of(group_id: str, chosen: Chosen, lags: GroupLags, counts: Mapping[str, int]) -> GroupSeen:
-    """One group; `counts` are the partitions of topics."""
+def seen_of(
+    group_id: str,
+    chosen: Chosen,
+    lags: GroupLags,
+    partitions: Mapping[str, Collection[TopicPartition]],
+    read: TopicsRead | None,
+) -> GroupSeen:
+    """One group; `partitions` are those of each topic."""
     reading = chosen.readings.groups[group_id]
     return GroupSeen(
         state=reading.state,
@@ -97,8 +109,9 @@ def seen_of(group_id: str, chosen: Chosen, lags: GroupLags, counts: Mapping[str,
         lags=lags,
         silent=tuple(
             each
-            for each in sorted(reading.committed)
-            if each in chosen.readings.partitions and each not in lags.partitions
+            for each in sorted(partitions_read(reading.committed, lambda topic: partitions.get(topic, ())))
+            if each not in lags.partitions
         ),
-        partition_counts={topic: counts[topic] for topic in _topics(chosen, group_id) if topic in counts},
+        partition_counts={topic: len(partitions[topic]) for topic in _topics(chosen, group_id) if topic in partitions},
+        topics_read=None if read is None else read.topics,
     )

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
+from barnabas_lag.evaluation.progress import Status
+from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.scaling import WINDOW_S, Decision, Demand, Memory, decide
+from barnabas_operator.planning.groups.scaling_conditions import demand_of
 from barnabas_operator.planning.groups.too_few import HOLD_MIN_S
 from barnabas_operator.resources.consumer_group import ScaleTarget, Scaling
 
@@ -23,8 +28,19 @@ def scaling(least: int = 1, most: int = 12, threshold: int = 1000) -> Scaling:
     return Scaling(target=TARGET, lag_threshold=threshold, min=least, max=most)
 
 
-def demand(lag: int | None, *, written: int = 0, partitions: int = 12, places: int = 12) -> Demand:
-    return Demand(lag, written, places, partitions)
+def demand(
+    lag: int | None, *, written: int = 0, partitions: int = 12, places: int = 12, is_all_read: bool | None = None
+) -> Demand:
+    return Demand(lag, written, places, partitions, is_all_read=lag == 0 if is_all_read is None else is_all_read)
+
+
+def seen(lags: dict[tuple[str, int], int], topics_read: frozenset[str] | None = None, **partitions: int) -> GroupSeen:
+    """The lag of some partitions, by topic and number; `partitions` of each topic."""
+    found = {
+        TopicPartition(*where): PartitionLag(10, 10 + lag, lag, 10, 0.0, 0.0, Status.OK) for where, lag in lags.items()
+    }
+    counts = partitions or {topic: 1 for topic, _ in lags}
+    return GroupSeen(state="Stable", lags=GroupLags(1, found, {}), partition_counts=counts, topics_read=topics_read)
 
 
 class Story:
@@ -52,8 +68,8 @@ class Story:
             self.look(each)
         return self
 
-    def for_seconds(self, seconds: float, lag: int | None, **more: int) -> "Story":
-        return self.looks([demand(lag, **more)] * int(seconds / LOOK_S))
+    def for_seconds(self, seconds: float, lag: int | None, *, written: int = 0) -> "Story":
+        return self.looks([demand(lag, written=written)] * int(seconds / LOOK_S))
 
 
 def test_it_goes_up_at_once_to_what_the_lag_asks_for() -> None:
@@ -101,6 +117,29 @@ def test_it_goes_to_zero_only_where_that_is_asked_for_and_nobody_writes() -> Non
     silent = Story(scaling(least=0), 1).for_seconds(WINDOW_S, 0, written=7)
     assert silent.look(demand(0, written=7)).why == "no lag for 5 minutes"
     assert silent.replicas == 0
+
+
+def test_one_replica_stays_where_a_partition_has_a_record_that_is_unread_or_tells_nothing() -> None:
+    read = frozenset({"flights"})
+    for found in (
+        seen({("flights", 0): 0}, flights=2),
+        seen({("flights", 0): 0}, read, flights=1, old=1),
+        seen({("flights", 0): 0, ("old", 0): 5}, read),
+    ):
+        story = Story(scaling(least=0), 1).looks([demand_of(found)] * int(HOUR_S / LOOK_S))
+        assert story.changes == []
+
+
+def test_a_topic_that_no_member_reads_any_more_asks_for_no_replicas() -> None:
+    found = seen({("flights", 0): 500, ("old", 0): 90_000}, frozenset({"flights"}), flights=3, old=12)
+    assert demand_of(found) == Demand(lag=500, written=510, places=1, partitions=3, is_all_read=False)
+    story = Story(scaling(), 1).looks([demand_of(found)] * 100)
+    assert story.changes == []
+
+
+def test_without_members_every_topic_with_a_commit_wakes_it_up() -> None:
+    found = seen({("flights", 0): 0, ("old", 0): 1}, None)
+    assert Story(scaling(least=0), 0).look(demand_of(found)).replicas == 1
 
 
 def test_one_record_wakes_it_up() -> None:

@@ -7,22 +7,21 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.planning.groups.durations import duration_s
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
-from barnabas_operator.planning.groups.objective import judged, missed_since_s, misses
+from barnabas_operator.planning.groups.objective import Lags, judged, missed_since_s, misses
 from barnabas_operator.planning.groups.rounding import shown
 from barnabas_operator.resources.consumer_group import LagObjective
 
 
-def lags(*parts: tuple[int, float | None, float]) -> GroupLags:
+def lags(*parts: tuple[int, float | None, float]) -> Lags:
     """Lag, seconds and percent of each partition of `flights`."""
-    found = {
-        TopicPartition("flights", number): PartitionLag(0, lag, 0, seconds, percent, Status.OK)
+    return {
+        TopicPartition("flights", number): PartitionLag(0, lag, lag, 0, seconds, percent, Status.OK)
         for number, (lag, seconds, percent) in enumerate(parts)
     }
-    return GroupLags(1, found, {})
 
 
-def seen(found: GroupLags, state: str = "Stable") -> GroupSeen:
-    return GroupSeen(state=state, lags=found)
+def seen(found: Lags, state: str = "Stable", topics_read: frozenset[str] | None = None) -> GroupSeen:
+    return GroupSeen(state=state, lags=GroupLags(1, found, {}), topics_read=topics_read)
 
 
 BEHIND = lags((4_000, 30.0, 10.0), (8_345, 61.2, 80.4))
@@ -109,8 +108,9 @@ def test_durations_are_those_of_kubernetes_and_of_kafkas_tools(text: str, second
 
 def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> None:
     objective = LagObjective(max_records=5_000)
-    away = GroupSeen(state="Stable", lags=lags((4_000, 30.0, 10.0)), silent=(TopicPartition("flights", 1),))
-    missed = misses(objective, away.lags)
+    known = GroupLags(1, lags((4_000, 30.0, 10.0)), {})
+    away = GroupSeen(state="Stable", lags=known, silent=(TopicPartition("flights", 1),))
+    missed = misses(objective, away.counted)
     told = judged(objective, away, missed, 0.0, was_missed=True)
     assert told == (
         "False",
@@ -118,4 +118,18 @@ def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> N
         "it was missed before, and the lag is not known now: no leader answers for flights-1",
     )
     assert judged(objective, away, missed, 0.0, was_missed=False).status == "True"
-    assert judged(objective, seen(away.lags), missed, 0.0, was_missed=True).status == "True"
+    assert judged(objective, seen(known.partitions), missed, 0.0, was_missed=True).status == "True"
+
+
+def test_a_topic_that_no_member_reads_any_more_misses_nothing_and_is_named() -> None:
+    objective = LagObjective(max_records=5_000)
+    old = {TopicPartition("old", 0): PartitionLag(0, 9_000, 9_000, 0, 1.0, 1.0, Status.STOP)}
+    found = seen({**lags((4_000, 30.0, 10.0)), **old}, topics_read=frozenset({"flights"}))
+    missed = misses(objective, found.counted)
+    assert judged(objective, found, missed, 0.0, was_missed=True) == (
+        "True",
+        "LagObjectiveKept",
+        "not counted, because no member reads it any more: old",
+    )
+    nobody_tells = seen(found.lags.partitions)
+    assert misses(objective, nobody_tells.counted), "without members, everything that it has committed to counts"

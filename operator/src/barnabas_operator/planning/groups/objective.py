@@ -1,11 +1,11 @@
 """Whether a group is as near as its `spec.lagObjective` wants it to be. Pure."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
+from barnabas_lag.evaluation.lags import PartitionLag
 from barnabas_operator.planning.groups.durations import duration_s
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.rounding import shown
@@ -15,6 +15,7 @@ KEPT: Final = "LagObjectiveKept"
 MISSED: Final = "LagObjectiveMissed"
 UNKNOWN: Final = "LagUnknown"
 NOBODY_YET: Final = "no consumer has joined or committed yet"
+Lags = Mapping[TopicPartition, PartitionLag]
 
 
 class Miss(NamedTuple):
@@ -40,7 +41,7 @@ class Judged(NamedTuple):
     message: str
 
 
-def misses(objective: LagObjective, lags: GroupLags) -> tuple[Miss, ...]:
+def misses(objective: LagObjective, lags: Lags) -> tuple[Miss, ...]:
     """Every limit that is exceeded now. What is not known, as when a record was written, exceeds none."""
     return tuple(miss for limit in LIMITS for miss in limit(objective, lags))
 
@@ -60,10 +61,10 @@ def judged(
     if not seen.is_there:
         return Judged("Unknown", UNKNOWN, NOBODY_YET)
     if missed and (was_missed or for_s >= duration_s(objective.for_)):
-        return Judged("False", MISSED, "; ".join(map(str, missed)))
+        return Judged("False", MISSED, "; ".join(filter(None, (*map(str, missed), seen.not_read))))
     if was_missed and seen.silent:
         return Judged("False", MISSED, f"it was missed before, and the lag is not known now: {_silent(seen)}")
-    return Judged("True", KEPT, "")
+    return Judged("True", KEPT, seen.not_read)
 
 
 def _silent(seen: GroupSeen) -> str:
@@ -71,31 +72,31 @@ def _silent(seen: GroupSeen) -> str:
     return f"no leader answers for {seen.silent[0]}{others}"
 
 
-def _records(objective: LagObjective, lags: GroupLags) -> Iterator[Miss]:
-    total = sum(each.lag for each in lags.partitions.values())
+def _records(objective: LagObjective, lags: Lags) -> Iterator[Miss]:
+    total = sum(each.lag for each in lags.values())
     if objective.max_records is not None and total > objective.max_records:
-        worst, lag = max(((where, each.lag) for where, each in lags.partitions.items()), key=lambda pair: pair[1])
+        worst, lag = max(((where, each.lag) for where, each in lags.items()), key=lambda pair: pair[1])
         unit = f" records to be read, most of them ({shown(lag):,})"
         yield Miss("maxRecords", objective.max_records, total, unit, worst)
 
 
-def _seconds(objective: LagObjective, lags: GroupLags) -> Iterator[Miss]:
+def _seconds(objective: LagObjective, lags: Lags) -> Iterator[Miss]:
     yield from _worst("maxSeconds", objective.max_seconds, " s behind", lags, lambda each: each.seconds)
 
 
-def _retention(objective: LagObjective, lags: GroupLags) -> Iterator[Miss]:
+def _retention(objective: LagObjective, lags: Lags) -> Iterator[Miss]:
     limit = objective.max_retention_percent
     unit = "% of what is kept to be read"
     yield from _worst("maxRetentionPercent", limit, unit, lags, lambda each: each.retention_percent)
 
 
 def _worst(
-    field: str, allowed: int | None, unit: str, lags: GroupLags, value_of: Callable[[PartitionLag], float | None]
+    field: str, allowed: int | None, unit: str, lags: Lags, value_of: Callable[[PartitionLag], float | None]
 ) -> Iterator[Miss]:
-    values = ((value, where) for where, each in lags.partitions.items() if (value := value_of(each)) is not None)
+    values = ((value, where) for where, each in lags.items() if (value := value_of(each)) is not None)
     value, where = max(values, default=(0.0, None))
     if allowed is not None and where is not None and value > allowed:
         yield Miss(field, allowed, value, unit, where)
 
 
-LIMITS: Final[tuple[Callable[[LagObjective, GroupLags], Iterator[Miss]], ...]] = (_records, _seconds, _retention)
+LIMITS: Final[tuple[Callable[[LagObjective, Lags], Iterator[Miss]], ...]] = (_records, _seconds, _retention)

@@ -22,7 +22,8 @@ GAP_S: Final = 120.0
 
 
 class Demand(NamedTuple):
-    """What a look found. `lag` is None where the group has committed to nothing: there is nothing to measure."""
+    """What a look found in the topics that the group reads. `lag` is None where it has committed to nothing: there is
+    nothing to measure."""
 
     lag: int | None
     written: int
@@ -31,6 +32,9 @@ class Demand(NamedTuple):
     """The partitions that tell their lag."""
     partitions: int
     """Those of the group's topics: more consumers would have nothing to read. 0 where no topic is known."""
+    is_all_read: bool
+    """True if nothing is left in any partition, those included that no member reads any more. It is not where a leader
+    does not tell, or a topic has no commit."""
 
 
 class Calm(NamedTuple):
@@ -151,8 +155,8 @@ def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Dec
         return _stay(memory)
     if _grows(scaling, demand, memory.replicas, calm):
         return _stay(memory._replace(calm=None))
-    is_silent = demand.written == calm.then.written
-    replicas = max(calm.most, _lowest(memory, now_s), 0 if is_silent else 1)
+    may_stop = demand.is_all_read and demand.written == calm.then.written
+    replicas = max(calm.most, _lowest(memory, now_s), 0 if may_stop else 1)
     if replicas >= memory.replicas:
         return _stay(memory)
     memory = memory._replace(too_few=gone_down(memory.too_few, replicas, now_s))

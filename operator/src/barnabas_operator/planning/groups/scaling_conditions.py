@@ -18,19 +18,27 @@ RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while of
 
 def demand_of(seen: GroupSeen) -> Demand:
     """Where the group has committed to nothing that has a leader, there is no lag to go by."""
-    lags = seen.lags.partitions.values()
+    lags = seen.counted.values()
     return Demand(
         lag=sum(each.lag for each in lags) if lags else None,
-        written=sum(each.committed + each.lag for each in lags),
+        written=sum(each.end for each in lags),
         places=len(lags),
-        partitions=sum(seen.partition_counts.values()),
+        partitions=sum(count for topic, count in seen.partition_counts.items() if seen.is_read(topic)),
+        is_all_read=_is_all_read(seen),
     )
 
 
-def follows_lag(group: ConsumerGroup, decided: Decision, now: str) -> Condition:
+def _is_all_read(seen: GroupSeen) -> bool:
+    """Also what no member reads any more: who comes back may read it again."""
+    everywhere = seen.lags.partitions
+    return len(everywhere) >= sum(seen.partition_counts.values()) and not any(each.lag for each in everywhere.values())
+
+
+def follows_lag(group: ConsumerGroup, seen: GroupSeen, decided: Decision, now: str) -> Condition:
     """`now` in RFC 3339, as below."""
     reason = TOO_FEW_PARTITIONS if decided.capped else FOLLOWS_LAG
-    return condition(group, SCALING_ACTIVE, "True", reason, decided.capped, now)
+    message = "; ".join(filter(None, (decided.capped, seen.not_read)))
+    return condition(group, SCALING_ACTIVE, "True", reason, message, now)
 
 
 def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:

@@ -132,7 +132,7 @@ class GroupWork:
 
     def _judged(self, group: ConsumerGroup, seen: GroupSeen) -> Judged | None:
         objective, name = group.spec.lag_objective, group.metadata.name
-        missed = misses(objective, seen.lags) if objective is not None else ()
+        missed = misses(objective, seen.counted) if objective is not None else ()
         now_s = self._clock.monotonic_s()
         since = missed_since_s(self._missed_since_s.pop(name, None), missed, now_s)
         if since is not None:

@@ -75,7 +75,7 @@ class LagScaling(GroupPart):
         if isinstance(done, Refusal):
             self._known.pop(uid, None)
             return _with(work, not_scaled(group, done, self._stamp()))
-        return replace(_with(work, follows_lag(group, done, self._stamp())), replicas=done.replicas)
+        return replace(_with(work, follows_lag(group, seen, done, self._stamp())), replicas=done.replicas)
 
     async def hold(self, group: ConsumerGroup, _why: str, work: WorkStatus) -> WorkStatus:
         """The target keeps what it has."""
