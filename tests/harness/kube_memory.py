@@ -126,9 +126,9 @@ class KubeMemory(KubeApi):
 
     def _delete(self, path: str, options: Mapping[str, Any]) -> None:
         there = self.objects.get(path)
-        wanted = options.get("preconditions", {}).get("uid")
-        if there is not None and wanted not in (None, there["metadata"]["uid"]):
-            raise KubeRefused(CONFLICT, "Conflict", path)
+        for field, wanted in options.get("preconditions", {}).items():
+            if there is not None and there["metadata"][field] != wanted:
+                raise KubeRefused(CONFLICT, "Conflict", path)
         if there is not None and options.get("propagationPolicy") == "Orphan":
             ending = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["orphan"]}
             self._keep(path, _merged(there, {"metadata": ending}))

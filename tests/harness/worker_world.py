@@ -157,5 +157,5 @@ def claim_of(volume: int, broker_id: int, *, size: str = "10Gi", **labels: str) 
     return {
         "kind": "PersistentVolumeClaim",
         "metadata": meta,
-        "spec": {"resources": {"requests": {"storage": size}}},
+        "spec": {"resources": {"requests": {"storage": size}}, "volumeName": "its-disk"},
     }

@@ -17,7 +17,7 @@ VOLUMES = [{"name": name, "mountPath": f"/{name}", "claimName": name} for name i
 RUN = resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES)
 
 
-async def no_objection(_: object) -> None:
+async def no_objection(_now: object, _before: object) -> None:
     return None
 
 

@@ -15,7 +15,7 @@ def cluster(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
 
 
-async def objects(_: object) -> str:
+async def objects(_now: object, _before: object) -> str:
     """What the API server would say since an administrator has added a rule of theirs."""
     return OBJECTION
 

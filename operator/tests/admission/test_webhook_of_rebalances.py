@@ -23,7 +23,7 @@ def run(name: str, cluster: str, job: str = "skew") -> dict[str, Any]:
     return resource("MaintenanceJob", name, spec={"cluster": cluster, "job": job}, status=status)
 
 
-async def no_objection(_: object) -> None:
+async def no_objection(_now: object, _before: object) -> None:
     """Of the API server, to the objects of a Cluster."""
 
 

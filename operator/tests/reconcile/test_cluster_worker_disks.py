@@ -47,7 +47,10 @@ def claims(here: World) -> dict[str, bool]:
             [{"id": 0}, {"id": 1, "size": "1Gi"}],
             "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, which its claims have",
         ),
-        ([{"id": 0}, {"id": 1, "storageClass": "x"}], "spec.storage.volumes[1].storageClass is x; allowed: None"),
+        (
+            [{"id": 0}, {"id": 1, "storageClass": "x"}],
+            "spec.storage.volumes[1].storageClass is x; allowed: leave it out, for its disks have records",
+        ),
     ],
 )
 def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
@@ -67,8 +70,8 @@ def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(play: Pla
     async def scenario(here: World) -> None:
         for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
             here.api.put(claim_of(volume, broker_id))
-        left = "of which an earlier Cluster one left claims: volume-1-one-broker-0 and 1 more"
-        allowed = "allowed: declare the id 1, or delete these claims with what is on them"
+        left = "and disks of that id are there with their records: volume-1-one-broker-0 and 1 more"
+        allowed = "allowed: declare the id 1, or delete these claims"
         await disks_are_refused(here, f"spec.storage.volumes lacks the id 1, {left}; {allowed}")
         assert not here.api.of_kind("ConfigMap")
 
@@ -282,3 +285,94 @@ def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else
         assert not any(claims(here).values()), "it has a place again, and what is on the disk counts"
 
     play(scenario, replace(SETTINGS, busy_s=0.01))
+
+
+def declares(here: World, generation: int, *volumes: JsonObject) -> None:
+    made = resource("Cluster", "one", storage={"volumes": list(volumes)})
+    here.api.put({**made, "metadata": {"name": "one", "generation": generation}})
+
+
+def storage_class(here: World, name: str, binding: str) -> None:
+    made = {"kind": "StorageClass", "metadata": {"name": name}, "volumeBindingMode": binding}
+    here.api.objects[f"/apis/storage.k8s.io/v1/storageclasses/{name}"] = made
+
+
+async def made_anew(here: World) -> None:
+    """Kubernetes has deleted the StatefulSet, and the next one has taken the pods over."""
+    await here.round()
+    ending = here.api.found("StatefulSet", "one-broker") or {}
+    here.api.put({**ending, "metadata": {**ending["metadata"], "finalizers": []}})
+    await here.round()
+    here.kubernetes_saw("new")
+
+
+MORE = {"id": 1, "storageClass": "more"}
+
+
+@pytest.mark.parametrize("binding", ["Immediate", "WaitForFirstConsumer"])
+def test_a_broker_restarts_with_one_more_disk_once_it_has_it_or_its_class_waits_for_that(
+    play: Play, binding: str
+) -> None:
+    async def scenario(here: World) -> None:
+        storage_class(here, "more", binding)
+        here.api.put(claim_of(0, 0))
+        declares(here, 1, {"id": 0})
+        await here.round()
+        here.kubernetes_saw("new")
+        here.api.put(of_broker(0))
+        declares(here, 2, {"id": 0}, MORE)
+        await made_anew(here)
+        if binding == "Immediate":
+            for _ in range(2):
+                await here.round()
+            why = "broker 0 restarts once the claim volume-1-one-broker-0 is bound: it has no disk yet"
+            way_out = "the volume 1 can be declared otherwise, or removed, until then"
+            assert here.said("Cluster", "one") == ("False", "ClaimNotBound", f"{why}; {way_out}")
+            assert here.api.found("Pod", "one-broker-0") is not None
+            claim = here.api.found("PersistentVolumeClaim", "volume-1-one-broker-0") or {}
+            assert claim["spec"]["storageClassName"] == "more"
+            here.api.put({**claim, "status": {"phase": "Bound"}})
+        await here.round()
+        assert here.api.found("Pod", "one-broker-0") is None
+
+    play(scenario)
+
+
+def test_a_disk_that_no_broker_ever_got_is_removed_again_and_nobody_restarts(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(claim_of(0, 0))
+        declares(here, 1, {"id": 0})
+        await here.round()
+        here.kubernetes_saw("new")
+        here.api.put(of_broker(0))
+        declares(here, 2, {"id": 0}, MORE)
+        await made_anew(here)
+        await here.round()
+        assert "there is no StorageClass more" in here.said("Cluster", "one")[2]
+        assert len(claims(here)) == 2
+        declares(here, 3, {"id": 0})
+        await made_anew(here)
+        await here.round()
+        assert list(claims(here)) == ["volume-0-one-broker-0"]
+        assert here.said("Cluster", "one")[0] == "True"
+        assert here.api.found("Pod", "one-broker-0") is not None
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("corrected", [{"id": 0, "storageClass": "good"}, {"id": 0, "size": "1Gi"}])
+def test_a_class_or_a_size_that_nobody_could_give_is_corrected(play: Play, corrected: JsonObject) -> None:
+    async def scenario(here: World) -> None:
+        declares(here, 1, {"id": 0, "storageClass": "bad"})
+        await here.round()
+        spec = {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "bad"}
+        here.api.put({**claim_of(0, 0), "spec": spec})
+        here.api.put({**of_broker(0), "status": {"phase": "Pending"}})
+        declares(here, 2, corrected)
+        await made_anew(here)
+        await here.round()
+        assert not claims(here), "the StatefulSet makes it again as it is declared now"
+        (template,) = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["volumeClaimTemplates"]
+        assert template["spec"].get("storageClassName") == corrected.get("storageClass")
+
+    play(scenario)

@@ -285,16 +285,11 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "rule", "spec.listeners", "port", "9091", "65535", listeners=[{"name": "a", "port": 9091}]
     ),
     "any free port": cluster("rule", "spec.listeners", "port", "0", "65535", listeners=[{"name": "a", "port": 0}]),
-    "a disk that goes": cluster(
-        "rule", "spec.storage.volumes", "1", before={"storage": volumes("1Gi", "1Gi")}, storage=volumes("1Gi")
-    ),
-    "another class for a disk": cluster(
-        "rule",
-        "storageClass",
-        "slow",
-        "fast",
-        before={"storage": {"volumes": [{"id": 0, "storageClass": "fast"}]}},
-        storage={"volumes": [{"id": 0, "storageClass": "slow"}]},
+    "a class of disks that is not there": cluster(
+        "dry run",
+        "spec.storage.volumes[0].storageClass is nobodys",
+        "no such StorageClass; allowed: ",
+        storage={"volumes": [{"id": 0, "storageClass": "nobodys"}]},
     ),
     "a level of the metadata that is none": cluster("schema", "spec.metadataVersion", "1", metadataVersion=0),
     "a lower level of the metadata than there is": Bad(

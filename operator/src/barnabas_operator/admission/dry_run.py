@@ -14,14 +14,15 @@ from msgspec.structs import replace
 
 from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.kube.claims import claims_of, rigid_classes
+from barnabas_operator.kube.claims import claims_of, storage_classes
 from barnabas_operator.manifests.cluster_objects import templated_objects
 from barnabas_operator.manifests.maintenance_run import driver_job
 from barnabas_operator.manifests.maintenance_schedule import schedules
 from barnabas_operator.manifests.stateful_set import stateful_set
 from barnabas_operator.planning.admission.field_translation import JOB, in_declared_fields
-from barnabas_operator.planning.brokers.claim_growth import claims_to_grow, refuse_growth, refuse_smaller
+from barnabas_operator.planning.brokers.claim_growth import claims_to_grow, refuse_disks, refuse_growth
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.storage_classes import new_disks, refuse_missing_class
 from barnabas_operator.planning.maintenance.run_checks import SPARK_OPERATOR_MISSING
 from barnabas_operator.planning.object_names import schedule_name
 from barnabas_operator.planning.refusal import Refusal
@@ -38,8 +39,11 @@ ANY: Final = "any"
 OBJECTS_MAX: Final = 24
 """Of those that a template changes: the Services of a thousand brokers are not asked about in two seconds."""
 
-DryRunCall = Callable[[Cluster | MaintenanceJob], Awaitable[str | None]]
-"""What is wrong with the objects of a Cluster, or of a run; None where nothing is, or nobody can tell now."""
+DryRunCall = Callable[[Cluster | MaintenanceJob, Cluster | None], Awaitable[str | None]]
+"""What is wrong with the objects of a Cluster, or of a run; None where nothing is, or nobody can tell now.
+
+The second argument is the Cluster as it was stored, None of a new one.
+"""
 
 
 class DryRun:
@@ -50,7 +54,7 @@ class DryRun:
         self._clock = clock
         self._image = image
 
-    async def __call__(self, resource: Cluster | MaintenanceJob) -> str | None:
+    async def __call__(self, resource: Cluster | MaintenanceJob, before: Cluster | None = None) -> str | None:
         """A `DryRunCall`."""
         runs = [resource.spec] if isinstance(resource, MaintenanceJob) else resource.spec.maintenance
         at = "spec" if isinstance(resource, MaintenanceJob) else "spec.maintenance"
@@ -58,7 +62,7 @@ class DryRun:
             return f"{at}: {SPARK_OPERATOR_MISSING}"
         if isinstance(resource, MaintenanceJob):
             return await self._of_run(resource)
-        of_cluster, of_runs = await asyncio.gather(self._of_cluster(resource), self._of_schedules(resource))
+        of_cluster, of_runs = await asyncio.gather(self._of_cluster(resource, before), self._of_schedules(resource))
         return of_cluster or of_runs
 
     async def _of_run(self, run: MaintenanceJob) -> str | None:
@@ -89,11 +93,11 @@ class DryRun:
             log.warning("nobody knows whether there is a SparkApplication: %s", str(error) or "no answer in time")
             return False
 
-    async def _of_cluster(self, cluster: Cluster) -> str | None:
+    async def _of_cluster(self, cluster: Cluster, before: Cluster | None) -> str | None:
         pods = stateful_set(cluster, ExternalAccess(), self._image, cluster.spec.brokers.replicas)
         others = [*templated_objects(cluster, self._image), *schedules(cluster, self._image)][:OBJECTS_MAX]
         requests = [
-            self._disks(cluster),
+            self._disks(cluster, before),
             self._api.dry_run(pods),
             *(self._api.apply(each, is_dry_run=True) for each in others),
         ]
@@ -112,14 +116,16 @@ class DryRun:
             _log_what_failed(cluster, answer)
         return None
 
-    async def _disks(self, cluster: Cluster) -> Refusal | None:
-        """Whether the claims that are there can have the declared sizes."""
+    async def _disks(self, cluster: Cluster, before: Cluster | None) -> Refusal | None:
+        """Whether brokers keep the disks that have their records, and can have the declared ones."""
+        volumes = before.spec.storage.volumes if before is not None else ()
         claims = await claims_of(self._api, cluster)
-        smaller = refuse_smaller(cluster, claims)
-        if smaller is not None or not claims_to_grow(cluster, claims):
-            return smaller
-        rigid = await rigid_classes(self._api, {claim.storage_class for claim in claims if claim.storage_class})
-        return refuse_growth(cluster, claims, rigid)
+        lost = refuse_disks(cluster, volumes, claims)
+        if lost is not None or not (new_disks(cluster, claims) or claims_to_grow(cluster, claims)):
+            return lost
+        classes = await storage_classes(self._api, cluster)
+        rigid = {name for name, each in classes.by_name.items() if not each.can_grow}
+        return refuse_missing_class(cluster, claims, classes) or refuse_growth(cluster, claims, rigid)
 
 
 def _run(cluster: Cluster, entry: MaintenanceEntry) -> MaintenanceJob:

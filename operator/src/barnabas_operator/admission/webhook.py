@@ -71,7 +71,8 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
     if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
         is_cluster = new["kind"] == CLUSTER.name
         resource = _with_news(resource_of(Cluster, new), old) if is_cluster else resource_of(MaintenanceJob, new)
-        verdict = verdict._replace(refusal=await dry_run(resource))
+        before = readable_part(Cluster, old) if is_cluster and old is not None else None
+        verdict = verdict._replace(refusal=await dry_run(resource, before))
     return verdict
 
 

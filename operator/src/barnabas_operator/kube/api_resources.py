@@ -24,6 +24,7 @@ API_RESOURCES: Final = {
     "HorizontalPodAutoscaler": ApiResource("apis/autoscaling/v2", "horizontalpodautoscalers"),
     "Namespace": ApiResource("api/v1", "namespaces", namespaced=False),
     "Node": ApiResource("api/v1", "nodes", namespaced=False),
+    "PersistentVolume": ApiResource("api/v1", "persistentvolumes", namespaced=False),
     "PersistentVolumeClaim": ApiResource("api/v1", "persistentvolumeclaims"),
     "Pod": ApiResource("api/v1", "pods"),
     "Service": ApiResource("api/v1", "services"),

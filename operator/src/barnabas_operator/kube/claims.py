@@ -1,15 +1,18 @@
 """The claims of a Cluster's disks, as Kubernetes has them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
 from barnabas_operator.planning.brokers.claim_resize import resize_of
+from barnabas_operator.planning.brokers.storage_classes import StorageClasses, storage_classes_of
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, EMPTIED_LABEL, disk_of, pod_name
 from barnabas_operator.resources.cluster import Cluster
 
 CLAIM: Final = "PersistentVolumeClaim"
+HAVE_OR_HAD_A_VOLUME: Final = ("Bound", "Lost")
+"""The phases of such claims."""
 
 
 async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
@@ -24,10 +27,16 @@ async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
     return [claim for each in listed for claim in _claims(each, name)]
 
 
-async def rigid_classes(api: KubeApi, names: Iterable[str]) -> set[str]:
-    """Of these storage classes those that cannot grow volumes. Raises KubeUnreachable and KubeRefused."""
-    found = [(name, await api.get("StorageClass", None, name)) for name in names]
-    return {name for name, each in found if each is not None and not each.get("allowVolumeExpansion", False)}
+async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
+    """Those that there are, also by name only: those of volumes that somebody made.
+
+    Raises KubeUnreachable and KubeRefused.
+    """
+    classes = storage_classes_of(await api.listing("StorageClass", None, {}))
+    if not any(map(classes.lacks, cluster.spec.storage.volumes)):
+        return classes
+    made = await api.listing("PersistentVolume", None, {})
+    return classes.with_names(each["spec"].get("storageClassName", "") for each in made)
 
 
 async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:
@@ -44,4 +53,8 @@ def _claims(found: Mapping[str, Any], cluster: str) -> Iterator[BrokerClaim]:
     size, storage_class = spec["resources"]["requests"]["storage"], spec.get("storageClassName")
     is_emptied, is_ending = EMPTIED_LABEL in meta["labels"], "deletionTimestamp" in meta
     resize = resize_of(found, pod_name(cluster, disk[1]))
-    yield BrokerClaim(meta["name"], meta["uid"], *disk, size, storage_class, is_emptied, is_ending, resize)
+    is_bound = bool(spec.get("volumeName")) or found.get("status", {}).get("phase") in HAVE_OR_HAD_A_VOLUME
+    version = meta.get("resourceVersion", "")
+    yield BrokerClaim(
+        meta["name"], meta["uid"], *disk, size, storage_class, is_emptied, is_ending, resize, is_bound, version
+    )

@@ -156,6 +156,13 @@ def _volumes(settings: str) -> list[KubeObject]:
     ]
 
 
+def claims_of_pod(cluster: Cluster, pod: str) -> list[KubeObject]:
+    """Those that the StatefulSet's controller would make for a pod of that name, which then uses these."""
+    meta = {"namespace": cluster.metadata.namespace or "default", "labels": dict(selector(cluster.metadata.name))}
+    made = (_claim(cluster, volume) for volume in cluster.spec.storage.volumes)
+    return [{**each, "metadata": {**meta, "name": f"{each['metadata']['name']}-{pod}"}} for each in made]
+
+
 def _claim(cluster: Cluster, volume: Volume) -> KubeObject:
     """Its size here is the one of claims yet to be made: those that are there grow by themselves."""
     spec: KubeObject = {

@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, Resources, Storage, Volume
 from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.kind import Kind, column
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES
 from barnabas_operator.resources.quantity import ALLOWED
@@ -74,7 +74,6 @@ _RULES: Final[Mapping[type, list[JsonObject]]] = {
                 f" + '; allowed: {SIZE_MIN} or more, such as 10Gi'"
             ),
         },
-        fixed("storageClass", "spec.storage.volumes"),
     ],
 }
 
@@ -83,15 +82,6 @@ LISTENERS_OF_BROKERS: Final = ["http", "replication"]
 """The names of these ports, in pods and Services."""
 
 _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
-    Volume: [
-        {
-            "rule": "oldSelf.all(was, self.exists(each, each.id == was.id))",
-            "messageExpression": (
-                "'Removing volumes is not supported: spec.storage.volumes lacks the id %d; allowed: all ids there were'"
-                ".format([oldSelf.filter(was, !self.exists(each, each.id == was.id))[0].id])"
-            ),
-        }
-    ],
     Listener: [
         {
             "rule": "self.all(each, self.exists_one(other, other.port == each.port))",

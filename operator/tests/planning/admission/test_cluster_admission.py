@@ -78,11 +78,6 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
         cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),
         None,
     ),
-    "a disk less": (
-        cluster(storage={"volumes": [{"id": 0}, {"id": 1}]}),
-        cluster(storage={"volumes": [{"id": 1}]}),
-        "Removing volumes is not supported: spec.storage.volumes lacks the id 0; allowed: all ids there were",
-    ),
     "a lower level of the metadata than there is": (
         at_level(2),
         cluster(metadataVersion=1),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
-from barnabas_operator.planning.brokers.claim_growth import refuse_growth, refuse_smaller
+from barnabas_operator.planning.brokers.claim_growth import refuse_disks, refuse_growth, refuse_smaller
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -22,7 +22,7 @@ DISKS: Mapping[str, tuple[Volume, Volume, str | None]] = {
     "another class": (
         Volume(id=0, storage_class="fast"),
         Volume(id=0, storage_class="slow"),
-        "spec.storage.volumes[0].storageClass is slow; allowed: fast",
+        "spec.storage.volumes[0].storageClass is slow; allowed: fast, for its disks have records",
     ),
     "whether the claim goes, too": (Volume(id=0), Volume(id=0, delete_claim=True), None),
 }
@@ -31,7 +31,7 @@ DISKS: Mapping[str, tuple[Volume, Volume, str | None]] = {
 @pytest.mark.parametrize("name", DISKS)
 def test_a_claim_grows_and_stays_where_it_is(name: str) -> None:
     before, after, message = DISKS[name]
-    refusal = refuse_change(cluster(before), cluster(after), in_pods=True)
+    refusal = refuse_disks(cluster(after), [before], [claim("1Gi", "fast")])
     assert (refusal.message if refusal else None) == message
 
 

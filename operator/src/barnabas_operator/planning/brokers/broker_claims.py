@@ -11,6 +11,7 @@ from barnabas_operator.resources.cluster import Cluster
 class BrokerClaim(NamedTuple):
     """One disk of one broker: what it asks for, and its `storage_class`.
 
+    `is_bound`: it has, or had, a volume, which may hold records. `version` is that of the object.
     `is_emptied`: its broker held nothing any more when it was removed. One that `is_ending` was deleted: it is
     lost with its records when its pod ends. `resize`: how far Kubernetes is with one that grows.
     """
@@ -24,6 +25,8 @@ class BrokerClaim(NamedTuple):
     is_emptied: bool = False
     is_ending: bool = False
     resize: Resize | None = None
+    is_bound: bool = True
+    version: str = ""
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:

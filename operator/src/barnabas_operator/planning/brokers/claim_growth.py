@@ -7,32 +7,35 @@ from msgspec.structs import replace
 
 from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, named
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
-from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.cluster_checks import no_volume_removed, same_storage_class
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Storage, Volume
 from barnabas_operator.resources.quantity import quantity_value
 
 
 def same_disks(cluster: Cluster, volumes: Iterable[Volume]) -> bool:
-    """Whether these are the declared ones, each with the size that is declared."""
-    return _sizes(volumes) == _sizes(cluster.spec.storage.volumes)
+    """Whether these are the declared ones, each with the size and the class that are declared."""
+    return _kinds(volumes) == _kinds(cluster.spec.storage.volumes)
 
 
-def _sizes(volumes: Iterable[Volume]) -> dict[int, Decimal]:
-    return {volume.id: quantity_value(volume.size) for volume in volumes}
+def _kinds(volumes: Iterable[Volume]) -> dict[int, tuple[Decimal, str | None]]:
+    return {volume.id: (quantity_value(volume.size), volume.storage_class) for volume in volumes}
 
 
 def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Why the brokers cannot have the declared disks: those of their pods, or claims, would be left.
+    """Why the brokers cannot have the declared disks instead of these `volumes`: records would be left behind.
 
-    The API server and the webhook refuse such a change; this is for one that neither of them saw.
+    A volume without a claim that was ever bound has none: it can be removed, or declared otherwise.
     """
-    there = {volume.id: volume for volume in volumes}
-    storage = Storage(volumes=tuple(there.values()))
+    bound = [claim for claim in claims if claim.is_bound]
+    with_records = {claim.volume_id for claim in bound}
+    storage = Storage(volumes=tuple(volume for volume in volumes if volume.id in with_records))
     before = replace(cluster, spec=replace(cluster.spec, storage=storage))
-    found = list(claims)
     return (
-        refuse_change(before, cluster, in_pods=True) or _left_behind(cluster, found) or refuse_smaller(cluster, found)
+        no_volume_removed(before, cluster)
+        or same_storage_class(before, cluster)
+        or _left_behind(cluster, bound)
+        or refuse_smaller(cluster, bound)
     )
 
 
@@ -70,7 +73,7 @@ def _volumes_with_claims(
     cluster: Cluster, claims: Iterable[BrokerClaim]
 ) -> Iterator[tuple[int, Volume, list[BrokerClaim]]]:
     """Of those that brokers use, by the index of the volume; without volumes that have none yet."""
-    used = [claim for claim in claims if not claim.is_emptied]
+    used = [claim for claim in claims if claim.is_bound and not claim.is_emptied]
     for index, volume in enumerate(cluster.spec.storage.volumes):
         of_volume = [claim for claim in used if claim.volume_id == volume.id]
         if of_volume:
@@ -78,16 +81,15 @@ def _volumes_with_claims(
 
 
 def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Of an earlier Cluster of this name there may be disks that nobody declares."""
+    """Of an earlier Cluster of this name, say, there may be disks that nobody declares."""
     declared = {volume.id for volume in cluster.spec.storage.volumes}
     left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]
     if not left:
         return None
     volume = min(claim.volume_id for claim in left)
     names = named([claim for claim in left if claim.volume_id == volume])
-    message = f"spec.storage.volumes lacks the id {volume}, of which an earlier Cluster {cluster.metadata.name} left"
-    allowed = f"allowed: declare the id {volume}, or delete these claims with what is on them"
-    return Refusal(NOT_SUPPORTED, f"{message} claims: {names}; {allowed}")
+    message = f"spec.storage.volumes lacks the id {volume}, and disks of that id are there with their records: {names}"
+    return Refusal(NOT_SUPPORTED, f"{message}; allowed: declare the id {volume}, or delete these claims")
 
 
 def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:
@@ -96,5 +98,7 @@ def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str,
     return {
         claim.name: sizes[claim.volume_id]
         for claim in claims
-        if claim.volume_id in sizes and quantity_value(claim.size) < quantity_value(sizes[claim.volume_id])
+        if claim.is_bound
+        and claim.volume_id in sizes
+        and quantity_value(claim.size) < quantity_value(sizes[claim.volume_id])
     }

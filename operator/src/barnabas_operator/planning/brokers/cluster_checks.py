@@ -11,7 +11,7 @@ ChangeCheck = Callable[[Cluster, Cluster], Refusal | None]
 
 
 def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> Refusal | None:
-    """The first objection, if there is any; what disks are like counts where they are claims of pods."""
+    """The first objection, if there is any. Of the disks of pods their claims tell (`refuse_disks`)."""
     objections = (check(before, after) for check in (CHECKS_IN_PODS if in_pods else CHECKS))
     return next((objection for objection in objections if objection is not None), None)
 
@@ -40,7 +40,8 @@ def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:
     for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
         if volume.storage_class != was.storage_class:
             field = f"spec.storage.volumes[{index}].storageClass"
-            return Refusal(NOT_SUPPORTED, f"{field} is {volume.storage_class}; allowed: {was.storage_class}")
+            now, allowed = volume.storage_class or "missing", was.storage_class or "leave it out"
+            return Refusal(NOT_SUPPORTED, f"{field} is {now}; allowed: {allowed}, for its disks have records")
     return None
 
 
@@ -57,4 +58,4 @@ def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None
 
 
 CHECKS: Final[tuple[ChangeCheck, ...]] = (same_cluster, no_volume_removed, no_lower_metadata_version)
-CHECKS_IN_PODS: Final = (*CHECKS, same_storage_class)
+CHECKS_IN_PODS: Final[tuple[ChangeCheck, ...]] = (same_cluster, no_lower_metadata_version)

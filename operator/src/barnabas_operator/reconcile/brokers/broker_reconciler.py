@@ -33,6 +33,7 @@ from barnabas_operator.planning.topics.lost_records import named
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
 from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
+from barnabas_operator.reconcile.brokers.claims_ahead import ClaimsAhead
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
 from barnabas_operator.reconcile.brokers.pod_adoption import PodAdoption
@@ -75,6 +76,7 @@ class BrokerReconciler:
         self._clock = clock
         self._disks = ClaimResizer(api)
         self._claims = ClaimMetadataWriter(api)
+        self._ahead = ClaimsAhead(api)
         self._removed = RemovedBrokers(api)
         self._diagnosis = StartDiagnosis(api, clock)
         self._restarts = PodRestarts(api, clock)
@@ -127,6 +129,7 @@ class BrokerReconciler:
         await self._adoption.begin(cluster, pods)
         await self._garbage.remove(cluster, pods, state)
         await self._claims.apply(cluster, pods)
+        await self._ahead.discard(cluster, pods)
         ungrown = await self._disks.grow(cluster) or await self._diagnosis.of_growth(cluster, pods)
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
@@ -211,8 +214,12 @@ class BrokerReconciler:
                 return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}")
             case RestartBroker(number):
                 batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
+                restarting = [pods.pods[each] for each in batch]
+                unbound = await self._ahead.refuse(cluster, pods, restarting)
+                if unbound is not None:
+                    return unbound
                 self.unbalanced = True  # Also where the answer to what now begins is lost.
-                refused = await self._restarts.begin(cluster, [pods.pods[each] for each in batch])
+                refused = await self._restarts.begin(cluster, restarting)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):
                 await self._removed.mark(cluster, number)

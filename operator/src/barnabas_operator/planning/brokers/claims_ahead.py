@@ -1,0 +1,69 @@
+"""The claims that a broker has to have before it restarts with more volumes, and those that never got one. Pure.
+
+A broker whose claim finds no disk does not start again. So its claims are made while it runs, and it restarts once they
+are bound, or where their class gives them a disk only when a pod is to use it.
+"""
+
+from typing import Final
+
+from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
+from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
+from barnabas_operator.planning.brokers.storage_classes import StorageClasses
+from barnabas_operator.planning.object_names import claim_name
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.cluster import Cluster, Volume
+from barnabas_operator.resources.quantity import quantity_value
+
+NOT_BOUND: Final = "ClaimNotBound"
+
+
+def added_volumes(cluster: Cluster, pod: BrokerPod) -> list[Volume]:
+    """The declared ones that a pod was made without."""
+    return [volume for volume in cluster.spec.storage.volumes if claim_name(volume.id) not in pod.volumes]
+
+
+def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> list[str]:
+    """The names of those that this pod will use, and that are not there yet."""
+    there = {claim.name for claim in pods.claims}
+    wanted = (each for each in added_volumes(cluster, pod) if not classes.gives_late(each))
+    names = (f"{claim_name(volume.id)}-{pod.name}" for volume in wanted)
+    return [name for name in names if name not in there]
+
+
+def refuse_restart(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> Refusal | None:
+    """Why a pod with more volumes would not start."""
+    bound = {claim.name for claim in pods.claims if claim.is_bound and not claim.is_ending}
+    for volume in added_volumes(cluster, pod):
+        name = f"{claim_name(volume.id)}-{pod.name}"
+        if name not in bound and not classes.gives_late(volume):
+            why = f"there is no StorageClass {volume.storage_class}" if classes.lacks(volume) else "it has no disk yet"
+            message = f"broker {pod.broker_id} restarts once the claim {name} is bound: {why}"
+            way_out = f"the volume {volume.id} can be declared otherwise, or removed, until then"
+            return Refusal(NOT_BOUND, f"{message}; {way_out}")
+    return None
+
+
+def claims_to_discard(cluster: Cluster, pods: PodsState, classes: StorageClasses) -> list[BrokerClaim]:
+    """Those that never got a disk and are not as declared: others are made in their place, as far as there shall be."""
+    never = (claim for claim in pods.claims if not (claim.is_bound or claim.is_ending))
+    return [claim for claim in never if _is_outdated(cluster, pods, claim, classes)]
+
+
+def _is_outdated(cluster: Cluster, pods: PodsState, claim: BrokerClaim, classes: StorageClasses) -> bool:
+    """Not while the StatefulSet would make it again as it was."""
+    template = next((volume for volume in pods.volumes if volume.id == claim.volume_id), None)
+    volume = next((each for each in cluster.spec.storage.volumes if each.id == claim.volume_id), None)
+    if volume is None:
+        return template is None
+    return (template is None or _alike(template, volume)) and _differs(claim, volume, classes)
+
+
+def _alike(one: Volume, other: Volume) -> bool:
+    return one.storage_class == other.storage_class and quantity_value(one.size) == quantity_value(other.size)
+
+
+def _differs(claim: BrokerClaim, volume: Volume, classes: StorageClasses) -> bool:
+    """Of one without a class Kubernetes sets the default class, once there is one."""
+    wanted = classes.of(volume)
+    is_other = claim.storage_class is not None and claim.storage_class != wanted and (wanted or volume.storage_class)
+    return bool(is_other) or quantity_value(claim.size) != quantity_value(volume.size)
