@@ -26,6 +26,7 @@ KIND = "MaintenanceJob"
 CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
 SETTINGS = OperatorSettings("broker:dev", batch_s=0.0, busy_s=0.0, jobs_image="jobs:dev")
 ARCHIVE = {"topic": "flights", "archive": "/archive/flights"}
+VOLUMES = [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}]
 
 
 class MaintenanceWorld:
@@ -53,7 +54,9 @@ class MaintenanceWorld:
         return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}
 
     def apply(self, name: str, *, made: str = "2026-01-01T00:00:00Z", **spec: Any) -> None:
-        body = resource(KIND, name, **{"cluster": "one", "job": "archive", "options": ARCHIVE, **spec})
+        body = resource(
+            KIND, name, **{"cluster": "one", "job": "archive", "options": ARCHIVE, "volumes": VOLUMES, **spec}
+        )
         self.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": made, "uid": f"uid-{name}"}})
 
     async def look(self, why_not: str = "") -> bool:

@@ -11,18 +11,18 @@ from barnabas_operator.admission.webhook import answer
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.observed.inventory import Inventory
 from harness.kube_memory import KubeMemory, no_server
-from harness.maintenance_world import ARCHIVE, KIND
+from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
 from harness.manual_loop_clock import ManualLoopClock
 from harness.no_preview import no_preview
 from harness.worker_world import resource
 
 GROUP: Final = "/apis/sparkoperator.k8s.io/v1beta2"
-ENTRY: Final = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE}
+ENTRY: Final = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE, "volumes": VOLUMES}
 WHY: Final = "the API server has no SparkApplication"
 
 
 def run(backend: str) -> dict[str, Any]:
-    return resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, backend=backend)
+    return resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES, backend=backend)
 
 
 def cluster(backend: str) -> dict[str, Any]:

@@ -88,7 +88,11 @@ def test_an_api_server_that_does_not_answer_in_time_has_no_objection() -> None:
 
 
 def of_run(template: dict[str, Any]) -> MaintenanceJob:
-    spec: dict[str, Any] = {"job": "archive", "options": {"topic": "flights", "archive": "/a"}, "template": template}
+    spec: dict[str, Any] = {
+        "job": "archive",
+        "options": {"topic": "flights", "archive": "s3a://a/b"},
+        "template": template,
+    }
     return resource_of(MaintenanceJob, resource("MaintenanceJob", "a", **spec))
 
 
@@ -139,7 +143,7 @@ def test_the_template_of_a_schedule_is_tried_with_the_job_of_its_runs(
     answer: Exception | None, said: str | None
 ) -> None:
     """Each of its runs would be refused, by night."""
-    run = {"job": "archive", "options": {"topic": "flights", "archive": "/a"}}
+    run = {"job": "archive", "options": {"topic": "flights", "archive": "s3a://a/b"}}
     template = {"pod": {"spec": {"tolerations": [{"key": "a b"}]}}}
     entries = [
         {"name": "plain", "schedule": "@daily", **run},

@@ -14,7 +14,7 @@ from harness.maintenance_world import ARCHIVE, KIND
 from harness.worker_world import resource
 
 VOLUMES = [{"name": name, "mountPath": f"/{name}", "claimName": name} for name in ("there", "lacking")]
-RUN = resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES)
+RUN = resource(KIND, "a", cluster="one", job="archive", options={**ARCHIVE, "archive": "/there/a"}, volumes=VOLUMES)
 
 
 async def no_objection(_now: object, _before: object) -> None:

@@ -11,16 +11,16 @@ from barnabas_operator.app.start_maintenance import EXIT_FAILED, EXIT_TRY_AGAIN,
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.resources.json_types import JsonObject
 from harness.kube_memory import KubeMemory, no_server
-from harness.maintenance_world import ARCHIVE, KIND
+from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
 from harness.worker_world import resource
 
 STARTED = Started("one", "nightly", "air", "one-nightly-1", "u-1")
-NIGHTLY = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE}
+NIGHTLY = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE, "volumes": VOLUMES}
 SUCCEEDED = {"phase": "Succeeded", "conditions": [{"type": "Ready", "message": "done"}]}
 
 
 def run_of(job_uid: str, **meta: Any) -> JsonObject:
-    body = resource(KIND, STARTED.job_name, cluster="one", job="archive", options=ARCHIVE)
+    body = resource(KIND, STARTED.job_name, cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES)
     owners = [{"kind": "Job", "name": STARTED.job_name, "uid": job_uid}]
     return {**body, "metadata": {**body["metadata"], "uid": f"of-{job_uid}", "ownerReferences": owners, **meta}}
 

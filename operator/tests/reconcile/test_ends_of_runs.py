@@ -73,7 +73,7 @@ def test_a_plan_that_the_cluster_carries_out_is_not_deleted_meanwhile() -> None:
     """Without its MaintenanceJob the rest of a plan would not move."""
 
     async def scenario(world: MaintenanceWorld) -> None:
-        world.apply("a", job="skew", options={"report": "/reports/a"}, ttlSecondsAfterFinished=60)
+        world.apply("a", job="skew", options={"report": "/archive/a"}, ttlSecondsAfterFinished=60)
         await world.look()
         world.driver_ends("a", 0)
         await world.look()

@@ -18,7 +18,7 @@ from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.resources.json_types import JsonObject
 from harness.group_worker_world import LooksMemory
 from harness.kube_memory import KubeMemory, no_server
-from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS
+from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS, VOLUMES
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
@@ -58,7 +58,7 @@ def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under_way()
     async def scenario() -> None:
         async with no_server() as connection:
             api = SlowKube(connection)
-            api.put(resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE))
+            api.put(resource(KIND, "a", cluster="one", job="archive", options=ARCHIVE, volumes=VOLUMES))
             environment = environment_over(api)
             reconciler = RECONCILERS[KIND](environment)
             await reconciler.reconcile(CLUSTER, environment.found(KIND), NOTHING_SEEN)

@@ -319,7 +319,9 @@ def test_a_template_that_the_api_server_does_not_know_all_of_is_a_fault_of_the_r
     async def scenario(world: MaintenanceWorld) -> None:
         jobs = "POST /apis/batch/v1/namespaces/air/jobs"
         for name, template in (("a", None), ("b", {"pod": {"spec": {"affinity": {"nodeAfinity": {}}}}})):
-            world.apply(name, options={**ARCHIVE, "topic": name, "archive": f"/{name}"}, template=template or {})
+            world.apply(
+                name, options={**ARCHIVE, "topic": name, "archive": f"/archive/{name}"}, template=template or {}
+            )
         unknown = KubeRefused(400, "BadRequest", 'strict decoding error: unknown field "spec.template.spec.affinity.x"')
 
         def refuse(method: str, path: str, body: Json) -> KubeRefused | None:

@@ -212,8 +212,8 @@ def test_where_nobody_may_list_spark_applications_runs_of_jobs_go_on_and_the_oth
 
     async def scenario(world: MaintenanceWorld) -> None:
         await begun(world)
-        world.apply("b", job="skew", options={"report": "/reports/b"})
-        world.apply("c", backend="Kubeflow", job="skew", options={"report": "/reports/c"})
+        world.apply("b", job="skew", options={"report": "/archive/b"})
+        world.apply("c", backend="Kubeflow", job="skew", options={"report": "/archive/c"})
         world.apply("d", backend="Kubeflow", job="verify")
         await world.look()
         state(world, "COMPLETED")
@@ -221,7 +221,7 @@ def test_where_nobody_may_list_spark_applications_runs_of_jobs_go_on_and_the_oth
         world.driver_ends("b", 0, message="done")
         forbidden = KubeRefused(403, "Forbidden", "sparkapplications is forbidden")
         world.api.refuse = lambda _, path, __: forbidden if "sparkapplications" in path else None
-        world.apply("e", backend="Kubeflow", job="skew", options={"report": "/reports/e"})
+        world.apply("e", backend="Kubeflow", job="skew", options={"report": "/archive/e"})
         world.delete("d")
         await world.look()
         assert world.said("b")[0] == "Succeeded"

@@ -1,11 +1,11 @@
 """Schedules come and go with their entries, and so do the rights of the pods that start runs."""
 
-from harness.maintenance_world import ARCHIVE
+from harness.maintenance_world import ARCHIVE, VOLUMES
 from harness.worker_world import Play, World, resource
 
 STARTER = "one-maintenance-start"
 RIGHTS = ("ServiceAccount", "RoleBinding")
-NIGHTLY = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE}
+NIGHTLY = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE, "volumes": VOLUMES}
 
 
 def declare(here: World, generation: int, *entries: object) -> None:

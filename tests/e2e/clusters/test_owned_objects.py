@@ -35,6 +35,7 @@ NIGHTLY = {
     "schedule": "0 3 1 1 *",
     "job": "archive",
     "options": {"topic": "flights", "archive": "/archive/flights"},
+    "volumes": [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}],
 }
 NEVER_S = "3600"
 TRIED = {

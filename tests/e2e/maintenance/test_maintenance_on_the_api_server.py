@@ -18,6 +18,7 @@ from local_kubernetes.control_plane import ControlPlane
 
 KIND: Final = "MaintenanceJob"
 OPTIONS: Final = {"topic": "flights", "archive": "/archive/flights"}
+VOLUMES: Final = [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def world(
 
 def apply(world: World, name: str, **spec: object) -> None:
     meta = {"name": name, "namespace": world.namespace}
-    whole = {"cluster": "one", "job": "archive", "options": OPTIONS, **spec}
+    whole = {"cluster": "one", "job": "archive", "options": OPTIONS, "volumes": VOLUMES, **spec}
     world.plane.requests.apply({"apiVersion": "barnabas.dev/v1alpha1", "kind": KIND, "metadata": meta, "spec": whole})
 
 
@@ -190,7 +191,7 @@ def test_a_spec_never_changes(world: World) -> None:
 
 
 def entry(name: str = "nightly", **fields: object) -> Json:
-    return {"name": name, "schedule": "0 3 1 1 *", "job": "archive", "options": OPTIONS, **fields}
+    return {"name": name, "schedule": "0 3 1 1 *", "job": "archive", "options": OPTIONS, "volumes": VOLUMES, **fields}
 
 
 def cron_jobs(world: World) -> list[str]:

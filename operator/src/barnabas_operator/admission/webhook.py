@@ -9,6 +9,7 @@ from barnabas_operator.admission.dry_run import DryRunCall
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.review import changes, review
 from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
@@ -126,11 +127,13 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     cluster = inventory.cluster_of(body) if body["kind"] != CLUSTER.name else None
     if cluster is None:
         return AdmissionContext()
-    state = state_of(cluster)
-    if state is not None and cluster in inventory.clusters:  # No round may have seen yet how many there shall be.
-        brokers = inventory.clusters[cluster].get("spec", {}).get("brokers", {})
-        state = state.with_brokers(brokers.get("replicas", Brokers().replicas))
-    return AdmissionContext(inventory.namesake_of(body), state, inventory.colliding_with(body))
+    state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
+    if state is not None and spec is not None:  # No round may have seen yet how many there shall be.
+        state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
+    fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
+    return AdmissionContext(
+        inventory.namesake_of(body), state, inventory.colliding_with(body), min_insync_replicas=fewest
+    )
 
 
 def _rebalance_run(body: Json, inventory: Inventory) -> MaintenanceJob | None:

@@ -6,7 +6,7 @@ from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.review import review
 from harness.worker_world import resource
 
-GOOD = {"name": "good", "schedule": "@daily", "job": "verify", "options": {"topic": "a", "archive": "/a"}}
+GOOD = {"name": "good", "schedule": "@daily", "job": "verify", "options": {"topic": "a", "archive": "s3a://a/b"}}
 BAD = {**GOOD, "name": "bad", "options": {"topic": "a"}}
 
 

@@ -213,6 +213,9 @@ def test_a_topic_is_refused_for_what_the_api_server_cannot_know(name: str) -> No
     assert review(old, new, around).refusal == refusal
 
 
+WITHOUT_SPARE = (
+    "min.insync.replicas=2, which the Cluster declares, of 2 replicas: no broker can be away without refusing acks=all"
+)
 WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tuple[str, ...]]] = {
     "more partitions than declared": (
         topic(partitions=6),
@@ -237,6 +240,24 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
         topic("new", replicas=2, config={"min.insync.replicas": 2}),
         AdmissionContext(),
         ("min.insync.replicas=2 of 2 replicas: no broker can be away without refusing acks=all",),
+    ),
+    "no spare replica by the Cluster's setting": (
+        None,
+        topic("new", replicas=2),
+        AdmissionContext(min_insync_replicas="2"),
+        (WITHOUT_SPARE,),
+    ),
+    "fewer replicas than the Cluster's setting": (
+        None,
+        topic("new", replicas=2),
+        AdmissionContext(min_insync_replicas="3"),
+        ("min.insync.replicas=3, which the Cluster declares, of 2 replicas: every write with acks=all is refused",),
+    ),
+    "a setting of its own above the Cluster's": (
+        None,
+        topic("new", replicas=2, config={"min.insync.replicas": 1}),
+        AdmissionContext(min_insync_replicas="2"),
+        (),
     ),
     "nothing": (None, topic("new", partitions=3, replicas=3), AdmissionContext(state=LIVE), ()),
     "a null that kubectl dropped": (

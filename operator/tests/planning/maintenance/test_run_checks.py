@@ -14,19 +14,27 @@ VOLUME = {"name": "a", "mountPath": "/archive", "claimName": "archives"}
 
 
 def problems(**spec: Any) -> list[str]:
-    body = resource(KIND, "a", **{"job": "archive", "options": ARCHIVE, **spec})
+    body = resource(KIND, "a", **{"job": "archive", "options": ARCHIVE, "volumes": [VOLUME], **spec})
     return list(run_problems(resource_of(MaintenanceJob, body).spec))
 
 
 def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
+    assert not problems(options={**ARCHIVE, "archive": "s3a://archives/flights"}, volumes=[])
     assert not problems(executors=2, options={**ARCHIVE, "commit_records": "1000", "delete_archived": "true"})
-    assert not problems(job="retention-audit", options={"topics": "flights,orders", "report": "/reports/x"})
+    assert not problems(job="retention-audit", options={"topics": "flights,orders", "report": "/archive/x"})
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ({"job": "archiv"}, "spec.job is archiv; allowed: archive, "),
+        (
+            {"volumes": []},
+            "options.archive is /archive/flights; allowed: a folder on one of its volumes (none yet: add",
+        ),
+        ({"options": {**ARCHIVE, "archive": "archive/a"}}, "archive is archive/a; allowed: a folder on one of its"),
+        ({"options": {**ARCHIVE, "archive": "/tmp/a"}}, "archive is /tmp/a; allowed: a folder on one of its volumes"),
+        ({"options": {**ARCHIVE, "archive": "/archive/../a"}}, "/../a; allowed: a folder on one of its volumes (/arch"),
         ({"options": {"topic": "flights"}}, "spec.options.archive is missing; allowed: a folder"),
         ({"options": {**ARCHIVE, "topics": "a"}}, "spec.options.topics is no option of archive; allowed: topic, "),
         ({"options": {**ARCHIVE, "bootstrap": "x:1"}}, "spec.options.bootstrap is x:1; allowed: leave it out"),

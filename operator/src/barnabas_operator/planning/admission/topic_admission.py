@@ -109,12 +109,21 @@ def one_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext
     return "spec.replicas is 1: the topic is away whenever its broker is; 3 is usual"
 
 
-def no_spare_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """Warns of `min.insync.replicas` that no broker may be away for."""
-    fewest, replicas = declared_texts(wanted.spec.config).get("min.insync.replicas"), wanted.spec.replicas
-    if fewest is None or replicas is None or replicas == 1 or int(fewest) < replicas:
+def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionContext) -> str | None:
+    """Warns of `min.insync.replicas`, of the topic or of its Cluster, that no broker may be away for."""
+    own = declared_texts(wanted.spec.config).get("min.insync.replicas")
+    fewest, whose = (own, "") if own is not None else (context.min_insync_replicas, ", which the Cluster declares,")
+    by_default = context.state.default_replication_factor if context.state is not None else None
+    replicas = wanted.spec.replicas or by_default
+    if fewest is None or replicas is None or not fewest.isdecimal() or int(fewest) < replicas:
         return None
-    return f"min.insync.replicas={fewest} of {replicas} replicas: no broker can be away without refusing acks=all"
+    if int(fewest) > replicas:
+        return f"min.insync.replicas={fewest}{whose} of {replicas} replicas: every write with acks=all is refused"
+    if replicas == 1:
+        return None  # Another warning says what that means.
+    return (
+        f"min.insync.replicas={fewest}{whose} of {replicas} replicas: no broker can be away without refusing acks=all"
+    )
 
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:

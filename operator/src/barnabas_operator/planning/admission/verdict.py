@@ -16,9 +16,11 @@ class Verdict(NamedTuple):
 class AdmissionContext(NamedTuple):
     """What is there beside a resource of a Cluster: who is about the same in Kafka, by name; what the brokers said
     last; and who is about something whose name collides, as topics do that differ in `.` and `_` only. Of a Cluster,
-    the MaintenanceJob of its own whose plan its annotation names."""
+    the MaintenanceJob of its own whose plan its annotation names. `min_insync_replicas` is what the Cluster declares
+    for topics that declare none themselves."""
 
     taken_by: str | None = None
     state: ClusterState | None = None
     collides_with: str | None = None
     rebalance_run: MaintenanceJob | None = None
+    min_insync_replicas: str | None = None

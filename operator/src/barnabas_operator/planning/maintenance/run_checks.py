@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from barnabas_operator.planning.maintenance.run_places import place_problems
 from barnabas_operator.planning.maintenance.spark_conf import EXECUTOR_TEMPLATE_PATH, is_set_by_operator
 from barnabas_operator.resources.job_table import JOB_TABLE, JobOption
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
@@ -36,6 +37,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"
     else:
         yield from _option_problems(run, f"{at}.options")
+        yield from place_problems(run, at)
     yield from _env_problems(run, at)
     yield from _volume_problems(run, at)
     yield from _conf_problems(run, f"{at}.sparkConf")

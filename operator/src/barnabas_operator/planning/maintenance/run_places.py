@@ -1,0 +1,23 @@
+"""Where a run keeps what it writes: a folder on one of its volumes, for all else of its pods goes with them. Pure."""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+from barnabas_operator.resources.maintenance_run import RunSpec
+
+FOLDERS: Final = ("archive", "report")
+"""The options of jobs that name one."""
+OBJECT_STORE: Final = "s3a://"
+
+
+def place_problems(run: RunSpec, at: str) -> Iterator[str]:
+    """Each option that names a folder on no volume."""
+    mounts = [PurePosixPath(volume.mount_path) for volume in run.volumes]
+    for name in FOLDERS:
+        value = run.options.get(name, OBJECT_STORE)
+        folder = PurePosixPath(value)
+        is_kept = ".." not in folder.parts and any(folder.is_relative_to(mount) for mount in mounts)
+        if not (value.startswith(OBJECT_STORE) or is_kept):
+            below = ", ".join(f"{mount}/..." for mount in mounts) or "none yet: add one to volumes"
+            yield f"{at}.options.{name} is {value}; allowed: a folder on one of its volumes ({below})"
