@@ -49,7 +49,7 @@ def kept(*bodies: Json) -> Inventory:
 
 
 def reviewed(inventory: Inventory, **request: object) -> dict[str, Any]:
-    async def never(_: object) -> str:
+    async def never(_now: object, _before: object) -> str:
         return "only Clusters have objects"
 
     asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", **request}}

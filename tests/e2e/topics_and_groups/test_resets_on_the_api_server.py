@@ -297,7 +297,7 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
         assert isinstance(group, ConsumerGroup)
         return await asyncio.to_thread(preview, world.bootstrap, group, SystemClock())
 
-    async def nothing_wrong(_: object) -> None:
+    async def nothing_wrong(_now: object, _before: object) -> None:
         return None
 
     async def answered(asked: dict[str, Any]) -> dict[str, Any]:
