@@ -63,7 +63,7 @@ def broker_metrics(folder: Path) -> list[Told]:
         client.write(TOPIC, [b"one"])
         with closing(client.consumer("readers")) as consumer:
             wait_for(lambda: _is_committed(consumer), bool)
-        _send_untrue_batch(cluster)
+        _send_invalid_batch(cluster)
         return wait_for(lambda: _metrics(*(cluster.page(number, "/metrics")[1] for number in (0, 1))), _have_series)
     finally:
         cluster.close()
@@ -136,7 +136,7 @@ def _is_committed(consumer: Consumer) -> bool:
     return False
 
 
-def _send_untrue_batch(cluster: BarnabasCluster) -> None:
+def _send_invalid_batch(cluster: BarnabasCluster) -> None:
     """The largest time in its header is none of its records'."""
     batch = encode_batch([Record(0, NOW_MS, b"key", b"value")], max_timestamp_ms=NOW_MS - 1)
     topic = ProduceRequest.TopicProduceData

@@ -1,7 +1,6 @@
 """A broker that clients produce to, and batches that are what their headers say, or are not."""
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +14,13 @@ from barnabas_broker.handlers.batch_trust import (
     FIRST_BATCHES,
     BatchTrust,
     ConnectionTrust,
-    Untruth,
+    InvalidOutcome,
 )
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
 from barnabas_broker.storage.inspection.inspector import (
-    SELDOM_HERE_MAX,
+    FIRST_HERE_MAX,
     BatchInspector,
 )
 from barnabas_broker.wire.parts import Part
@@ -30,14 +29,7 @@ from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
 
 VERSION = 12
-MANY = SELDOM_HERE_MAX + 1
-
-
-class NeverSampled(random.Random):
-    """Takes as many batches unseen as may be."""
-
-    def randrange(self, *bounds: int) -> int:  # type: ignore[override]
-        return bounds[-1] - 1
+MANY = FIRST_HERE_MAX + 1
 
 
 class HelperHere:
@@ -119,14 +111,13 @@ class Producing(Broker):
             clock=self.clock,
             timers=self.timers,
             attempt=self.spawned.append,
-            config=SimpleNamespace(queued_max_request_bytes=-1),
             inspector=BatchInspector(self.helper, self.clock, asyncio.timeout),  # type: ignore[arg-type]
-            trust=BatchTrust(NeverSampled()),
+            trust=BatchTrust(),
         )
 
     @property
-    def untrue(self) -> dict[tuple[str, Untruth], int]:
-        return dict(self.handler_environment.trust.untrue)
+    def invalid(self) -> dict[tuple[str, InvalidOutcome], int]:
+        return dict(self.handler_environment.trust.invalid)
 
     def run_what_was_spawned(self) -> None:
         while self.spawned:

@@ -41,7 +41,7 @@ def services(broker: Broker) -> Any:
         clock=broker.clock,
         timers=broker.clock,
         inspector=BatchInspector(None, broker.clock, asyncio.timeout),  # type: ignore[arg-type]
-        trust=BatchTrust(None),  # type: ignore[arg-type]
+        trust=BatchTrust(),
         config=SimpleNamespace(fetch_max_bytes=1 << 20),
     )
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -153,7 +152,7 @@ def test_what_is_counted_over_all_partitions_is_told_by_who_leads_them(tmp_path:
         each.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
     replicas[3].go_offline(LogDirFailed(str(tmp_path), "the disk failed"))
     hosted = _hosted(replicas)
-    values = shown([*broker_families(BatchTrust(random.Random(0)), broker.logs, hosted), *partition_families(hosted)])
+    values = shown([*broker_families(BatchTrust(), broker.logs, hosted), *partition_families(hosted)])
     manager, topics = "kafka_server_replicamanager_", "kafka_server_brokertopicmetrics_"
     counts = ("partition", "leader", "underminisrpartition", "offlinereplica", "atminisrpartition")
     assert [values[f"{manager}{name}count"] for name in counts] == ["4", "3", "1", "1", "1"]
@@ -188,7 +187,7 @@ def test_ten_thousand_partitions_hold_up_nobody(tmp_path: Path) -> None:
         async def scraped() -> None:
             hosted = await look_at_all(replicas)
             families = [
-                *broker_families(BatchTrust(random.Random(0)), broker.logs, hosted),
+                *broker_families(BatchTrust(), broker.logs, hosted),
                 *partition_families(hosted),
             ]
             async for _ in render(families):

@@ -21,13 +21,11 @@ from barnabas_broker.storage.inspection.batch_inspection import (
     must_inspect,
 )
 from barnabas_broker.storage.inspection.inspector import (
-    BYTES_IN_FLIGHT_MAX,
     HEADERS_A_RECORD_HERE,
     RECORDS_HERE_MAX,
     UNPACKED_HERE_MAX,
     BatchInspector,
     BatchRefused,
-    CannotInspect,
     is_quick,
 )
 from barnabas_broker.wire.compression import Codec
@@ -249,55 +247,3 @@ def test_what_the_helper_cannot_do_is_refused_with_its_reason() -> None:
     with pytest.raises(ApiError, match="not enough memory") as refused:
         inspect(batch(), LogConfig(compression=Compression.ZSTD), NoMemory())
     assert refused.value.code == ErrorCode.INVALID_RECORD
-
-
-class HoldingHelper:
-    """Answers when it is let go."""
-
-    def __init__(self) -> None:
-        self.here = HelperHere(PosixFileSystem())
-        self.waiting: list[asyncio.Event] = []
-
-    async def request(self, request: Request) -> Response:
-        go = asyncio.Event()
-        self.waiting.append(go)
-        await go.wait()
-        return await self.here.request(request)
-
-
-def test_only_so_many_bytes_are_at_the_helper_at_once() -> None:
-    large = bytes(encode_batch([Record(0, NOW_MS, b"k", bytes(BYTES_IN_FLIGHT_MAX // 2))]))
-
-    async def run() -> None:
-        helper: Any = HoldingHelper()
-        looking = inspector(helper)
-        config = LogConfig(compression=Compression.LZ4, message_bytes_max=1 << 30)
-        tasks = [asyncio.create_task(looking.inspect(large, config)) for _ in range(3)]
-        done = 0
-        while done < 3:
-            while len(helper.waiting) <= done:
-                await asyncio.sleep(0)
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert len(helper.waiting) == done + 1
-            helper.waiting[done].set()
-            done += 1
-        assert [len(stored(large, each)) < len(large) for each in await asyncio.gather(*tasks)] == [True] * 3
-
-    asyncio.run(run())
-
-
-def test_who_has_no_patience_with_a_busy_helper_does_not_end_it() -> None:
-    async def run() -> None:
-        helper: Any = HoldingHelper()
-        looking = inspector(helper)
-        with pytest.raises(CannotInspect, match=r"was not looked into in 0\.01 s; try again"):
-            await looking.inspect(batch(), COMPACTED, 0.01)
-        helper.waiting[0].set()
-        patient = asyncio.create_task(looking.inspect(batch(), COMPACTED))
-        while len(helper.waiting) < 2:
-            await asyncio.sleep(0)
-        helper.waiting[1].set()
-        assert (await patient).max_timestamp_ms == NOW_MS + 2
-
-    asyncio.run(run())

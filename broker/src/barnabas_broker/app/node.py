@@ -177,7 +177,7 @@ class Node:
             groups=GroupCoordinator(self._group_environment(offsets_log), config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(metadata_writer.allocate_producer_ids),
             inspector=self._environment.inspector,
-            trust=BatchTrust(self._environment.random),
+            trust=BatchTrust(),
             encoded_topics=EncodedTopics(),
             answers=AnswersUnderWay(clock, timers),
             metadata_answers=AnswersUnderWay(clock, timers),

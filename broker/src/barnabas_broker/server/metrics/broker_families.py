@@ -17,7 +17,7 @@ def broker_families(trust: BatchTrust, logs: LogManager, hosted: Hosted) -> list
     """The families of traffic, replicas and log dirs."""
     return [
         *_traffic(hosted.totals),
-        _untrue_batches(trust),
+        _invalid_batches(trust),
         *_replicas(logs, hosted.totals),
         *_logs(logs, hosted),
         *disk_families(logs.log_dirs),
@@ -55,12 +55,12 @@ def _topic_counter(totals: Totals, name: str, help_text: str, value: Callable[[T
     return Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", help_text, samples)
 
 
-def _untrue_batches(trust: BatchTrust) -> Family:
+def _invalid_batches(trust: BatchTrust) -> Family:
     def samples() -> Iterator[Sample]:
-        for (client_id, untruth), count in trust.untrue.items():
-            yield Sample(labels(client_id=client_id, outcome=untruth), count)
+        for (client_id, outcome), count in trust.invalid.items():
+            yield Sample(labels(client_id=client_id, outcome=outcome), count)
 
-    name = "barnabas_untrue_batches_total"
+    name = "barnabas_invalid_batches_total"
     help_text = "Batches whose records were not what their header said, by client id: refused, or corrected"
     return Family(name, "counter", help_text, samples)
 

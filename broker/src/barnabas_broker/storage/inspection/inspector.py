@@ -1,11 +1,7 @@
 """Looks into clients' batches: small ones at once, all others in a helper process beside the event loop."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from barnabas_broker.storage.helper.helper import Helper, HelperDied
@@ -25,20 +21,17 @@ from barnabas_core.errors import ApiError, ErrorCode
 _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
 """So many uncompressed records are looked through in 0.1 ms; to ask the helper takes this process 0.17 ms."""
-SELDOM_HERE_MAX: Final = 500
-"""What is looked into now and then takes up to 0.7 ms here, so that no process has to be started for it."""
+FIRST_HERE_MAX: Final = 500
+"""The first batch of a connection takes up to 0.7 ms here, so that no process has to be started for it."""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
 """Bytes of a batch that are uncompressed here; 0.1 ms, 0.4 ms with gzip."""
 HEADERS_A_RECORD_HERE: Final = 8
 """On average, and as many again: each takes 1 us, and a record of 1 MB may have 500,000."""
-BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
-KEPT_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Copies of batches that have to be looked into; whoever comes with more is to try again."""
+KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of batches that wait for the helper, which takes one to six seconds for them. One that is larger goes alone."""
 ANSWER_S_MAX: Final = 25.0
 """Less than a producer's request.timeout.ms of 30 s."""
-PRECAUTION_S_MAX: Final = 2.0
-"""So long a batch that looks right waits for a helper that is busy, or comes up: that took 0.4 s at a load of 8."""
 _ATTEMPTS: Final = 2
 
 
@@ -63,8 +56,6 @@ class BatchInspector:
         self._clock = clock
         self._timeout = timeout
         self._bytes_kept = 0
-        self._bytes_in_flight = 0
-        self._fewer_bytes = asyncio.Condition()
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
         """What is to be stored, of a batch that `is_quick`; its header has been checked. BatchRefused.
@@ -83,10 +74,16 @@ class BatchInspector:
             return None
         return None if is_packed and isinstance(answer, Refused) and answer.is_broken else _accepted(answer)
 
-    def keep(self, batch: memoryview, bytes_max: int) -> bytes | None:
-        """A copy that outlives its request, until `release`; None where as many bytes are kept already."""
-        if self._bytes_kept and self._bytes_kept + len(batch) > bytes_max:
-            return None
+    @property
+    def is_busy(self) -> bool:
+        """True while batches wait for the helper."""
+        return self._bytes_kept > 0
+
+    def keep(self, batch: memoryview) -> bytes:
+        """A copy that outlives its request, until `release`. CannotInspect where as many bytes are kept already."""
+        if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
+            message = f"{self._bytes_kept} bytes of batches wait to be looked into; {KEPT_BYTES_MAX} may; try again"
+            raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, message)
         self._bytes_kept += len(batch)
         return bytes(batch)
 
@@ -94,49 +91,13 @@ class BatchInspector:
         """Nobody needs this copy any more."""
         self._bytes_kept -= len(batch)
 
-    async def inspect(self, batch: bytes, config: LogConfig, patience_s: float | None = None) -> Inspected:
-        """The same of any batch, by the helper. BatchRefused, CannotInspect.
-
-        Who has less patience than the helper is given does not end it: it may be on its way up on a busy machine.
-        """
-        looking = asyncio.ensure_future(self._inspect(batch, config))
-        with suppress(TimeoutError):
-            async with self._timeout(patience_s) if patience_s is not None else nullcontext():
-                await asyncio.wait({looking})
-        if looking.done():
-            return looking.result()
-        self._bytes_kept += len(batch)  # Once more, for as long as the helper has it.
-        looking.add_done_callback(partial(self._never_mind, batch))
-        raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, f"the batch was not looked into in {patience_s} s; try again")
-
-    def _never_mind(self, batch: bytes, looking: asyncio.Future[Inspected]) -> None:
-        """Nobody waits for this any more; what it raised was reported where it matters."""
-        self.release(batch)
-        if not looking.cancelled():
-            looking.exception()
-
-    async def _inspect(self, batch: bytes, config: LogConfig) -> Inspected:
-        async with self._in_flight(len(batch)):
-            return _accepted(await self._ask(inspection(batch, config, self._clock.now_ms())))
+    async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
+        """The same of any batch, by the helper. BatchRefused, CannotInspect."""
+        return _accepted(await self._ask(inspection(batch, config, self._clock.now_ms())))
 
     async def stop(self) -> None:
         """Ends the helper process."""
         await self._helper.stop()
-
-    @asynccontextmanager
-    async def _in_flight(self, size_bytes: int) -> AsyncIterator[None]:
-        """Wait until there is room for so many bytes; a batch that is larger than all of it goes alone."""
-        async with self._fewer_bytes:
-            await self._fewer_bytes.wait_for(
-                lambda: not self._bytes_in_flight or self._bytes_in_flight + size_bytes <= BYTES_IN_FLIGHT_MAX
-            )
-            self._bytes_in_flight += size_bytes
-        try:
-            yield
-        finally:
-            self._bytes_in_flight -= size_bytes
-            async with self._fewer_bytes:
-                self._fewer_bytes.notify_all()
 
     async def _ask(self, request: InspectBatch) -> Response:
         """Twice, for the helper may have died of another batch."""

@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,15 +12,11 @@ from barnabas_broker.handlers.batch_trust import (
     CLIENTS_MAX,
     FIRST_BATCHES,
     OTHER_CLIENTS,
-    SAMPLE,
-    BatchTrust,
-    ConnectionTrust,
-    Untruth,
+    InvalidOutcome,
 )
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.inspection.inspector import (
-    BYTES_IN_FLIGHT_MAX,
     KEPT_BYTES_MAX,
     BatchInspector,
 )
@@ -47,7 +41,7 @@ def test_a_largest_time_that_cannot_be_is_corrected_from_the_first_batch_to_the_
     client.send_true_ones(seen)
     assert client.send(true_batch(max_timestamp_ms=told_ms)).error_code == 0
     assert broker.stored_times_ms() == [NOW_MS + 2] * (seen + 1)
-    assert broker.untrue == {("sarama", Untruth.CORRECTED): 1}
+    assert broker.invalid == {("sarama", InvalidOutcome.CORRECTED): 1}
 
 
 def test_a_producer_that_never_sets_the_largest_time_is_corrected_for_as_long_as_its_connection_lasts(
@@ -65,7 +59,7 @@ def test_bytes_that_are_no_records_are_refused_among_the_first_batches(broker: P
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert refused.record_errors == []
     assert broker.partition.log.log_end_offset == 0
-    assert broker.untrue == {("sarama", Untruth.REFUSED): 1}
+    assert broker.invalid == {("sarama", InvalidOutcome.REFUSED): 1}
 
 
 def test_fewer_bytes_than_so_many_records_need_are_refused_at_any_time(broker: Producing) -> None:
@@ -74,15 +68,20 @@ def test_fewer_bytes_than_so_many_records_need_are_refused_at_any_time(broker: P
     assert client.send(no_records(3, 20)).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_one_of_many_is_looked_into_and_after_it_lied_all_are(broker: Producing) -> None:
+def test_once_a_batch_was_invalid_all_of_its_connection_are_looked_into(broker: Producing) -> None:
     client = Client(broker)
-    assert client.send(true_batch()).error_code == 0
-    sent = 0
-    while client.send(no_records()).error_code == 0:  # Nobody looks, until chance has it.
-        sent += 1
-        assert sent < 2 * SAMPLE
+    client.send_true_ones(1)
+    assert client.send(no_records()).error_code == 0  # Nobody looks.
+    assert client.send(no_records(3, 20)).error_code == ErrorCode.INVALID_RECORD
+    for _ in range(FIRST_BATCHES + 1):
+        assert client.send(no_records()).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_one_record_shows_little_so_several_batches_of_one_are_looked_into(broker: Producing) -> None:
+    client = Client(broker)
+    for _ in range(FIRST_BATCHES - 1):
+        assert client.send(true_batch(1)).error_code == 0
     assert client.send(no_records()).error_code == ErrorCode.INVALID_RECORD
-    assert client.send(true_batch()).error_code == 0
 
 
 def test_the_trust_in_one_connection_is_not_that_in_another(broker: Producing) -> None:
@@ -123,7 +122,7 @@ def test_bodies_that_do_not_parse_are_refused(broker: Producing, what: str, brok
     resealed = sealed_batch(parse_header(broken, 0), bytes(broken[HEADER_BYTES:]))
     refused = Client(broker).send(resealed)
     assert refused.error_code == ErrorCode.INVALID_RECORD, what
-    assert broker.untrue == {("sarama", Untruth.REFUSED): 1}
+    assert broker.invalid == {("sarama", InvalidOutcome.REFUSED): 1}
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -138,7 +137,7 @@ def test_true_batches_are_stored_as_they_came_however_they_are_looked_into(
     data = (broker.folder / f"{FLIGHTS}" / f"{0:020}.log").read_bytes()
     assert data[HEADER_BYTES - 44 :] == batch[HEADER_BYTES - 44 :]  # Offset and leader epoch are the broker's.
     assert bool(broker.helper.asked) == (records == MANY)
-    assert broker.untrue == {}
+    assert broker.invalid == {}
 
 
 def test_a_small_batch_that_unpacks_to_much_is_looked_into_by_the_helper(broker: Producing) -> None:
@@ -173,7 +172,7 @@ def test_where_the_brokers_time_counts_the_producers_is_not_looked_at(tmp_path: 
     broker = Producing(tmp_path, LogConfig(timestamp_type=TimestampType.LOG_APPEND_TIME))
     assert Client(broker).send(true_batch(max_timestamp_ms=-1)).error_code == 0
     assert broker.stored_times_ms() == [NOW_MS]
-    assert broker.untrue == {}
+    assert broker.invalid == {}
 
 
 def test_records_without_a_key_are_named_for_a_compacted_topic(tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_records_without_a_key_are_named_for_a_compacted_topic(tmp_path: Path) -
         (3, "record 3 has no key; cleanup.policy=compact needs one"),
     ]
     assert refused.error_message.startswith("2 of 4 records are refused: record 1 has no key")
-    assert broker.untrue == {}
+    assert broker.invalid == {}
 
 
 def ages(*ages_ms: int) -> bytearray:
@@ -203,18 +202,18 @@ def test_a_limit_on_the_age_of_records_holds_for_each_of_a_batch(tmp_path: Path)
     assert [error.batch_index for error in refused.record_errors] == [1]
 
 
-def test_untrue_batches_are_told_once_for_a_client_and_a_topic_and_only_so_many_clients_are_counted(
+def test_invalid_batches_are_logged_once_for_a_client_and_a_topic_and_only_so_many_clients_are_counted(
     broker: Producing, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         for number in range(CLIENTS_MAX + 5):
             Client(broker, f"client-{number}").send(no_records())
             Client(broker, f"client-{number}").send(no_records())
-    lines = [record.getMessage() for record in caplog.records if "untrue" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "invalid" in record.getMessage()]
     assert len(lines) == CLIENTS_MAX + 5
-    assert lines[0].startswith("client 'client-0' sends untrue batches to flights, this one was refused: a varint")
-    assert len(broker.untrue) == CLIENTS_MAX + 1
-    assert broker.untrue[OTHER_CLIENTS, Untruth.REFUSED] == 10
+    assert lines[0].startswith("client 'client-0' sends invalid batches to flights; this one was refused: a varint")
+    assert len(broker.invalid) == CLIENTS_MAX + 1
+    assert broker.invalid[OTHER_CLIENTS, InvalidOutcome.REFUSED] == 10
 
 
 class NoHelper:
@@ -222,18 +221,12 @@ class NoHelper:
         raise HelperDied("the helper process ended with exit code -9")
 
 
-@pytest.mark.parametrize(
-    ("batch", "error"),
-    [
-        (true_batch(MANY), ErrorCode.NONE),
-        (true_batch(MANY, max_timestamp_ms=0), ErrorCode.REQUEST_TIMED_OUT),
-    ],
-)
-def test_without_a_helper_only_a_header_that_cannot_be_true_keeps_a_batch_out(
-    broker: Producing, batch: bytearray, error: ErrorCode
-) -> None:
+def test_without_a_helper_what_has_to_be_looked_into_is_to_be_sent_again(broker: Producing) -> None:
     broker.handler_environment.inspector = BatchInspector(NoHelper(), broker.clock, asyncio.timeout)  # type: ignore[arg-type]
-    assert Client(broker).send(batch).error_code == error
+    client, implausible = Client(broker), true_batch(MANY, max_timestamp_ms=0)
+    errors = [client.send(each).error_code for each in (true_batch(MANY), true_batch(MANY), implausible, implausible)]
+    late = ErrorCode.REQUEST_TIMED_OUT
+    assert errors == [late, ErrorCode.NONE, late, late]
 
 
 def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Producing) -> None:
@@ -245,53 +238,46 @@ def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Produ
     assert [result.error_code for result in client.results()] == [0] * 30
 
 
-def test_what_waits_to_be_looked_into_is_bounded_as_requests_that_wait_are(broker: Producing) -> None:
-    broker.partition.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
-    batch = bytes(encode_batch([Record(number, NOW_MS, b"key", bytes(100)) for number in range(MANY)]))
-    broker.handler_environment.config.queued_max_request_bytes = 3 * len(batch)
-    clients = [Client(broker, f"client-{number}") for number in range(5)]
+def test_only_so_many_bytes_wait_to_be_looked_into(broker: Producing) -> None:
+    large = bytes(encode_batch([Record(number, NOW_MS, b"key", bytes(1000)) for number in range(MANY)]))
+    compacted = frozenset({CleanupPolicy.COMPACT})
+    config = LogConfig(cleanup_policies=compacted, message_bytes_max=1 << 30, segment_bytes=1 << 30)
+    broker.partition.configure(config)
+    fit = KEPT_BYTES_MAX // len(large)
+    clients = [Client(broker, f"client-{number}") for number in range(fit + 1)]
     for client in clients:
-        client.begin(batch)
-    assert len(broker.spawned) == 3
+        client.begin(large)
+    assert len(broker.spawned) == fit
     broker.run_what_was_spawned()
     errors = [client.results()[0].error_code for client in clients]
-    assert errors == [ErrorCode.NONE] * 3 + [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert errors == [ErrorCode.NONE] * fit + [ErrorCode.REQUEST_TIMED_OUT]
+    assert clients[-1].send(large).error_code == ErrorCode.NONE  # There is room again.
 
 
-@pytest.mark.parametrize(
-    ("told", "sent", "errors"),
-    [
-        ({}, 70, {ErrorCode.NONE}),
-        ({"max_timestamp_ms": 0}, 270, {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT}),
-    ],
-)
-def test_only_so_many_bytes_wait_to_be_looked_into(
-    broker: Producing, told: dict[str, int], sent: int, errors: set[ErrorCode]
-) -> None:
-    records = [Record(number, NOW_MS + number, None, bytes(1000)) for number in range(MANY)]
-    half = bytes(encode_batch(records, **told))
-    broker.partition.configure(LogConfig(message_bytes_max=1 << 30, segment_bytes=1 << 30))
-    clients = [Client(broker, f"client-{number}") for number in range(2 * sent)]
+def test_of_many_that_come_at_once_each_is_looked_into_as_soon_as_it_has_to_wait_for_nobody(broker: Producing) -> None:
+    batch, clients = bytes(true_batch(MANY)), [Client(broker, f"client-{number}") for number in range(50)]
+    for waiting in range(len(clients), 0, -1):
+        for client in clients:
+            client.begin(batch)
+        assert len(broker.spawned) == 1
+        assert sum(bool(client.answers) for client in clients) == len(clients) - 1
+        broker.run_what_was_spawned()
+        assert [client.results()[0].error_code for client in clients] == [0] * len(clients)
+        assert len(broker.helper.asked) == len(clients) - waiting + 1
     for client in clients:
-        client.begin(half)
-    kept = len(broker.spawned)
-    assert kept == (KEPT_BYTES_MAX if told else BYTES_IN_FLIGHT_MAX) // len(half)
+        client.begin(batch)
+    assert broker.spawned == []
+
+
+def test_who_comes_while_the_helper_is_busy_is_looked_into_later_and_an_impossible_header_at_once(
+    broker: Producing,
+) -> None:
+    busy, client = Client(broker, "busy"), Client(broker)
+    busy.begin(bytes(true_batch(MANY)))
+    client.begin(bytes(no_records(MANY, 40 * MANY)))
+    assert client.results()[0].error_code == 0
+    client.begin(bytes(true_batch(MANY, max_timestamp_ms=0)))
+    assert client.answers == []
     broker.run_what_was_spawned()
-    assert {client.results()[0].error_code for client in clients} == errors
-    clients[0].begin(half)
-    assert len(broker.spawned) == 1  # There is room again.
-    broker.run_what_was_spawned()
-
-
-def order_of_looks(trust: ConnectionTrust, topics: Sequence[str]) -> list[bool]:
-    header = parse_header(true_batch(), 0)
-    return [trust.doubts(topic, header, NOW_MS) for topic in topics]
-
-
-def test_the_first_batches_of_each_topic_are_looked_into_and_then_one_of_many() -> None:
-    trust = BatchTrust(random.Random(5)).of_connection("client")
-    looks = order_of_looks(trust, ["a"] * 100_000)
-    assert looks[:FIRST_BATCHES] == [True] * FIRST_BATCHES
-    assert not any(looks[FIRST_BATCHES : FIRST_BATCHES + 2])
-    assert 100_000 / SAMPLE * 0.8 < sum(looks) < 100_000 / SAMPLE * 1.25
-    assert order_of_looks(trust, ["b"] * FIRST_BATCHES) == [True] * FIRST_BATCHES
+    assert client.results()[0].error_code == 0
+    assert client.send(no_records(MANY, 40 * MANY)).error_code == ErrorCode.INVALID_RECORD

@@ -1,0 +1,220 @@
+"""Appends the batches of one Produce: at once, or after a look into their records.
+
+Looked into are the batches of topics that recompress, compact or limit how old records may be, and those that are not
+trusted (`batch_trust`): small ones at once, all others in the helper process.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from barnabas_broker.handlers.batch_trust import ConnectionTrust
+from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, Place, TopicAnswers, refused
+from barnabas_broker.replication.partition import ANY_ACKS, Partition
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.helper.requests import Inspected
+from barnabas_broker.storage.inspection.batch_inspection import must_inspect
+from barnabas_broker.storage.inspection.inspector import (
+    FIRST_HERE_MAX,
+    RECORDS_HERE_MAX,
+    BatchRefused,
+    is_quick,
+)
+from barnabas_broker.wire.compression import Codec
+from barnabas_broker.wire.produce import ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
+from barnabas_broker.wire.record_batch import BatchHeader, assign_max_timestamp, parse_header, validate_produced
+from barnabas_core.errors import ApiError, ErrorCode
+
+NO_ERROR: Final = 0
+ZSTD_SINCE: Final = 7
+"""Of Produce; clients that do not know the codec do not know this version either (KIP-110)."""
+LOOKED_AT_MAX: Final = 1000
+"""Records of one request on the loop, 1 to 2 ms; the other batches go to the helper process."""
+
+
+class Appender:
+    """Appends one batch after the other; `late` is there once a result has to wait."""
+
+    __slots__ = (
+        "_acks",
+        "_buffer",
+        "_environment",
+        "_is_before_zstd",
+        "_late_answer",
+        "_looked_at",
+        "_now_ms",
+        "_replicas",
+        "_request",
+        "_trust",
+        "late",
+    )
+
+    def __init__(
+        self,
+        environment: HandlerEnvironment,
+        buffer: memoryview,
+        request: ProduceRequest,
+        channel: Channel,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        self._environment = environment
+        self._replicas = environment.replicas
+        self._buffer = buffer
+        self._request = request
+        self._acks = request.acks
+        self._now_ms = environment.clock.now_ms()
+        self._trust = channel.trust or _no_trust_yet(environment, channel)
+        self._looked_at = 0
+        self._is_before_zstd = version < ZSTD_SINCE
+        self._late_answer = (environment, channel, request, version, correlation_id)
+        self.late: PendingProduce | None = None
+
+    def append_all(self) -> TopicAnswers | None:
+        """The results, or None when they come later."""
+        try:
+            answers = [
+                (topic, [self._append(topic, each, (number, index)) for index, each in enumerate(topic.partitions)])
+                for number, topic in enumerate(self._request.topics)
+            ]
+        except BaseException:  # A bug, which costs this connection. What is called later must not meet half a request.
+            if self.late is not None:
+                self.late.end()
+            raise
+        if self.late is None:
+            return answers  # type: ignore[return-value]  # none is None; a cast would cost a call
+        self.late.begin(answers)
+        return None
+
+    def _append(self, topic: ProduceTopic, wanted: ProducePartition, place: Place) -> ProduceResult | None:
+        """The result for one partition; None when it comes later."""
+        number, start, end = wanted
+        partition = None
+        try:
+            partition = self._replicas.lookup.find(topic.name, topic.topic_id, number)
+            if self._acks not in partition.accepted_acks:
+                self._refuse(partition)
+            header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
+            if self._is_before_zstd and header.compression == Codec.ZSTD:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Produce v{ZSTD_SINCE} is the first with it"
+                )
+            batch = self._buffer[start:end]
+            if partition.inspects_records and must_inspect(partition.log.config, header):
+                return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
+            if self._trust.doubts(header, self._now_ms):
+                return self._look_into_doubted(partition, batch, header, place)
+            return self._append_batch(partition, batch, header, place)
+        except ApiError as error:
+            return refused(number, error)
+        except StorageError as error:
+            assert partition is not None
+            return refused(number, self._replicas.failures.storage_failed(partition, error))
+
+    def _append_batch(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: Place
+    ) -> ProduceResult | None:
+        """Appended; with acks=all the result comes when the high watermark is past the batch.
+
+        With acks=1 at once, unless the topic's `flush.messages` want it synced first.
+        """
+        offset, append_time_ms, _ = partition.append_as_leader(batch, header, self._now_ms)
+        number = partition.topic_partition.partition
+        result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None, ())
+        end_offset = offset + header.last_offset_delta + 1
+        is_for_all = self._acks == ACKS_ALL
+        if end_offset <= (partition.high_watermark if is_for_all else partition.log.ack_end_offset) or not self._acks:
+            return result
+        late = self._wait(place, partition)
+
+        def done(error: ApiError | None) -> None:
+            late.complete(place, result if error is None else refused(number, error))
+
+        partition.when_committed(end_offset, done, all_replicas=is_for_all)
+        return None
+
+    def _wait(self, place: Place, partition: Partition) -> PendingProduce:
+        late = self.late = self.late or PendingProduce(*self._late_answer)
+        late.wait_for(place, partition)
+        return late
+
+    def _refuse(self, partition: Partition) -> None:
+        if self._acks not in ANY_ACKS:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
+        partition.check_writable(all_replicas=self._acks == ACKS_ALL)
+
+    def _look_into_doubted(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: Place
+    ) -> ProduceResult | None:
+        if (
+            self._environment.inspector.is_busy
+            and not is_quick(partition.log.config, header, FIRST_HERE_MAX)
+            and self._trust.may_pass(header, self._now_ms)
+        ):
+            return self._append_batch(partition, batch, header, place)
+        self._trust.looks_into(header)
+        return self._look_into(partition, batch, header, place, FIRST_HERE_MAX)
+
+    def _look_into(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: Place, records_max: int
+    ) -> ProduceResult | None:
+        """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
+        config, inspector = partition.log.config, self._environment.inspector
+        if self._looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
+            self._looked_at += header.record_count
+            with self._counting_invalid(partition):
+                inspected = inspector.inspect_now(bytes(batch), config)
+            if inspected is not None:
+                return self._append_inspected(partition, batch, header, inspected, place)
+        copy = inspector.keep(batch)
+        late = self._wait(place, partition)
+        late.mute()
+        self._environment.attempt(self._append_later(partition, copy, late, place))
+        return None
+
+    def _append_inspected(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: Place
+    ) -> ProduceResult | None:
+        """As Kafka does it: the largest timestamp is that of the records, whatever the producer said."""
+        said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
+        if inspected.batch is not None:
+            batch = memoryview(bytearray(inspected.batch))
+            header = parse_header(batch, 0)
+        elif said_ms != true_ms:
+            header = assign_max_timestamp(batch, 0, header, true_ms)
+        if said_ms != true_ms:
+            self._trust.corrected(partition.topic_partition.topic, said_ms, true_ms)
+        return self._append_batch(partition, batch, header, place)
+
+    async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: Place) -> None:
+        name, number = partition.topic_partition
+        result: ProduceResult | None
+        try:
+            with self._counting_invalid(partition):
+                inspected = await self._environment.inspector.inspect(batch, partition.log.config)
+            with self._replicas.failures.using(name, number) as current:
+                current.check_writable(all_replicas=self._acks == ACKS_ALL)
+                header = parse_header(batch, 0)
+                result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
+        except ApiError as error:
+            result = refused(number, error)
+        finally:
+            self._environment.inspector.release(batch)
+        if result is not None:
+            late.complete(place, result)
+
+    @contextmanager
+    def _counting_invalid(self, partition: Partition) -> Iterator[None]:
+        try:
+            yield
+        except BatchRefused as refusal:
+            if refusal.is_broken:
+                self._trust.refused(partition.topic_partition.topic, str(refusal))
+            raise
+
+
+def _no_trust_yet(environment: HandlerEnvironment, channel: Channel) -> ConnectionTrust:
+    trust = channel.trust = environment.trust.of_connection(channel.client.client_id or "")
+    return trust

@@ -1,0 +1,129 @@
+"""A Produce of which some results are not known yet. `appender` makes it and brings the results.
+
+A place is one partition of the request: the number of its topic, and its own in that.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.inspection.inspector import BatchRefused
+from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.produce import ProduceRequest, ProduceResult, ProduceTopic, encode_produce_response
+from barnabas_core.clock import Cancellable
+from barnabas_core.errors import ApiError, ErrorCode
+
+ACKS_ALL: Final = -1
+
+Place = tuple[int, int]
+ProduceResults = list[ProduceResult | None]
+"""Of one topic; None is not known yet."""
+TopicAnswers = list[tuple[ProduceTopic, list[ProduceResult]]]
+
+
+def refused(number: int, error: ApiError) -> ProduceResult:
+    """The result that carries an error."""
+    errors = error.record_errors if isinstance(error, BatchRefused) else ()
+    return number, error.code, -1, -1, -1, error.message, errors
+
+
+def check_unanswered(answers: TopicAnswers) -> None:
+    """With acks=0 nobody hears of errors: the connection is closed, so that the client at least looks again."""
+    for _, results in answers:
+        for _, error, _, _, _, message, _ in results:
+            if error:
+                raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {message}")
+
+
+class PendingProduce:
+    """Answers once all results are known, or the request's time is up."""
+
+    __slots__ = (
+        "_acks",
+        "_answers",
+        "_channel",
+        "_correlation_id",
+        "_partitions",
+        "_read_on",
+        "_respond",
+        "_timer",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        environment: HandlerEnvironment,
+        channel: Channel,
+        request: ProduceRequest,
+        version: int,
+        correlation_id: int,
+    ):
+        self._channel = channel
+        self._acks = request.acks
+        self._version = version
+        self._correlation_id = correlation_id
+        self._respond = channel.defer(reads_on=True)
+        self._read_on: Callable[[list[Part]], None] | None = None
+        self._answers: list[tuple[ProduceTopic, ProduceResults]] = []
+        self._partitions: dict[Place, Partition] = {}
+        self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
+
+    def wait_for(self, place: Place, partition: Partition) -> None:
+        """The result at `place` comes later."""
+        self._partitions[place] = partition
+
+    def mute(self) -> None:
+        """Nothing of this client is appended before all of this request is: it keeps the order of its batches."""
+        self._read_on = self._read_on or self._channel.defer()
+
+    def begin(self, answers: list[tuple[ProduceTopic, ProduceResults]]) -> None:
+        """All is appended or on its way; these are the results so far."""
+        self._answers = answers
+
+    def end(self) -> None:
+        """There will be no answer; results that come change nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def complete(self, place: Place, result: ProduceResult) -> None:
+        """Take the result; what comes after the time was up changes nothing."""
+        if self._timer is None:
+            return
+        topic, index = place
+        self._answers[topic][1][index] = result
+        del self._partitions[place]
+        if not self._partitions:
+            self._timer.cancel()
+            self._finish()
+
+    def _expire(self) -> None:
+        for (topic, index), partition in self._partitions.items():
+            self._answers[topic][1][index] = refused(partition.topic_partition.partition, self._why_late(partition))
+        self._finish()
+
+    def _why_late(self, partition: Partition) -> ApiError:
+        if self._acks != ACKS_ALL:
+            message = "appended, but not synced as flush.messages asks in the time that the request allows"
+            return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
+        if partition.isr_size < partition.isr_size_min:
+            in_sync = f"only {partition.isr_size} replicas are in sync; {partition.isr_size_min} are wanted"
+            return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"appended, but {in_sync}")
+        message = "the records were not replicated in the time that the request allows"
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
+
+    def _finish(self) -> None:
+        self._timer = None
+        answers = cast("TopicAnswers", self._answers)
+        try:
+            if not self._acks:
+                check_unanswered(answers)
+            parts = [encode_produce_response(self._correlation_id, self._version, answers)] if self._acks else []
+            self._respond([*parts])
+            if self._read_on is not None:
+                self._read_on([])
+        except CloseConnection as reason:
+            self._channel.close(str(reason))
