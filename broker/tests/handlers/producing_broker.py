@@ -49,6 +49,7 @@ class Client:
 
     def __init__(self, broker: "Producing", client_id: str = "sarama") -> None:
         self.broker = broker
+        self.topic = FLIGHTS.topic
         self.client = channel.Client("PLAINTEXT", "127.0.0.1:5", client_id)
         self.trust: ConnectionTrust | None = None
         self.is_muted = False
@@ -77,7 +78,7 @@ class Client:
             transactional_id=None,
             acks=1,
             timeout_ms=1500,
-            topic_data=[topic(name=FLIGHTS.topic, partition_data=partitions)],
+            topic_data=[topic(name=self.topic, partition_data=partitions)],
         )
         body = bytearray(request.encode(version=VERSION))
         services: Any = self.broker.handler_environment

@@ -26,7 +26,10 @@ from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.produce import ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
 from barnabas_broker.wire.record_batch import BatchHeader, assign_max_timestamp, parse_header, validate_produced
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import is_internal
 
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""Of Kafka's tools that may write to internal topics."""
 NO_ERROR: Final = 0
 ZSTD_SINCE: Final = 7
 """Of Produce; clients that do not know the codec do not know this version either (KIP-110)."""
@@ -95,7 +98,7 @@ class Appender:
         try:
             partition = self._replicas.lookup.find(topic.name, topic.topic_id, number)
             if self._acks not in partition.accepted_acks:
-                self._refuse(partition)
+                self._check_allowed(partition)
             header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
             if self._is_before_zstd and header.compression == Codec.ZSTD:
                 raise ApiError(
@@ -140,9 +143,14 @@ class Appender:
         late.wait_for(place, partition)
         return late
 
-    def _refuse(self, partition: Partition) -> None:
+    def _check_allowed(self, partition: Partition) -> None:
+        """ApiError unless this client may write so to this partition now."""
         if self._acks not in ANY_ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
+        topic = partition.topic_partition.topic
+        if is_internal(topic) and self._trust.client_id != ADMIN_CLIENT_ID:
+            message = f"only the brokers write to {topic}, and clients with the client id {ADMIN_CLIENT_ID}"
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         partition.check_writable(all_replicas=self._acks == ACKS_ALL)
 
     def _look_into_doubted(

@@ -62,11 +62,11 @@ class BatchTrust:
 class ConnectionTrust:
     """How far the batches of one connection are trusted."""
 
-    __slots__ = ("_broker", "_client_id", "_doubted")
+    __slots__ = ("_broker", "_doubted", "client_id")
 
     def __init__(self, broker: BatchTrust, client_id: str) -> None:
         self._broker = broker
-        self._client_id = client_id
+        self.client_id = client_id
         self._doubted = FIRST_BATCHES
         """So many more batches are looked into, whatever their header says."""
 
@@ -92,4 +92,4 @@ class ConnectionTrust:
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:
         self._doubted = ALL_BATCHES
-        self._broker.found(self._client_id, topic, outcome, what)
+        self._broker.found(self.client_id, topic, outcome, what)

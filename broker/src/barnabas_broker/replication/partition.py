@@ -24,6 +24,7 @@ from barnabas_broker.wire.record_batch import BatchHeader
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
 ANY_ACKS: Final = frozenset({-1, 0, 1})
@@ -81,7 +82,7 @@ class Partition(Replica):
         self.isr_expands = 0
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
-        """Which `acks` a Produce may ask for now; `check_writable` says why not the others."""
+        """Which `acks` any client's Produce may ask for now; `check_writable` says why not the others."""
         self._environment = environment
         self._leadership: LeaderState | None = None
         self._watchers: dict[int, AppendWatcher] = {}
@@ -119,9 +120,9 @@ class Partition(Replica):
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _set_accepted_acks(self) -> None:
-        """What follows from leadership, ISR, settings and the disk."""
+        """What follows from leadership, ISR, settings and the disk. Few clients may write to an internal topic."""
         enough = self.isr_size >= self.isr_size_min
-        is_open = self.is_leader and self.failure is None
+        is_open = self.is_leader and self.failure is None and not is_internal(self.topic_partition.topic)
         self.accepted_acks = (ANY_ACKS if enough else LEADER_ACKS) if is_open else NO_ACKS
 
     def go_offline(self, failure: StorageError) -> None:
