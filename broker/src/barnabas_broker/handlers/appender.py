@@ -11,7 +11,7 @@ from typing import Final
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, Place, TopicAnswers, refused
+from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, ResultPlace, TopicAnswers, refused
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.requests import Inspected
@@ -91,7 +91,7 @@ class Appender:
         self.late.begin(answers)
         return None
 
-    def _append(self, topic: ProduceTopic, wanted: ProducePartition, place: Place) -> ProduceResult | None:
+    def _append(self, topic: ProduceTopic, wanted: ProducePartition, place: ResultPlace) -> ProduceResult | None:
         """The result for one partition; None when it comes later."""
         number, start, end = wanted
         partition = None
@@ -117,7 +117,7 @@ class Appender:
             return refused(number, self._replicas.failures.storage_failed(partition, error))
 
     def _append_batch(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: Place
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
     ) -> ProduceResult | None:
         """Appended; with acks=all the result comes when the high watermark is past the batch.
 
@@ -138,7 +138,7 @@ class Appender:
         partition.when_committed(end_offset, done, all_replicas=is_for_all)
         return None
 
-    def _wait(self, place: Place, partition: Partition) -> PendingProduce:
+    def _wait(self, place: ResultPlace, partition: Partition) -> PendingProduce:
         late = self.late = self.late or PendingProduce(*self._late_answer)
         late.wait_for(place, partition)
         return late
@@ -154,7 +154,7 @@ class Appender:
         partition.check_writable(all_replicas=self._acks == ACKS_ALL)
 
     def _look_into_doubted(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: Place
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
     ) -> ProduceResult | None:
         if (
             self._environment.inspector.is_busy
@@ -166,7 +166,7 @@ class Appender:
         return self._look_into(partition, batch, header, place, FIRST_HERE_MAX)
 
     def _look_into(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: Place, records_max: int
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace, records_max: int
     ) -> ProduceResult | None:
         """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
         config, inspector = partition.log.config, self._environment.inspector
@@ -183,7 +183,7 @@ class Appender:
         return None
 
     def _append_inspected(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: Place
+        self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: ResultPlace
     ) -> ProduceResult | None:
         """As Kafka does it: the largest timestamp is that of the records, whatever the producer said."""
         said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
@@ -196,7 +196,7 @@ class Appender:
             self._trust.corrected(partition.topic_partition.topic, said_ms, true_ms)
         return self._append_batch(partition, batch, header, place)
 
-    async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: Place) -> None:
+    async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: ResultPlace) -> None:
         name, number = partition.topic_partition
         result: ProduceResult | None
         try:

@@ -1,6 +1,6 @@
 """A Produce of which some results are not known yet. `appender` makes it and brings the results.
 
-A place is one partition of the request: the number of its topic, and its own in that.
+A result's place is one partition of the request: the number of its topic, and its own in that.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 ACKS_ALL: Final = -1
 
-Place = tuple[int, int]
+ResultPlace = tuple[int, int]
 ProduceResults = list[ProduceResult | None]
 """Of one topic; None is not known yet."""
 TopicAnswers = list[tuple[ProduceTopic, list[ProduceResult]]]
@@ -68,10 +68,10 @@ class PendingProduce:
         self._respond = channel.defer(reads_on=True)
         self._read_on: Callable[[list[Part]], None] | None = None
         self._answers: list[tuple[ProduceTopic, ProduceResults]] = []
-        self._partitions: dict[Place, Partition] = {}
+        self._partitions: dict[ResultPlace, Partition] = {}
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
-    def wait_for(self, place: Place, partition: Partition) -> None:
+    def wait_for(self, place: ResultPlace, partition: Partition) -> None:
         """The result at `place` comes later."""
         self._partitions[place] = partition
 
@@ -89,7 +89,7 @@ class PendingProduce:
             self._timer.cancel()
             self._timer = None
 
-    def complete(self, place: Place, result: ProduceResult) -> None:
+    def complete(self, place: ResultPlace, result: ProduceResult) -> None:
         """Take the result; what comes after the time was up changes nothing."""
         if self._timer is None:
             return
