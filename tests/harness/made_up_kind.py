@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 import pytest
 from msgspec import Meta, Struct
 
-from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.kind import Kind, Scaled, column, fixed
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.resource import Resource, Status
 
@@ -41,10 +41,11 @@ MIRROR: Final = Kind(
     plural="mirrors",
     short_name="bi",
     writer="edit",
+    rights="mirrors",
     thing="mirror",
     columns=(column("Width", "integer", ".status.width"),),
     rules={MirrorSpec: [fixed("source")]},
-    scaled_field="width",
+    scaled=Scaled(("width",), ("width",)),
     name_field="source",
     folded=str.casefold,
 )

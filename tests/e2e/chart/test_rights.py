@@ -7,6 +7,8 @@ from uuid import uuid4
 
 import pytest
 
+from barnabas_operator.resources.cluster_roles import edit_role
+from barnabas_operator.resources.kinds import KINDS
 from e2e.world import SECONDS_MAX, World
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
@@ -26,7 +28,26 @@ CAN_I = (
     ("edit", "patch", "topics.barnabas.dev/status", False),
     ("admin", "delete", "topics.barnabas.dev", True),
     ("admin", "create", "clusters.barnabas.dev", True),
+    ("admin", "patch", "clusters.barnabas.dev/scale", True),
     ("admin", "patch", "statedocuments.internal.barnabas.dev", False),
+)
+
+SPECS = {
+    "Cluster": {},
+    "Topic": {"partitions": 1},
+    "ConsumerGroup": {},
+    "MaintenanceJob": {"job": "skew", "options": {"report": "/a/b"}},
+}
+OF_OTHERS = (
+    ("create", "pods"),
+    ("create", "pods/exec"),
+    ("create", "jobs.batch"),
+    ("create", "serviceaccounts/token"),
+    ("get", "secrets"),
+    ("patch", "deployments.apps/scale"),
+    ("patch", "statefulsets.apps"),
+    ("create", "rolebindings.rbac.authorization.k8s.io"),
+    ("get", "statedocuments.internal.barnabas.dev"),
 )
 
 
@@ -161,3 +182,23 @@ def test_the_roles_of_a_namespace_have_rights_to_topics_and_clusters(
     for whose, verb, resource, allowed in CAN_I:
         if whose == role:
             assert (said(verb, resource) == "yes\n") is allowed, f"{verb} {resource}"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_role_of_one_kind_lets_somebody_apply_that_kind_and_do_nothing_else(
+    name: str, controllers: ControlPlane, namespace: str
+) -> None:
+    role, kubectl = edit_role(KINDS[name]), controllers.kubectl
+    kubectl("-n", namespace, "create", "rolebinding", role, f"--clusterrole={role}", "--user=somebody")
+
+    def is_applied(kind: str) -> bool:
+        manifest = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": {"name": "a"}, "spec": SPECS[kind]}
+        told = ("-n", namespace, "apply", "-f-", "--as=somebody")
+        return kubectl.ask(*told, stdin=json.dumps(manifest)).returncode == 0
+
+    wait_for(lambda: is_applied(name), seconds_max=SECONDS_MAX)
+    assert [kind for kind in KINDS if is_applied(kind)] == [name]
+    for verb, resource in OF_OTHERS:
+        plural, _, part = resource.partition("/")
+        asked = ("auth", "can-i", verb, plural, f"--subresource={part}", "--as=somebody")
+        assert kubectl.ask("-n", namespace, *asked).stdout == "no\n", f"{verb} {resource}"

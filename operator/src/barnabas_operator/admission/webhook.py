@@ -1,6 +1,6 @@
 """The validating webhook: the API server asks before it stores a change of a resource."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -114,13 +114,19 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """`kubectl scale` sends a `Scale`: the resource with another number, such as a Topic's of partitions."""
+    """`kubectl scale` sends a `Scale`: the resource with another number, as of partitions or brokers."""
     kind = kind_of_plural(request["resource"]["resource"])
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:
         return None, None
-    number = request["object"]["spec"].get("replicas")
-    return stored, {**stored, "spec": {**stored.get("spec", {}), kind.scaled_field: number}}
+    assert kind.scaled is not None, "no other kind has a Scale"
+    spec = _with(stored.get("spec", {}), kind.scaled.in_spec, request["object"]["spec"].get("replicas"))
+    return stored, {**stored, "spec": spec}
+
+
+def _with(there: Json, path: Sequence[str], value: object) -> Json:
+    first, *rest = path
+    return {**there, first: _with(there.get(first, {}), rest, value) if rest else value}
 
 
 def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> AdmissionContext:

@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, Resources, Storage, Volume
 from barnabas_operator.resources.json_types import JsonObject
-from barnabas_operator.resources.kind import Kind, column
+from barnabas_operator.resources.kind import Kind, Scaled, column
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES
 from barnabas_operator.resources.quantity import ALLOWED
@@ -113,8 +113,10 @@ CLUSTER: Final = Kind(
     plural="clusters",
     short_name="bc",
     writer="admin",
+    rights="clusters",
     thing="cluster",
     columns=(
+        column("Desired", "integer", ".spec.brokers.replicas"),
         column("Brokers", "integer", ".status.readyBrokers"),
         column("Topics", "integer", ".status.topics"),
         column("Controller", "integer", ".status.controller", wide=True),
@@ -124,6 +126,7 @@ CLUSTER: Final = Kind(
     rules={**_RULES, **RUN_RULES},
     list_rules=_LIST_RULES,
     list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId", MaintenanceEntry: "name", **RUN_KEYS},
+    scaled=Scaled(("brokers", "replicas"), ("brokers",)),
     not_filled_in=frozenset({Storage}),  # The webhook warns of disks that nobody asked for.
     is_in_files=True,
 )

@@ -21,15 +21,19 @@ WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
 
 def cluster_roles() -> list[JsonObject]:
-    """All of them. Kubernetes adds the last three to its roles view, edit and admin; each has what is before it."""
+    """All of them. Kubernetes adds the last ones to its roles view, edit and admin, and any can be bound by itself."""
     return [
         _role(BROKER_ROLE, broker_rules()),
         _role(DRIVER_ROLE, _driven()),
         _role(STARTER_ROLE, _started()),
         _role("barnabas-view", _seen(), added_to="view"),
-        _role("barnabas-edit", _written("edit"), added_to="edit"),
-        _role("barnabas-admin", _written("admin"), added_to="admin"),
+        *(_role(edit_role(kind), _written(kind), added_to=kind.writer) for kind in KINDS.values()),
     ]
+
+
+def edit_role(kind: Kind) -> str:
+    """Who has it may read, make, change and delete resources of this kind, and no others."""
+    return f"barnabas-{kind.rights}-edit"
 
 
 def _seen() -> list[JsonObject]:
@@ -41,15 +45,13 @@ def _seen() -> list[JsonObject]:
     ]
 
 
-def _written(by: str) -> list[JsonObject]:
-    kinds = [each for each in KINDS.values() if each.writer == by]
-    scaled = [_scale(each) for each in kinds if _is_scaled(each)]
-    rules = [_rule(GROUP, WRITE, *(each.plural for each in kinds))]
-    return [*rules, _rule(GROUP, ("update", "patch"), *scaled)] if scaled else rules
+def _written(kind: Kind) -> list[JsonObject]:
+    rules = [_rule(GROUP, (*READ, *WRITE), kind.plural), _rule(GROUP, READ, f"{kind.plural}/status")]
+    return [*rules, _rule(GROUP, ("get", "update", "patch"), _scale(kind))] if _is_scaled(kind) else rules
 
 
 def _is_scaled(kind: Kind) -> bool:
-    return kind.scaled_field is not None
+    return kind.scaled is not None
 
 
 def _scale(kind: Kind) -> str:

@@ -296,6 +296,7 @@ CONSUMER_GROUP: Final = Kind(
     plural="consumergroups",
     short_name="bg",
     writer="edit",
+    rights="groups",
     thing="group",
     columns=(
         column("Group", "string", ".status.groupId"),

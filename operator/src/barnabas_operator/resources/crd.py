@@ -90,9 +90,10 @@ def _names(kind: Kind) -> JsonObject:
 
 
 def _scale(kind: Kind) -> JsonObject:
-    field = kind.scaled_field
-    paths = {"specReplicasPath": f".spec.{field}", "statusReplicasPath": f".status.{field}"}
-    return {"scale": paths} if field is not None else {}
+    if kind.scaled is None:
+        return {}
+    spec, status = ".".join(kind.scaled.in_spec), ".".join(kind.scaled.in_status)
+    return {"scale": {"specReplicasPath": f".spec.{spec}", "statusReplicasPath": f".status.{status}"}}
 
 
 def schema_of(of: Kind, kind: inspect.Type) -> JsonObject:

@@ -9,6 +9,13 @@ from barnabas_operator.resources.resource import Resource, Status
 NOTHING: Mapping[type, Any] = {}
 
 
+class Scaled(NamedTuple):
+    """A number, by the path of its field in the spec, and of the field in the status that says how many there are."""
+
+    in_spec: tuple[str, ...]
+    in_status: tuple[str, ...]
+
+
 class Kind(NamedTuple):
     """CRD, ClusterRoles, reference, watch, audit, metrics and the chart's rights are made of it.
 
@@ -23,6 +30,8 @@ class Kind(NamedTuple):
     short_name: str
     writer: Literal["edit", "admin"]
     """Which of Kubernetes' own roles may make, change and delete it; `view` may read every kind."""
+    rights: str
+    """The role that may do so with this kind alone is called `barnabas-RIGHTS-edit`."""
     thing: str
     """What it is about, in a sentence."""
     columns: tuple[JsonObject, ...] = ()
@@ -36,8 +45,8 @@ class Kind(NamedTuple):
     """The field that tells the entries of a list apart, by what is in the list."""
     not_filled_in: frozenset[type] = frozenset()
     """Left out, these stay so in what is stored."""
-    scaled_field: str | None = None
-    """The field of spec and status that `kubectl scale` sets."""
+    scaled: Scaled | None = None
+    """What `kubectl scale` sets."""
     name_field: str | None = None
     """The field of spec that holds the name in Kafka, where that is not `metadata.name`."""
     folded: Callable[[str], str] = str

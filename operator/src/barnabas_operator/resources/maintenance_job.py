@@ -81,6 +81,7 @@ MAINTENANCE_JOB: Final = Kind(
     plural="maintenancejobs",
     short_name="bm",
     writer="edit",
+    rights="maintenance",
     thing="run",
     columns=(
         column("Job", "string", ".spec.job"),

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from barnabas_core.topic_name import INTERNAL_TOPICS, NAME_LENGTH_MAX, folded
-from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.kind import Kind, Scaled, column, fixed
 from barnabas_operator.resources.resource import Resource, Status
 
 # Kafka's controller refuses a request that makes more partitions than this (ReplicationControlManager).
@@ -110,6 +110,7 @@ TOPIC: Final = Kind(
     plural="topics",
     short_name="bt",
     writer="edit",
+    rights="topics",
     thing="topic",
     columns=(
         column("Cluster", "string", ".*.cluster"),  # Of spec, status or both, which are alike then.
@@ -156,7 +157,7 @@ TOPIC: Final = Kind(
             fixed("topicName"),
         ],
     },
-    scaled_field="partitions",
+    scaled=Scaled(("partitions",), ("partitions",)),
     name_field="topicName",
     folded=folded,
     is_in_files=True,

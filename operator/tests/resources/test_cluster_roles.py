@@ -1,0 +1,15 @@
+"""The roles of one kind: each lets people do nothing with anything else."""
+
+import pytest
+
+from barnabas_operator.resources.cluster_roles import cluster_roles, edit_role
+from barnabas_operator.resources.kinds import KINDS
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_role_of_a_kind_is_about_that_kind_alone(name: str) -> None:
+    kind = KINDS[name]
+    (role,) = (each for each in cluster_roles() if each["metadata"]["name"] == edit_role(kind))
+    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"barnabas.dev"}
+    named = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert {resource.partition("/")[0] for resource in named} == {kind.plural}
