@@ -131,6 +131,8 @@ class Broker:
             group_id="readers",
             generation_id=1,
             member_id=joined.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
             assignments=[Assignment(member_id=joined.member_id, assignment=b"all")],
         )
         return joined

@@ -117,6 +117,17 @@ def test_sync_group(broker: Broker, version: int) -> None:
         assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
 
 
+@versions(SYNC)
+@pytest.mark.parametrize("absent", ["protocol_type", "protocol_name"])
+def test_a_sync_that_does_not_name_its_protocol_is_refused_from_version_5_on(
+    broker: Broker, version: int, absent: str
+) -> None:
+    joined = broker.member()
+    named = {"protocol_type": "consumer", "protocol_name": "range"} | {absent: None}
+    synced = broker.ask(SYNC, version, group_id="readers", generation_id=1, member_id=joined.member_id, **named)
+    assert synced.error_code == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL if version >= 5 else 0)
+
+
 @versions(HEARTBEAT)
 def test_heartbeat(broker: Broker, version: int) -> None:
     joined = broker.stable()
@@ -348,15 +359,18 @@ def test_delete_groups(broker: Broker, version: int) -> None:
 
 
 def test_offset_delete(broker: Broker) -> None:
-    topics = [
-        DeleteTopic(name=name, partitions=[DeletePartition(partition_index=5)]) for name in ("flights", "weather")
-    ]
+    partitions = [DeletePartition(partition_index=number) for number in (5, 6, -1)]
+    topics = [DeleteTopic(name=name, partitions=partitions) for name in ("flights", "weather", "gone")]
+    broker.topics["weather"] = topic("weather", UUID(int=71), 6)
     missing = broker.ask(OFFSET_DELETE, 0, group_id="readers", topics=topics)
     assert (missing.error_code, missing.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     broker.stable()
     answer = broker.ask(OFFSET_DELETE, 0, group_id="readers", topics=topics)
-    errors = [(topic.name, each.error_code) for topic in answer.topics for each in topic.partitions]
-    assert errors == [("flights", ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC), ("weather", 0)]
+    assert {each.name: [partition.error_code for partition in each.partitions] for each in answer.topics} == {
+        "flights": [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2],
+        "weather": [ErrorCode.NONE, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2],
+        "gone": [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3,
+    }
 
 
 @versions(INIT_PRODUCER_ID)

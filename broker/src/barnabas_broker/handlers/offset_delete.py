@@ -1,6 +1,7 @@
 """OffsetDelete (47), v0: forget a group's offsets of topics that none of its members uses (KIP-496)."""
 
 from collections.abc import Awaitable, Iterator
+from itertools import compress
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
@@ -16,21 +17,32 @@ PartitionResponse = TopicResponse.OffsetDeleteResponsePartition
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    """An error for all, or one for each partition."""
+    """An error for all, or one for each partition. Of what is not there nothing is deleted, as in Kafka."""
     partitions = [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
     ]
+    there = [_is_there(environment, partition) for partition in partitions]
     return answer_of(
         lambda respond: environment.groups.delete_offsets(
-            request.group_id, partitions, lambda error, errors: respond(_response(request, error, errors))
+            request.group_id,
+            list(compress(partitions, there)),
+            lambda error, errors: respond(_response(request, there, error, errors)),
         )
     )
 
 
-def _response(request: OffsetDeleteRequest, error: ErrorCode, errors: list[ErrorCode]) -> OffsetDeleteResponse:
-    each = iter(errors)
+def _is_there(environment: HandlerEnvironment, partition: TopicPartition) -> bool:
+    document = environment.image.topics.get(partition.topic)
+    return document is not None and 0 <= partition.partition < len(document.partitions)
+
+
+def _response(
+    request: OffsetDeleteRequest, there: list[bool], error: ErrorCode, errors: list[ErrorCode]
+) -> OffsetDeleteResponse:
+    of_those = iter(errors)
+    each = (next(of_those) if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for is_there in there)
     topics = [] if error else [_topic(topic, each) for topic in request.topics]
     return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=topics)
 

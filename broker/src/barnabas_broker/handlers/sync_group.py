@@ -1,21 +1,27 @@
 """SyncGroup (14), v0 to v5: the leader brings the assignment, everybody gets a part. Answered when it is in the log.
 
-v3 brings static members; v5 lets a client say which protocol it thinks was chosen (KIP-559).
+v3 brings static members; from v5 on a client must say which protocol it thinks was chosen (KIP-559).
 """
 
 from collections.abc import Awaitable
+from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import SyncReply, SyncRequest
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import SyncGroupRequest, SyncGroupResponse
+from barnabas_core.errors import ErrorCode
+
+FIRST_WITH_PROTOCOL: Final = 5
 
 
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     """This member's assignment, or an error that says how to go on."""
+    if context.api_version >= FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return _response(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -125,7 +125,9 @@ class GroupAdmin:
         return None if result.error_code in fine else Refused(result.error_code, f"group {group_id}")
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> Refused | None:
-        """What the group has committed there; the first refusal, if there is any."""
+        """What the group has committed there; the first refusal, if there is any. Where the topic is gone nothing is
+        left to delete: its offsets go with it.
+        """
         of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
         of_partition = of_topic.OffsetDeleteRequestPartition
         topics = [
@@ -137,7 +139,7 @@ class GroupAdmin:
             return None
         if answer.error_code != ErrorCode.NONE:
             return Refused(answer.error_code, f"group {group_id}")
-        return _refusal_of(answer.topics)
+        return _refusal_of(answer.topics, fine=(ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def _groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         found = {group_id: GroupDescription(problem="its coordinator does not answer") for group_id in group_ids}
@@ -236,9 +238,9 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[
         yield topic, list(parts)
 
 
-def _refusal_of(topics: Iterable[Any]) -> Refused | None:
+def _refusal_of(topics: Iterable[Any], fine: Collection[ErrorCode] = (ErrorCode.NONE,)) -> Refused | None:
     for topic in topics:
         for part in topic.partitions:
-            if part.error_code != ErrorCode.NONE:
+            if part.error_code not in fine:
                 return Refused(part.error_code, f"{topic.name}-{part.partition_index}")
     return None
