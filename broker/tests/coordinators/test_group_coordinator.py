@@ -4,7 +4,6 @@ import pytest
 from coordinator_world import AT_ONCE, Client, World, stable
 
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.coordinators.groups.records import encode_group_key
 from barnabas_core.errors import ApiError, ErrorCode
 
 
@@ -177,16 +176,6 @@ def test_a_log_that_cannot_be_read_is_tried_again(world: World, caplog: pytest.L
     world.timers.pass_time(2)
     assert client.committed() == {"flights-0": 7}
     assert "the disk is away; trying again" in caplog.text
-
-
-def test_a_record_that_cannot_be_read_costs_nobody_else(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    client = Client(world, "a")
-    client.commit(("flights", 0, 7))
-    world.timers.pass_time()
-    world.log.write(0, [(encode_group_key("broken"), b"\0\3\0"), (b"\0\3\0\4news", b"anything")])
-    world.crash(survivors=1)
-    assert client.committed() == {"flights-0": 7}
-    assert "left out a record with key 0002000662726f6b656e" in caplog.text
 
 
 def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world: World) -> None:

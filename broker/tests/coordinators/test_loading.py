@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.left_out import LeftOut
 from barnabas_broker.coordinators.groups.newest import Newest
 from barnabas_broker.coordinators.groups.records import (
     CommittedOffset,
@@ -61,22 +62,22 @@ def _as_loaded(record: GroupRecord) -> GroupRecord:
 @given(RECORDS)
 def test_the_newest_records_make_the_same_tables_as_all_of_them(records: list[GroupRecord]) -> None:
     one_by_one = GroupTables()
-    newest = Newest(0)
+    newest = Newest()
     for record in records:
         one_by_one.apply(_as_loaded(record))
         newest.add(dict([encode(record)]))
     loaded = GroupTables()
     while newest:
-        newest.apply(loaded, 3)
+        newest.apply(loaded, 3, LeftOut())
     assert (loaded.offsets, loaded.stored) == (one_by_one.offsets, one_by_one.stored)
     assert loaded.groups.keys() == loaded.offsets.keys() | loaded.stored.keys()
 
 
 def test_a_key_with_bytes_behind_it_is_read_as_before() -> None:
     key, value = encode(GroupRecord(OffsetKey("readers", "flights", 7), CommittedOffset(3)))
-    newest, tables = Newest(0), GroupTables()
+    newest, tables = Newest(), GroupTables()
     newest.add({key + b"more": value, struct.pack(">h", 99) + key: value})
-    newest.apply(tables, 10)
+    newest.apply(tables, 10, LeftOut())
     assert [str(partition) for partition in tables.offsets["readers"]] == ["flights-7"]
 
 

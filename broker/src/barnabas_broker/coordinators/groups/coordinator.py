@@ -237,12 +237,14 @@ class GroupCoordinator:
         )
 
     def list_groups(self) -> list[ListedGroup]:
-        """All groups of this coordinator. ApiError while one of its partitions is loading: the list would lack some."""
-        if any(not shard.is_loaded for shard in self._shards.values()):
+        """All groups of this coordinator. ApiError while one of its partitions is loading: the list would lack some.
+        Those of a partition that cannot be loaded are left out, as in Kafka, or nobody could list the others.
+        """
+        if any(not shard.is_loaded and not shard.has_failed_to_load for shard in self._shards.values()):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [
             ListedGroup(group.group_id, group.state, group.protocol_type or "")
-            for shard in self._shards.values()
+            for shard in self._loaded()
             for group in shard.tables.groups.values()
             if group.state is not GroupState.DEAD
         ]
@@ -264,6 +266,17 @@ class GroupCoordinator:
         for shard in self._loaded():
             for group_id, group in list(shard.tables.groups.items()):
                 yield group_id, len(group.members)
+
+    def left_out_count(self) -> int:
+        """Records that could not be decoded or restored, of the partitions that are loaded."""
+        return sum(shard.left_out_count for shard in self._loaded())
+
+    def partition_counts(self) -> Mapping[str, int]:
+        """How many of its partitions are in each state, by Kafka's names of the states."""
+        counts = {"loading": 0, "active": 0, "failed": 0}
+        for shard in self._shards.values():
+            counts["active" if shard.is_loaded else "failed" if shard.has_failed_to_load else "loading"] += 1
+        return counts
 
     def _loaded(self) -> list[GroupShard]:
         return [shard for shard in self._shards.values() if shard.is_loaded]

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, MemberProtocol, Now, Token
+from barnabas_broker.coordinators.groups.record_fields import MalformedRecord
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, GroupMetadata, StoredMember
 from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas_core.errors import ErrorCode
@@ -305,7 +306,8 @@ class Group:
 
 
 def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
-    """The group as its record tells: Stable with sessions that begin now, or Empty."""
+    """The group as its record tells: Stable with sessions that begin now, or Empty. MalformedRecord."""
+    _check_restorable(stored)
     group = Group(
         group_id,
         state=GroupState.STABLE if stored.members else GroupState.EMPTY,
@@ -333,6 +335,21 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
         group.leader = stored.leader
     group.subscribed_topics = group.compute_subscribed_topics()
     return group
+
+
+def _check_restorable(stored: GroupMetadata) -> None:
+    """Raises MalformedRecord: the rules that no step of a group looks at again."""
+    if stored.generation < 0:
+        raise MalformedRecord(f"generation {stored.generation}; 0 and more are allowed")
+    if stored.members and not (stored.protocol_type and stored.protocol):
+        raise MalformedRecord(f"{len(stored.members)} members without a protocol or its type")
+    member_ids = [member.member_id for member in stored.members]
+    instance_ids = [member.instance_id for member in stored.members if member.instance_id is not None]
+    if "" in member_ids:
+        raise MalformedRecord("a member without an id")
+    for ids in (member_ids, instance_ids):
+        if len(set(ids)) < len(ids):
+            raise MalformedRecord(f"two members with one id among {', '.join(sorted(ids)[:10])}")
 
 
 def _names(protocols: Iterable[MemberProtocol]) -> set[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from barnabas_broker.coordinators.groups.left_out import LeftOut
 from barnabas_broker.coordinators.groups.newest import Newest
 from barnabas_broker.coordinators.groups.removal import forget_missing_topics
 from barnabas_broker.coordinators.groups.shard import GroupShard
@@ -21,6 +22,8 @@ from barnabas_core.errors import ApiError
 _logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
+_DAMAGED_RETRY_S: Final = 30.0
+"""To read everything once more costs more than to be refused, and damage seldom mends itself."""
 _PROGRESS_S: Final = 2.0
 _APPLIED_AT_ONCE: Final = 500
 _SERVED_AT_ONCE: Final = 100
@@ -48,12 +51,14 @@ class _Loading:
         self._complaint = ""
 
     def advance(self) -> bool:
-        """Do one slice; False when there is nothing more to do for now. A log that cannot be read is tried again."""
+        """Do one slice; False when there is nothing more to do for now. What fails is tried again: meanwhile the groups
+        of this partition are not served, and all others are.
+        """
         if self._shard.is_closed:
             return False
         try:
             more = next(self._steps, False)
-        except (ApiError, StorageError) as error:
+        except Exception as error:
             self._failed(error)
             return False
         self._tell_progress()
@@ -67,7 +72,8 @@ class _Loading:
         """Each step is a slice; False to wait for `_go_on`."""
         shard = self._shard
         shard.tables = GroupTables()
-        newest = Newest(shard.partition)
+        newest = Newest()
+        self._left_out = LeftOut()
         self._keys = 0
         for key_values in shard.environment.log.read(shard.partition, self._go_on):
             if key_values is not None:
@@ -75,7 +81,7 @@ class _Loading:
                 newest.add(key_values)
             yield key_values is not None
         while newest:
-            newest.apply(shard.tables, _APPLIED_AT_ONCE)
+            newest.apply(shard.tables, _APPLIED_AT_ONCE, self._left_out)
             yield True
         self._patience = self._timers.call_later(_PROGRESS_S, self._tell_uncommitted)
         shard.environment.log.when_committed(shard.partition, self._committed)
@@ -94,16 +100,13 @@ class _Loading:
 
     def _restore(self) -> Iterator[bool]:
         shard = self._shard
-        for _ in shard.tables.restore_groups(shard.now()):
+        for _ in shard.tables.restore_groups(shard.now(), self._left_out):
             yield True
+        shard.left_out_count = self._left_out.count
+        shard.has_failed_to_load = False
         shard.is_loaded = True
-        restored = iter(list(shard.tables.groups.values()))
-        while some := list(islice(restored, _SERVED_AT_ONCE)):
-            shard.serve(some)
-            yield True
         self._tell_loaded()
-        for _ in forget_missing_topics(shard):
-            yield True
+        self._turns.run(_begin_to_serve(shard))
 
     def _tell_loaded(self) -> None:
         shard = self._shard
@@ -112,15 +115,23 @@ class _Loading:
         message = "partition %d: loaded %d groups and %d offsets in %.2f s"
         level = logging.INFO if self._keys else logging.DEBUG
         _logger.log(level, message, shard.partition, groups, offsets, seconds)
+        self._left_out.report(shard.partition)
 
     def _failed(self, error: Exception) -> None:
-        """Once more, a little later; the same reason is logged once."""
+        """Once more, a little later; the same reason is logged once. What is neither the log nor the disk is a bug."""
+        self._shard.has_failed_to_load = True
+        is_bug = not isinstance(error, (ApiError, StorageError))
         if str(error) != self._complaint:
             self._complaint = str(error)
-            _logger.warning("loading groups of partition %d: %s; trying again", self._shard.partition, error)
-        self._timers.call_later(_RETRY_S, self._again)
+            message = "%sloading groups of partition %d: %s; trying again"
+            level = logging.ERROR if is_bug else logging.WARNING
+            trace = error if is_bug else None
+            _logger.log(level, message, "bug: " * is_bug, self._shard.partition, error, exc_info=trace)
+        self._timers.call_later(_RETRY_S if isinstance(error, ApiError) else _DAMAGED_RETRY_S, self._again)
 
     def _again(self) -> None:
+        if self._shard.is_closed:
+            return
         self._steps = self._read()
         self._go_on()
 
@@ -135,3 +146,12 @@ class _Loading:
             return
         message = "partition %d: groups are read, but not all of it is committed yet: waiting for the other replicas"
         _logger.warning(message, self._shard.partition)
+
+
+def _begin_to_serve(shard: GroupShard) -> Iterator[None]:
+    """Sessions run from now on, and offsets go whose topics went meanwhile."""
+    restored = iter(list(shard.tables.groups.values()))
+    while some := list(islice(restored, _SERVED_AT_ONCE)):
+        shard.serve(some)
+        yield
+    yield from forget_missing_topics(shard)

@@ -4,15 +4,15 @@ A busy group writes the same keys again and again, so what is overwritten is not
 in a straight line where it is an offset as it is usually written, else by `records`.
 """
 
-import logging
 import struct
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups.record_fields import MalformedRecord
+from barnabas_broker.coordinators.groups.left_out import LeftOut
 from barnabas_broker.coordinators.groups.records import (
     CommittedOffset,
     OffsetKey,
+    check_partition,
     decode,
     decode_key,
     decode_offset,
@@ -21,8 +21,6 @@ from barnabas_broker.coordinators.groups.records import (
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.wire.key_values import KeyValues
 from barnabas_core.topic_partition import TopicPartition
-
-_logger = logging.getLogger(__name__)
 
 _WITHOUT_TAGS: Final = struct.Struct(">hqibqb")
 """Version, offset, leader epoch, length of the metadata and 1, commit time, number of tags."""
@@ -43,8 +41,7 @@ _Topic = tuple[dict[TopicPartition, CommittedOffset], str]
 class Newest:
     """Takes records in the order of the log, then gives the newest of each key to the tables."""
 
-    def __init__(self, partition: int) -> None:
-        self._partition = partition
+    def __init__(self) -> None:
         self._records: dict[bytes, bytes | None] = {}
         self._topics: dict[bytes, _Topic] = {}
         """By their keys but for the number at the end."""
@@ -57,32 +54,36 @@ class Newest:
         """Later records of a key replace earlier ones."""
         self._records.update(key_values)
 
-    def apply(self, tables: GroupTables, count: int) -> None:
-        """Move so many into the tables. A record that cannot be read is left out, and logged: the other groups of the
-        partition need not suffer.
-        """
-        pop, topics = self._records.popitem, self._topics
+    def apply(self, tables: GroupTables, count: int, left_out: LeftOut) -> None:
+        """Move so many into the tables. What cannot be decoded is left out, and costs nobody else anything."""
+        pop = self._records.popitem
         for _ in range(min(count, len(self._records))):
             key, value = pop()
             if value is None:
                 continue
             try:
-                topic = topics.get(key[:-4]) or self._new_topic(key, tables)
-                if topic is None:
-                    _apply_other(key, value, tables)
-                    continue
-                offsets, name = topic
-                partition = _new(TopicPartition, (name, int.from_bytes(key[-4:], "big", signed=True)))
-                offsets[partition] = self._offset(value)
-            except MalformedRecord as error:
-                message = "partition %d: left out a record with key %s: %s"
-                _logger.error(message, self._partition, key[:64].hex(), error)
+                self._apply_one(key, value, tables)
+            except Exception as error:
+                left_out.record(key, error)
 
-    def _new_topic(self, key: bytes, tables: GroupTables) -> _Topic | None:
+    def _apply_one(self, key: bytes, value: bytes, tables: GroupTables) -> None:
+        topic = self._topics.get(key[:-4]) or self._new_topic(key, value, tables)
+        if topic is None:
+            record = decode(key, value)
+            if record is not None:
+                tables.apply(record)
+            return
+        offsets, name = topic
+        partition = int.from_bytes(key[-4:], "big", signed=True)
+        check_partition(partition)
+        offsets[_new(TopicPartition, (name, partition))] = self._offset(value)
+
+    def _new_topic(self, key: bytes, value: bytes, tables: GroupTables) -> _Topic | None:
         """None where it is not the key of an offset, or has more bytes than that."""
         decoded = decode_key(key)
         if not isinstance(decoded, OffsetKey) or len(key) != len(encode_offset_key(decoded)):
             return None
+        decode_offset(value)  # What cannot be decoded begins no group.
         topic = self._topics[key[:-4]] = (tables.offsets_of(decoded.group_id), decoded.topic)
         return topic
 
@@ -101,9 +102,3 @@ class Newest:
     def _new_topic_id(self, data: bytes) -> UUID:
         topic_id = self._topic_ids[data] = UUID(bytes=data)
         return topic_id
-
-
-def _apply_other(key: bytes, value: bytes, tables: GroupTables) -> None:
-    record = decode(key, value)
-    if record is not None:
-        tables.apply(record)

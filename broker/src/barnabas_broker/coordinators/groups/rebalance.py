@@ -11,6 +11,8 @@ from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDea
 from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply
 from barnabas_core.errors import ErrorCode
 
+_GENERATION_MAX: Final = 2**31 - 1
+"""The one after it is 0: negative ones mean that there is none."""
 _FIRST_PAUSE_MS: Final = 100
 """The clients' own pause between two tries (`retry.backoff.ms`), for those that make none."""
 _PAUSE_MS_MAX: Final = 5_000
@@ -115,10 +117,11 @@ def complete(group: Group, step: Step) -> None:
             group.remove(member.member_id)
     if group.members and not _elect_leader(group):
         step.notes.append("nobody joined again: waiting for the sessions of the static members to end")
-        group.join_deadline = JoinDeadline(at_ms=group.expect(step.now.steady_ms + group.rebalance_timeout_ms))
+        pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may ask for none.
+        group.join_deadline = JoinDeadline(at_ms=group.expect(step.now.steady_ms + pause_ms))
         return
     group.join_deadline = None
-    group.generation += 1
+    group.generation = (group.generation + 1) & _GENERATION_MAX
     if group.members:
         _start_generation(group, step)
     else:

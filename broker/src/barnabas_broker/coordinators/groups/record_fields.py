@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+_STRING_BYTES_MAX: Final = 2**15 - 1
 
 
 class MalformedRecord(ValueError):
@@ -89,6 +90,9 @@ def _write_blob(value: bytes | None, flexible: bool, length: struct.Struct) -> b
 
 
 def _text(blob: bytes) -> str:
+    """What the compact encoding could hold and no other: a string that no old client can be told."""
+    if len(blob) > _STRING_BYTES_MAX:
+        raise MalformedRecord(f"a string of {len(blob)} bytes; {_STRING_BYTES_MAX} are allowed")
     try:
         return blob.decode()
     except UnicodeDecodeError as error:

@@ -43,7 +43,8 @@ _VERSION_OFFSET: Final = struct.Struct(">hq")
 _VERSION_OFFSET_EPOCH: Final = struct.Struct(">hqi")
 _NO_TAGS: Final = b"\0"
 _TOPIC_ID_TAG: Final = 0
-_TOPIC_ID_FOLLOWS: Final = bytes([1, _TOPIC_ID_TAG, 16])
+_UUID_BYTES: Final = 16
+_TOPIC_ID_FOLLOWS: Final = bytes([1, _TOPIC_ID_TAG, _UUID_BYTES])
 """One tagged field, its tag, its size."""
 
 
@@ -142,10 +143,18 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
         if version in _OFFSET_KEY_VERSIONS:
             group_id, position = _read_string(data, 2)
             topic, position = _read_string(data, position)
-            return OffsetKey(group_id, topic, *_INT32.unpack_from(data, position))
+            (partition,) = _INT32.unpack_from(data, position)
+            check_partition(partition)
+            return OffsetKey(group_id, topic, partition)
         return GroupKey(_read_string(data, 2)[0]) if version == _GROUP_KEY_VERSION else None
     except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRecord(f"key: {error}") from error
+
+
+def check_partition(partition: int) -> None:
+    """Raises MalformedRecord: looked up in a list, a number below 0 would find another partition."""
+    if partition < 0:
+        raise MalformedRecord(f"partition {partition}; 0 and more are allowed")
 
 
 def _read_string(data: bytes, position: int) -> tuple[str, int]:
@@ -198,9 +207,11 @@ def decode_offset(data: bytes) -> CommittedOffset:
 def _decode_flexible_offset(data: bytes, offset: int) -> CommittedOffset:
     reader = Reader(data, _VERSION_OFFSET.size)
     leader_epoch = reader.int32()
-    metadata = reader.take(reader.varint() - 1).decode()
+    metadata = STRING.read(reader, True)
     commit_timestamp_ms = reader.int64()
     topic_id = reader.tags().get(_TOPIC_ID_TAG)
+    if topic_id is not None and len(topic_id) != _UUID_BYTES:
+        raise MalformedRecord(f"a topic id of {len(topic_id)} bytes; {_UUID_BYTES} are allowed")
     return CommittedOffset(
         offset,
         leader_epoch,

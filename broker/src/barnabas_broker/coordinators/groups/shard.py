@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas_broker.coordinators.groups import join, membership, offsets, rebalance, sync
 from barnabas_broker.coordinators.groups.config import GroupConfig
@@ -78,6 +78,15 @@ class _Alarm(NamedTuple):
     timer: Cancellable
 
 
+class _Waiting(NamedTuple):
+    """A request that a later step may answer."""
+
+    group_id: str
+    answer: Callable[[Any], object]
+    """Takes the JoinReply or SyncReply that it waits for."""
+    refuse: Callable[[ErrorCode], object]
+
+
 class GroupShard:
     """The groups of one partition, under one election of this broker. Once closed it stays so."""
 
@@ -97,13 +106,16 @@ class GroupShard:
         self.counters = counters
         self.turns = turns
         self.is_loaded = False
+        self.has_failed_to_load = False
+        """What was read cannot be loaded, or the log cannot be read; it is tried again."""
+        self.left_out_count = 0
+        """Records that could not be decoded or restored."""
         self.is_closed = False
         self.tables = GroupTables()
         timeout_ms = environment.config.offsets_commit_timeout_ms
         self.writer = PartitionWriter(partition, environment.log, environment.timers, timeout_ms, self._apply, on_doubt)
         self._last_token = 0
-        self._joins: dict[Token, Callable[[JoinReply], object]] = {}
-        self._syncs: dict[Token, Callable[[SyncReply], object]] = {}
+        self._waiting: dict[Token, _Waiting] = {}
         self._alarms: dict[str, _Alarm] = {}
 
     def now(self) -> Now:
@@ -119,8 +131,7 @@ class GroupShard:
         group = self.tables.group(request.group_id)
         new_member_id = f"{request.instance_id or request.client_id}-{self.environment.new_id()}"
         request = request._replace(new_member_id=new_member_id)
-        token = self._next_token()
-        self._joins[token] = answer
+        token = self._wait(request.group_id, answer, lambda error: answer(JoinReply(error)))
         self.run(group, lambda step: join.join(group, request, token, step))
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
@@ -129,8 +140,7 @@ class GroupShard:
         if group is None:
             answer(SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        token = self._next_token()
-        self._syncs[token] = answer
+        token = self._wait(request.group_id, answer, lambda error: answer(SyncReply(error)))
         self.run(group, lambda step: sync.sync(group, request, token, step))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -145,8 +155,12 @@ class GroupShard:
         group = self.tables.groups.get(group_id)
         if group is None:
             return [LeaveResult(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in identities]
-        results: list[LeaveResult] = []
-        self.run(group, lambda step: results.extend(membership.leave(group, identities, step)))
+        results = [LeaveResult(identity, ErrorCode.COORDINATOR_NOT_AVAILABLE) for identity in identities]
+
+        def decide(step: Step) -> None:
+            results[:] = membership.leave(group, identities, step)
+
+        self.run(group, decide)
         return results
 
     def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
@@ -184,9 +198,30 @@ class GroupShard:
         return ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
-        """One step of a group, and what it asks for."""
+        """One step of a group, and what it asks for. A step that raises is a bug, and costs the members of that group a
+        rebalance: it may have left the group half changed.
+        """
         step = Step(self.now(), self.environment.config)
-        decide(step)
+        try:
+            decide(step)
+            self._carry_out(group, step)
+        except Exception:
+            _logger.exception("bug: a step of the group %s failed: its members have to join again", group.group_id)
+            self._begin_anew(group)
+
+    def _begin_anew(self, group: Group) -> None:
+        """The group as it is without members; who waits is sent to look for the coordinator again."""
+        group_id, now = group.group_id, self.now()
+        self.tables.groups[group_id] = Group(
+            group_id,
+            state_timestamp_ms=now.wall_ms,
+            generation=group.generation,
+            protocol_type=group.protocol_type,
+        )
+        for token in [token for token, waiting in self._waiting.items() if waiting.group_id == group_id]:
+            self._waiting.pop(token).refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _carry_out(self, group: Group, step: Step) -> None:
         for note in step.notes:
             _logger.info("group %s: %s", group.group_id, note)
         if step.append is not None:
@@ -194,16 +229,13 @@ class GroupShard:
             self.writer.submit(group.group_id, (record,), partial(self._append_finished, group, step.append))
         self.set_alarm(group)
         for token, reply in step.replies:
-            if isinstance(reply, JoinReply):
-                self._joins.pop(token)(reply)
-            else:
-                self._syncs.pop(token)(reply)
+            self._waiting.pop(token).answer(reply)
         if self.tables.is_vacant(group) and not self.writer.is_writing(group.group_id):
             self.tables.groups.pop(group.group_id, None)
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
         """The writer's word on a group's record."""
-        if self.is_closed:
+        if self.is_closed or self.tables.groups.get(group.group_id) is not group:
             return
         before = group.state
         if error is ErrorCode.NONE:
@@ -216,9 +248,11 @@ class GroupShard:
     def _apply(self, record: GroupRecord) -> None:
         self.tables.apply(record)
 
-    def _next_token(self) -> Token:
+    def _wait(self, group_id: str, answer: Callable[[Any], object], refuse: Callable[[ErrorCode], object]) -> Token:
         self._last_token += 1
-        return Token(self._last_token)
+        token = Token(self._last_token)
+        self._waiting[token] = _Waiting(group_id, answer, refuse)
+        return token
 
     def set_alarm(self, group: Group) -> None:
         """See that the group is woken in time; a timer that rings too early does no harm."""
@@ -257,9 +291,6 @@ class GroupShard:
             alarm.timer.cancel()
         self._alarms.clear()
         self.writer.close()
-        joins, self._joins = self._joins, {}
-        syncs, self._syncs = self._syncs, {}
-        for answer_join in joins.values():
-            answer_join(JoinReply(ErrorCode.NOT_COORDINATOR))
-        for answer_sync in syncs.values():
-            answer_sync(SyncReply(ErrorCode.NOT_COORDINATOR))
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            each.refuse(ErrorCode.NOT_COORDINATOR)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState, restore
+from barnabas_broker.coordinators.groups.left_out import LeftOut
 from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata, GroupRecord, OffsetKey
 from barnabas_core.topic_partition import TopicPartition
@@ -70,12 +71,22 @@ class GroupTables:
             group = self.groups[group_id] = Group(group_id)
         return group
 
-    def restore_groups(self, now: Now) -> Iterator[None]:
-        """Once all records are read: members and sessions, some groups at a time."""
-        stored = iter(self.stored.items())
+    def restore_groups(self, now: Now, left_out: LeftOut) -> Iterator[None]:
+        """Once all records are read: members and sessions, some groups at a time. Of a group that cannot be restored
+        the offsets remain.
+        """
+        stored = iter(list(self.stored))
         while some := list(islice(stored, _RESTORED_AT_ONCE)):
-            self.groups.update((group_id, restore(group_id, metadata, now)) for group_id, metadata in some)
+            for group_id in some:
+                self._restore_group(group_id, now, left_out)
             yield
+
+    def _restore_group(self, group_id: str, now: Now, left_out: LeftOut) -> None:
+        try:
+            self.groups[group_id] = restore(group_id, self.stored[group_id], now)
+        except Exception as error:
+            left_out.group(group_id, error)
+            self._apply_group(group_id, None)
 
     def is_vacant(self, group: Group) -> bool:
         """Nobody is in the group and nothing is known of it but its name."""

@@ -1,11 +1,14 @@
 """Work that would hold up the loop, done in slices: some milliseconds of it in each turn, and all jobs by turns."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.loop_turns import timed
+
+_logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Job = Callable[[], bool]
@@ -18,7 +21,7 @@ _SLICES_A_TURN: Final = 4
 
 
 class Turns:
-    """The jobs of one coordinator."""
+    """The jobs of one coordinator. One that raises is a bug, and ends alone."""
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers = timers
@@ -37,26 +40,29 @@ class Turns:
         def step() -> bool:
             return next(slices, slices) is not slices
 
-        if step():
+        if _goes_on(step):
             self.add(step)
 
     @timed("groups")
     def _turn(self) -> None:
         end_s = self._clock.monotonic_s() + _TURN_S
-        try:
-            for _ in range(_SLICES_A_TURN):
-                if self._jobs[0]():
-                    self._jobs.rotate(-1)
-                else:
-                    self._jobs.popleft()
-                if not self._jobs or self._clock.monotonic_s() >= end_s:
-                    break
-        except BaseException:
-            self._jobs.popleft()
-            raise
-        finally:
-            if self._jobs:
-                self._timers.call_soon(self._turn)
+        for _ in range(_SLICES_A_TURN):
+            if _goes_on(self._jobs[0]):
+                self._jobs.rotate(-1)
+            else:
+                self._jobs.popleft()
+            if not self._jobs or self._clock.monotonic_s() >= end_s:
+                break
+        if self._jobs:
+            self._timers.call_soon(self._turn)
+
+
+def _goes_on(job: Job) -> bool:
+    try:
+        return job()
+    except Exception:
+        _logger.exception("bug: work of the group coordinator failed, and what is left of it is not done")
+        return False
 
 
 class Pace:

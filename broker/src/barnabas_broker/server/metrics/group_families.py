@@ -37,6 +37,7 @@ async def group_families(environment: HandlerEnvironment) -> list[Family]:
         _by_topic(groups, f"{prefix}lag_sum", "Lag, summed over the topic's partitions", lag),
         Family(f"{prefix}members", "gauge", "Members of the group", lambda: _members(groups)),
         *_counters(groups),
+        *_partitions(groups),
     ]
 
 
@@ -117,3 +118,20 @@ def _counters(groups: GroupCoordinator) -> list[Family]:
 
 def _counter(groups: GroupCoordinator, name: str) -> list[Sample]:
     return [Sample("", getattr(groups.counters, name))]
+
+
+def _partitions(groups: GroupCoordinator) -> list[Family]:
+    return [
+        Family(
+            "kafka_coordinator_group_num_partitions",
+            "gauge",
+            "Partitions of __consumer_offsets that this broker coordinates, by state; failed ones serve no groups",
+            lambda: [Sample(labels(state=state), count) for state, count in groups.partition_counts().items()],
+        ),
+        Family(
+            "barnabas_group_coordinator_records_left_out",
+            "gauge",
+            "Records of __consumer_offsets that could not be decoded or restored; the log names the first",
+            lambda: [Sample("", groups.left_out_count())],
+        ),
+    ]

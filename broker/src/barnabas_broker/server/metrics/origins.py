@@ -89,6 +89,7 @@ _OF_GROUPS: Final = {
     "kafka_coordinator_group_offset_expirations_total": f"{_GROUPS}: offset-expiration-count",
     "kafka_coordinator_group_offset_deletions_total": f"{_GROUPS}: offset-deletion-count",
     "kafka_coordinator_group_completed_rebalances_total": f"{_GROUPS}: group-completed-rebalance-count",
+    "kafka_coordinator_group_num_partitions": f"{_GROUPS}: num-partitions",
 }
 _OF_EXPORTERS: Final = {
     f"kafka_{name}": KAFKA_EXPORTER
