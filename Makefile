@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format quarantine fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
@@ -69,8 +69,16 @@ format: venv
 fast: venv
 	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow' broker operator
 
+# What each test costs is in $(RESULTS); tests that share something dear run in one worker.
+RESULTS ?= .cache/results
+PYTEST = $(BIN)/pytest --dist loadgroup --costs $(RESULTS)/$@.jsonl --junitxml $(RESULTS)/$@.xml
+
 test: .venv/spark
-	$(BIN)/pytest -n $(WORKERS)
+	$(PYTEST) -n $(WORKERS)
+
+# The tests in tests/gate/quarantine.toml, which `make test` and `make e2e` leave out.
+quarantine: .venv/spark
+	$(PYTEST) -n 1 --quarantined
 
 # Spark with its real Kafka connector against real brokers; needs a JRE, and Maven Central the first time.
 jobs-test: .venv/spark
@@ -87,7 +95,7 @@ e2e-tools: venv
 E2E ?= local
 e2e: venv
 	test $(E2E) != local || tests/local_kubernetes/install.sh images
-	E2E=$(E2E) $(BIN)/pytest --timeout 900 tests/e2e/pods $(E2E_ARGS)
+	E2E=$(E2E) $(PYTEST) -n 0 --timeout 900 tests/e2e/pods $(E2E_ARGS)
 
 # A real Kubernetes by itself: it stays in the background until `make kubernetes-down`, and says how to use it. Needs root and
 # what `make e2e-tools` installs. NODES=3 are as many nodes, HELM=1 installs the chart, FOLDER=... is one more beside it.

@@ -2,6 +2,10 @@
 
 from hypothesis import settings
 
+from harness.soak import IS_SOAK
+
+pytest_plugins = ("gate.pytest_costs", "gate.pytest_selection")
+
 # No test fails because the machine is busy; one that fails prints what replays it.
-settings.register_profile("barnabas", deadline=None, print_blob=True)
+settings.register_profile("barnabas", deadline=None, print_blob=True, derandomize=not IS_SOAK)
 settings.load_profile("barnabas")

@@ -1,0 +1,72 @@
+"""A plugin of pytest: measures what each test costs.
+
+Seconds and processor seconds, with set-up and tear-down, are properties in JUnit's XML. `--costs FILE` writes a line of
+JSON for each test, and tables below the run. A worker sends both numbers to the first process with the test's report.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gate.costs import Cost, read_budgets, report, to_line
+from gate.processor_time import used_s
+
+SECONDS: Final = "seconds"
+PROCESSOR_S: Final = "processor_seconds"
+MEASURED: Final = (SECONDS, PROCESSOR_S)
+BEGAN: Final = pytest.StashKey[tuple[float, float]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=Path, help="the file for a line of JSON about each test; tables are printed too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--costs")
+    if file is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(CostsOfARun(file))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    item.stash[BEGAN] = (time.monotonic(), used_s())
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """The report of the tear-down is the last one."""
+    if call.when == "teardown":
+        began_s, used_before_s = item.stash[BEGAN]
+        # A process whose parent ended without waiting for it takes its time with it.
+        used = max(0.0, used_s() - used_before_s)
+        item.user_properties += [(SECONDS, round(time.monotonic() - began_s, 3)), (PROCESSOR_S, round(used, 3))]
+
+
+def without_group(test: str) -> str:
+    """The id of a test to which `--dist loadgroup` has added @ and its group."""
+    start, at, group = test.rpartition("@")
+    return start if at and "]" not in group else test
+
+
+class CostsOfARun:
+    """In the first process: gathers what all workers report."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._costs: list[Cost] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            values = {name: float(str(value)) for name, value in report.user_properties if name in MEASURED}
+            self._costs.append(Cost(without_group(report.nodeid), values[SECONDS], values[PROCESSOR_S]))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text("".join(map(to_line, self._costs)), encoding="utf-8")
+        terminalreporter.section("costs")
+        for line in report(self._costs, read_budgets()):
+            terminalreporter.write_line(line)

@@ -1,0 +1,60 @@
+"""A plugin of pytest: which tests run, in which order, and which of them in one worker.
+
+Tests that share something dear run in one worker (`--dist loadgroup`): each worker would start its own. Quarantined
+tests run only with `--quarantined`, and alone; tests that only the soak has, only with BARNABAS_SOAK=true.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harness.soak import IS_SOAK
+
+QUARANTINE: Final = Path(__file__).with_name("quarantine.toml")
+GROUPS: Final[Mapping[str, str]] = {
+    "spark": "spark",
+    "controllers": "controllers",
+    "api_server": "api-server",
+    "peer": "client-drivers",
+}
+"""Of a test that has the fixture; the first that fits. `xdist_group` names the group of others."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quarantined", action="store_true", help=f"run the tests in {QUARANTINE.name} and no others")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "soak(only=False): `make soak` runs it, larger; with only=True nothing else does"
+    )
+
+
+def read_quarantine(file: Path = QUARANTINE) -> dict[str, dict[str, str]]:
+    """By the id of a test: since when, and what it shows."""
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    quarantined, asked = read_quarantine(), bool(config.getoption("--quarantined"))
+    chosen = [item for item in items if (item.nodeid in quarantined) is asked and (IS_SOAK or not _of_the_soak(item))]
+    if left_out := [item for item in items if item not in set(chosen)]:
+        config.hook.pytest_deselected(items=left_out)
+    for item in chosen:
+        if group := group_of(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(group))
+    # Those that take long go first, so that no worker has one of them left when the others have nothing to do.
+    items[:] = sorted(chosen, key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def group_of(fixtures: tuple[str, ...] | list[str]) -> str | None:
+    """The group of a test with these fixtures."""
+    return next((group for fixture, group in GROUPS.items() if fixture in fixtures), None)
+
+
+def _of_the_soak(item: pytest.Item) -> bool:
+    return any(mark.kwargs.get("only") for mark in item.iter_markers("soak"))

@@ -1,0 +1,28 @@
+"""Which tests run, in which order, and which of them in one worker."""
+
+from pathlib import Path
+
+import pytest
+
+from gate.pytest_selection import GROUPS, QUARANTINE, group_of, read_quarantine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_test_with_a_dear_fixture_is_in_its_group() -> None:
+    assert group_of(["tmp_path", "api_server", "controllers"]) == "controllers"
+    assert group_of(["tmp_path"]) is None
+
+
+@pytest.mark.parametrize("fixture", GROUPS)
+def test_each_dear_fixture_exists(fixture: str) -> None:
+    """Else the tests of one that is renamed are in no group."""
+    folders = [ROOT / "spark-on-k8s/tests", ROOT / "tests/e2e", ROOT / "tests/local_kubernetes", ROOT / "tests/compat"]
+    assert any(f"def {fixture}(" in path.read_text("utf-8") for folder in folders for path in folder.glob("*.py"))
+
+
+def test_each_quarantined_test_exists_and_says_since_when_and_what_it_shows() -> None:
+    for test, about in read_quarantine(QUARANTINE).items():
+        file, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text("utf-8")
+        assert set(about) == {"since", "symptom"}

@@ -1,0 +1,28 @@
+"""What differs in `make soak`: sizes are long ones and seeds random. Everywhere else each run does the same."""
+
+import os
+import random
+from typing import Final, TypeVar
+
+Size = TypeVar("Size")
+IS_SOAK: Final = os.environ.get("BARNABAS_SOAK") == "true"
+SEED_MAX: Final = 10**6
+
+
+def size(usual: Size, soak: Size) -> Size:
+    """How much of something a test does: its behaviour shows in the usual size, rare faults in the other."""
+    return soak if IS_SOAK else usual
+
+
+def seed() -> int:
+    """The seed of a test, which is printed; TEST_SEED=NUMBER replays one of the soak."""
+    named = os.environ.get("TEST_SEED", "")
+    found = int(named) if named else random.randrange(SEED_MAX) if IS_SOAK else 0
+    print(f"again: BARNABAS_SOAK={str(IS_SOAK).lower()} TEST_SEED={found}", flush=True)
+    return found
+
+
+def took(what: str, seconds: float, seconds_max: float) -> None:
+    """Print how long something took. Only the soak, which has the machine to itself, asserts that it was quick."""
+    print(f"{what}: {seconds:.2f} s (allowed in the soak: {seconds_max:g} s)", flush=True)
+    assert not IS_SOAK or seconds <= seconds_max, f"{what} took {seconds:.1f} s; allowed: {seconds_max:g} s"
