@@ -12,9 +12,3 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("BARNABAS_PEER", "barnabas"),
         help="the broker under the client tests; `kafka` is the control: Apache Kafka itself must pass them too",
     )
-    parser.addoption(
-        "--steady-seconds",
-        type=float,
-        default=60.0,
-        help="for so long a steady load is watched, under which no evaluation of a group may change",
-    )

@@ -1,6 +1,5 @@
 """The continuous form of `archive`, as drivers that are told to end, or killed."""
 
-import os
 import random
 import subprocess
 import threading
@@ -19,11 +18,12 @@ from barnabas_jobs.jobs import archive
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.planning.errors import JobFailed, JobFailedLate
 from harness.deadline import wait_for
+from harness.soak import seed, size
 
 END_SECONDS_MAX = 60.0
 ARCHIVED_SECONDS_MAX = 120.0
 CONTINUOUS = {"continuous": "true", "trigger_seconds": 1, "commit_records": 40}
-KILLS = 6
+KILLS = size(2, 6)
 LIFE_S = (0.0, 6.0)
 
 
@@ -122,13 +122,12 @@ def test_a_failure_of_a_continuous_archive_is_a_late_one_after_an_hour(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_continuous_archive_killed_at_any_moment_loses_and_doubles_nothing(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("JOBS_SEED", random.randrange(1 << 32)))
-    print(f"replay: JOBS_SEED={seed} .venv/bin/pytest {__file__}")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     world.make()
     committed = 0
     for _ in range(KILLS):

@@ -1,6 +1,5 @@
 """A driver that is killed at any moment of an archive's run (`kill -9`): nothing is lost, nothing is there twice."""
 
-import os
 import random
 import subprocess
 import time
@@ -14,16 +13,17 @@ from started_drivers import driver
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
 from harness.deadline import wait_for
+from harness.soak import seed, size
 
-KILLS = 20
+KILLS = size(4, 20)
 RECORDS_A_ROUND = 60
 RECORDS_A_COMMIT = 30
 # Of the time that a run takes which nobody kills: some end before they are killed.
 LIFE_MAX = 1.2
-ROUNDS_MAX = 60
+ROUNDS_MAX = 3 * KILLS
 RUN_SECONDS_MAX = 120.0
 # So many of the kills must have left something behind, or they were all between two commits.
-LEFTOVERS_MIN = 3
+LEFTOVERS_MIN = size(0, 3)
 
 
 def lived_s(process: subprocess.Popen[str], life_s: float) -> float | None:
@@ -45,13 +45,12 @@ def leftovers(folder: ArchiveFolder) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_driver_killed_at_any_moment_loses_and_doubles_nothing(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("JOBS_SEED", random.randrange(1 << 32)))
-    print(f"replay: JOBS_SEED={seed} .venv/bin/pytest {__file__}")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     world.make()
     folder = ArchiveFolder(LocalFolder(str(world.folder)))
     kills = with_leftovers = 0

@@ -1,6 +1,5 @@
 """F33, F34: some rounds of `make torture`."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.machines import Lan, MachinesUnavailable
 from harness.require import missing
+from harness.soak import seed, size
 from local_kubernetes.binaries import CannotStart
 from torture.history import History, Lane, check
 from torture.run import BROKERS, KUBERNETES, TOPICS, Plan, Report, cluster_on, lan_of_brokers, torture
@@ -17,28 +17,26 @@ from torture.workload import Writer
 
 NotHere = Callable[[MachinesUnavailable], None]
 
-ROUNDS = 8
+ROUNDS = size(2, 20)
 ACKNOWLEDGED_A_ROUND_MIN = 500
 """Three writers of 200 records a second: a round of one second has as many; most last longer."""
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # A minute on an idle machine.
+@pytest.mark.soak
+@pytest.mark.timeout(900)  # A minute on an idle machine.
 def test_random_faults_lose_repeat_and_reorder_nothing_and_the_cluster_heals(tmp_path: Path, not_here: NotHere) -> None:
-    seed = random.randrange(10**6)
-    print(f"again: make torture TORTURE='--rounds {ROUNDS} --seed {seed}'")
-    check_report(torture(tmp_path, Plan(ROUNDS, seed), print), not_here)
+    check_report(torture(tmp_path, Plan(ROUNDS, seed()), print), not_here)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # A minute on an idle machine.
+@pytest.mark.soak
+@pytest.mark.timeout(900)  # A minute on an idle machine.
 def test_random_faults_do_no_harm_where_metadata_is_in_an_api_server_that_goes_away_too(
     tmp_path: Path, not_here: NotHere
 ) -> None:
-    seed = random.randrange(10**6)
-    print(f"again: make torture TORTURE='--rounds {ROUNDS} --seed {seed} --store {KUBERNETES}'")
     try:
-        report = torture(tmp_path, Plan(ROUNDS, seed, store=KUBERNETES), print)
+        report = torture(tmp_path, Plan(ROUNDS, seed(), store=KUBERNETES), print)
     except CannotStart as reason:
         missing(reason)
     check_report(report, not_here)

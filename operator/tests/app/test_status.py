@@ -5,8 +5,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
+from barnabas_operator.app import status
 from harness.deadline import wait_for
 from harness.running_up import RunningUp, topic_manifest
 
@@ -72,13 +74,20 @@ def test_topics_groups_and_lag_are_told_also_of_groups_without_members(up: Runni
     active.close()
 
 
-def test_where_nothing_answers_it_says_so_and_what_to_do(barnabas: Run, tmp_path: Path) -> None:
+def test_where_nothing_answers_it_says_so_and_what_to_do(barnabas: Run) -> None:
     done = barnabas("status", "--bootstrap", "127.0.0.1:1")
     assert done.returncode == 1
     assert "no broker answers at 127.0.0.1:1 (--bootstrap)" in done.stdout
     assert "barnabas up" not in done.stdout, "whoever names brokers does not ask for others"
-    done = barnabas("status", "--data-dir", str(tmp_path))
-    assert "start one with `barnabas up -f examples/quickstart/`" in done.stdout
+
+
+def test_where_there_is_no_cluster_it_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Something else may listen at the default address of this machine."""
+    monkeypatch.setattr(status, "DEFAULT_BOOTSTRAP", "127.0.0.1:1")
+    assert status.main(["--data-dir", str(tmp_path)]) == 1
+    assert "start one with `barnabas up -f examples/quickstart/`" in capsys.readouterr().out
 
 
 def test_an_address_without_port_is_bad_usage(barnabas: Run) -> None:

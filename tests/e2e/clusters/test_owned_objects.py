@@ -13,8 +13,8 @@ import pytest
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, GIVEN
 from e2e.world import SECONDS_MAX, World
 from harness.deadline import wait_for
-from harness.machine_load import with_load
 from harness.server_process import ServerProcess
+from harness.soak import took
 from local_kubernetes.control_plane import ControlPlane
 
 OWNED = (
@@ -80,8 +80,8 @@ def delete_and_await(world: World, kind: str) -> None:
     name, before = next(iter(owned(world, kind).items()))
     began_s = time.monotonic()
     world.plane.requests.delete(kind, world.namespace, name)
-    wait_for(lambda: owned(world, kind).get(name), lambda uid: uid not in (None, before), with_load(BACK_S_MAX))
-    print(f"{kind} {name} was back after {time.monotonic() - began_s:.2f} s")
+    wait_for(lambda: owned(world, kind).get(name), lambda uid: uid not in (None, before), SECONDS_MAX)
+    took(f"{kind} {name} is back", time.monotonic() - began_s, BACK_S_MAX)
 
 
 def test_each_object_that_somebody_deletes_is_made_again_within_seconds(world: World) -> None:
@@ -97,8 +97,8 @@ def test_what_somebody_changes_of_an_object_goes_back_within_seconds(world: Worl
     before, began_s = names(), time.monotonic()
     other = {"spec": {"selector": {"app.kubernetes.io/name": "somebody-else"}}}
     world.kubectl("patch", "service", "one-bootstrap", "--type=merge", f"-p={json.dumps(other)}")
-    wait_for(names, lambda found: found == before, with_load(BACK_S_MAX))
-    print(f"the Service was as declared after {time.monotonic() - began_s:.2f} s")
+    wait_for(names, lambda found: found == before, SECONDS_MAX)
+    took("the Service is as declared", time.monotonic() - began_s, BACK_S_MAX)
 
 
 def test_a_lag_exporter_goes_when_it_is_declared_no_more_and_somebody_elses_stays(world: World) -> None:
@@ -132,8 +132,8 @@ def test_a_service_at_a_node_port_is_back_within_seconds_with_its_port_and_named
     port = wait_for(lambda: advertised(world).get(name, ""), seconds_max=SECONDS_MAX)
     began_s = time.monotonic()
     world.plane.requests.delete("Service", world.namespace, name)
-    wait_for(lambda: node_port(world, name), bool, with_load(BACK_S_MAX))
-    print(f"the Service was back after {time.monotonic() - began_s:.2f} s")
+    wait_for(lambda: node_port(world, name), bool, SECONDS_MAX)
+    took("the Service is back", time.monotonic() - began_s, BACK_S_MAX)
     assert node_port(world, name) == port
     with refused(world, "", "services"):
         delete_and_await_its_name(world, "Service", name)

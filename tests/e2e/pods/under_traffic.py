@@ -15,13 +15,13 @@ from e2e.pods.castle import Castle
 from e2e.pods.figures import Figures
 from e2e.pods.in_sync import InSync
 from e2e.pods.traffic import Traffic
-from harness.machine_load import bound
+from harness.soak import took
 
 PARTITIONS: Final = 6
 MIN_IN_SYNC: Final = 2
 STALL_SECONDS_MAX: Final = 2.0
-"""For writers, readers and the slowest record, on a machine with little load: 0.1 to 1 s are usual. More load allows
-more, for clients share the processors."""
+"""For writers, readers and the slowest record: 0.1 to 1 s are usual where nothing else runs. Only the soak asserts it,
+for clients share the processors."""
 KILL_SECONDS_MAX: Final = 3.0
 """The same where a broker dies and hands nothing over: its next life tells that the one before has ended."""
 
@@ -37,9 +37,9 @@ def under_traffic(
         yield traffic
         castle.await_ready()
         traffic.await_progress()
-    allowed = bound(stall_seconds_max)
-    figures.tell(what, f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}", f"no stall of {allowed}")
-    assert traffic.longest_stall_s < allowed.allowed_s, f"{traffic.summary()}; allowed: {allowed}"
+    aim = f"no stall of {stall_seconds_max:g} s"
+    figures.tell(what, f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}", aim)
+    took(f"{what}: the longest stall", traffic.longest_stall_s, stall_seconds_max)
     assert traffic.problems == []
     assert in_sync.looks > in_sync.failed_looks, f"{in_sync.failed_looks} looks failed, {in_sync.looks} did not"
     assert in_sync.fewest >= MIN_IN_SYNC

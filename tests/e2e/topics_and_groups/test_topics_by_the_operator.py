@@ -22,9 +22,10 @@ from confluent_kafka.admin import (
 from e2e.world import SECONDS_MAX, WAIT_S, World, rounds_of, world_of_one
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
+from harness.soak import seed, size
 from local_kubernetes.control_plane import ControlPlane
 
-RESTARTS = 3
+RESTARTS = size(1, 10)
 
 
 @pytest.fixture
@@ -258,10 +259,9 @@ def test_two_operators_at_once_come_to_the_same(world: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_an_operator_that_is_killed_again_and_again_comes_to_the_same(world: World) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    chance, running = random.Random(seed), [world.operator()]
+    chance, running = random.Random(seed()), [world.operator()]
 
     def kill_somewhere() -> None:
         """At any step of a round: rounds follow one another."""

@@ -15,7 +15,6 @@ from e2e.weeks.action import Down
 from e2e.weeks.deck import ACTIONS, Plan
 from e2e.weeks.site import Site
 from e2e.weeks.tenant import Tenant
-from harness.machine_load import bound
 
 Say = Callable[[str], None]
 
@@ -82,7 +81,7 @@ def _act(site: Site, plan: Plan, say: Say, report: Report) -> None:
         say(f"{number} of {plan.actions}: {name}, {tenant.name}")
         report.turns.append(_turn(site, tenant, name, chance))
         report.problems += _stalled(report.turns[-1], tenant.name)
-        say(f"    {_figure(report.turns[-1:])}; allowed: {bound(ACTIONS[name].stall_seconds_max)}")
+        say(f"    {_figure(report.turns[-1:])}; allowed: {ACTIONS[name].stall_seconds_max:g} s")
     for tenant in site.tenants:
         report.problems += tenant.problems()
         report.acknowledged += len(tenant.traffic.history.acknowledged)
@@ -106,15 +105,15 @@ def _stalls(tenant: Tenant) -> Stalls:
 
 
 def _stalled(turn: Turn, tenant: str) -> list[str]:
-    takes_down, allowed = ACTIONS[turn.action].takes_down, bound(ACTIONS[turn.action].stall_seconds_max)
+    takes_down, allowed_s = ACTIONS[turn.action].takes_down, ACTIONS[turn.action].stall_seconds_max
     told = {
         tenant: turn.stalls if takes_down is Down.NONE else NO_STALLS,
         f"the other than {tenant}": turn.stalls_of_others if takes_down is not Down.ALL else NO_STALLS,
     }
     return [
-        f"stalled: {turn.action}, {name}: {stalls}; allowed: {allowed}"
+        f"stalled: {turn.action}, {name}: {stalls}; allowed: {allowed_s:g} s"
         for name, stalls in told.items()
-        if max(stalls) > allowed.allowed_s
+        if max(stalls) > allowed_s
     ]
 
 
