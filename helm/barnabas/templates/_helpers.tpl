@@ -50,6 +50,11 @@ that of the release may be made by helm itself.
 {{- $present | toJson }}
 {{- end }}
 
+{{/* The names of the Secrets with which images are pulled, with commas between them. */}}
+{{- define "barnabas.pullSecrets" -}}
+{{- range $at, $each := .Values.imagePullSecrets }}{{ if $at }},{{ end }}{{ $each.name }}{{ end }}
+{{- end }}
+
 {{/* The plurals of all kinds of resources, as a JSON list: each has its definition in the chart. */}}
 {{- define "barnabas.kinds" -}}
 {{- $kinds := list }}

@@ -13,6 +13,7 @@ def test_what_is_not_set_is_as_the_help_says_and_others_are_not_looked_at() -> N
 def test_those_that_are_set_make_the_settings() -> None:
     told = {
         "WATCH_NAMESPACES": "orders, billing,",
+        "IMAGE_PULL_SECRETS": "login,other",
         "DRIFT_SECONDS": "90",
         "GROUP_LOOK_SECONDS": "0.5",
         "LEASE": "tools/barnabas",
@@ -26,6 +27,7 @@ def test_those_that_are_set_make_the_settings() -> None:
     settings = read.settings("me")
     assert (read.http_listener, read.webhook_certificates) == ("[::]:8080", "")
     assert (settings.namespaces, settings.drift_s, settings.group_look_s) == (("orders", "billing"), 90.0, 0.5)
+    assert settings.pull_secrets == ("login", "other")
     assert (settings.lease, settings.identity) == ("tools/barnabas", "me")
     assert settings.neighbours == Neighbours("tools", "main", {"release": "prometheus"})
 

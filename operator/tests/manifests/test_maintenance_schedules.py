@@ -46,8 +46,8 @@ def test_its_pods_wake_no_round_over_the_cluster() -> None:
 
 
 def test_nobody_has_a_right_to_start_runs_where_there_is_no_entry() -> None:
-    assert not starter_access(cluster_of())
-    account, binding = starter_access(cluster_of(NIGHTLY))
+    assert not starter_access(cluster_of(), ())
+    account, binding = starter_access(cluster_of(NIGHTLY), ())
     assert binding["subjects"][0]["name"] == account["metadata"]["name"]
     assert binding["roleRef"]["name"] == "barnabas-maintenance-starter"
 

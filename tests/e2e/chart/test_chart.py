@@ -239,9 +239,9 @@ def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(i
         *supporting_objects(cluster),
         *broker_objects(cluster, ExternalAccess(), "image", 3),
         *lag_exporter_objects(cluster, "image", (), NOBODY_ELSE),
-        *starter_access(cluster),
+        *starter_access(cluster, ()),
         *schedules(cluster, "image"),
-        *run_access(cluster),
+        *run_access(cluster, ()),
         driver_service(run, "flights"),
         driver_job(run, "flights", "bootstrap:9092", "image"),
     ]

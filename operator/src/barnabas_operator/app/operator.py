@@ -36,6 +36,7 @@ VARIABLES: Final = """environment variables:
   WATCH_NAMESPACES      namespaces whose resources it reads, comma-separated; all where it is empty
   BROKER_IMAGE, OPERATOR_IMAGE, JOBS_IMAGE
                         images of brokers, of lag exporters, and of maintenance jobs
+  IMAGE_PULL_SECRETS    Secrets with which pods of maintenance pull their images, comma-separated
   BOOTSTRAP             replaces the bootstrap address of every Cluster
   DRIFT_SECONDS         longest time between two rounds of a Cluster (60)
   GROUP_LOOK_SECONDS    time between two looks at consumer groups (15)

@@ -30,6 +30,7 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
     broker_image: str = "barnabas-broker:dev"
     operator_image: str = "barnabas-operator:dev"
     jobs_image: str = "barnabas-jobs:dev"
+    image_pull_secrets: str = ""
     bootstrap: str = ""
     drift_seconds: Seconds = 60.0
     group_look_seconds: Seconds = 15.0
@@ -45,12 +46,12 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
 
     def settings(self, identity: str) -> OperatorSettings:
         """Of the operator that holds its lease as `identity`."""
-        names = (name.strip() for name in self.watch_namespaces.split(","))
         return OperatorSettings(
             broker_image=self.broker_image,
             operator_image=self.operator_image,
             jobs_image=self.jobs_image,
-            namespaces=tuple(filter(None, names)),
+            pull_secrets=_names(self.image_pull_secrets),
+            namespaces=_names(self.watch_namespaces),
             bootstrap=self.bootstrap,
             drift_s=self.drift_seconds,
             group_look_s=self.group_look_seconds,
@@ -59,6 +60,10 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
             identity=identity,
             neighbours=Neighbours(self.pod_namespace, self.release, self.pod_monitor_labels),
         )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
 def read_variables(environment: Mapping[str, str]) -> Variables:

@@ -15,6 +15,11 @@ def broker_access(cluster: Cluster) -> list[KubeObject]:
     return account_with_role(cluster, brokers_name(cluster.metadata.name), BROKER_ROLE, patches)
 
 
+def pulling_with(secrets: Sequence[str]) -> list[Json]:
+    """What makes pods of an account pull their images with these Secrets, where they name none themselves."""
+    return [{"imagePullSecrets": [{"name": name} for name in secrets]}] if secrets else []
+
+
 def account_with_role(cluster: Cluster, name: str, role: str, patches: Sequence[Json] = ()) -> list[KubeObject]:
     """ServiceAccount, with `patches` merged over it, and RoleBinding, both of that name.
 

@@ -9,6 +9,7 @@ import msgspec
 
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
+from barnabas_operator.manifests.run_pod_template import admission, placement, pod_meta
 from barnabas_operator.planning.maintenance.run_checks import EXECUTOR_POD, TMP, TMP_PATH
 from barnabas_operator.planning.maintenance.spark_conf import EXECUTOR_TEMPLATE, EXECUTOR_TEMPLATE_PATH
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
@@ -32,6 +33,7 @@ def executor_annotation(run: MaintenanceJob) -> dict[str, str]:
 
 def executor_pod(run: MaintenanceJob) -> KubeObject:
     """Without what Spark sets. images/executor-pod.yaml is the same for drivers that the operator does not make."""
+    template = run.spec.template.pod
     container = {
         "name": "executor",
         "securityContext": dict(CONTAINER_SECURITY),
@@ -44,13 +46,8 @@ def executor_pod(run: MaintenanceJob) -> KubeObject:
         "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [container],
         "volumes": [{"name": TMP, "emptyDir": {}}],
-        **placement(run),
+        **placement(template),
+        **admission(template),
     }
-    return {"apiVersion": "v1", "kind": "Pod", "spec": spec}
-
-
-def placement(run: MaintenanceJob) -> KubeObject:
-    """What the spec of a pod says of its nodes."""
-    spec = run.spec.template.pod.spec
-    said = {"nodeSelector": spec.node_selector, "tolerations": list(spec.tolerations), "affinity": spec.affinity}
-    return {name: each for name, each in said.items() if each}
+    meta = pod_meta(template, {}, {})
+    return {"apiVersion": "v1", "kind": "Pod", **({"metadata": meta} if meta else {}), "spec": spec}

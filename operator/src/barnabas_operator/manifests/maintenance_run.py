@@ -1,12 +1,13 @@
 """What a run of a maintenance job is made of: a Job for its driver, a Service for its executors, and rights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from barnabas_operator.manifests.access import account_with_role
-from barnabas_operator.manifests.executor_pod import MOUNT, VOLUME, executor_annotation, placement
+from barnabas_operator.manifests.access import account_with_role, pulling_with
+from barnabas_operator.manifests.executor_pod import MOUNT, VOLUME, executor_annotation
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
+from barnabas_operator.manifests.run_pod_template import admission, placement, pod_meta
 from barnabas_operator.planning.maintenance.observed_run import DRIVER
 from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP, EVENT_LOGS, TMP, TMP_PATH
 from barnabas_operator.planning.maintenance.spark_conf import (
@@ -49,9 +50,10 @@ def bootstrap_servers(cluster: Cluster) -> str:
     return f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc:{REPLICATION_PORT}"
 
 
-def run_access(cluster: Cluster) -> list[KubeObject]:
+def run_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
     """Who drivers and executors of a Cluster's runs are, and what drivers may do."""
-    return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE)
+    patches = pulling_with(pull_secrets)
+    return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE, patches)
 
 
 def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
@@ -99,8 +101,8 @@ def _codes(*values: int) -> KubeObject:
 
 def driver_meta(run: MaintenanceJob, cluster: str) -> KubeObject:
     """The metadata of a driver's pod."""
-    labels = dict(run_labels(cluster, run.metadata.name, DRIVER))
-    return {"labels": labels, **({"annotations": executor_annotation(run)} if run.spec.executors else {})}
+    annotations = executor_annotation(run) if run.spec.executors else {}
+    return pod_meta(run.spec.template.pod, run_labels(cluster, run.metadata.name, DRIVER), annotations)
 
 
 def driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
@@ -119,7 +121,8 @@ def driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
             *(_volume(each) for each in _volumes(run)),
         ],
         "containers": [_container(run, cluster, bootstrap, image)],
-        **placement(run),
+        **placement(run.spec.template.pod),
+        **admission(run.spec.template.pod),
     }
 
 

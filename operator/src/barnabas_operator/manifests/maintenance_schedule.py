@@ -1,11 +1,12 @@
 """What starts the runs of a Cluster's maintenance: a CronJob for each entry, whose pods make MaintenanceJobs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from barnabas_operator.manifests.access import account_with_role
+from barnabas_operator.manifests.access import account_with_role, pulling_with
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
+from barnabas_operator.manifests.run_pod_template import admission, pod_meta, pod_template
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.object_names import NAME_LABEL, SCHEDULE_LABEL, schedule_name, starter_name
 from barnabas_operator.resources.cluster import Cluster
@@ -20,11 +21,12 @@ EXIT_CODES: Final = (1, 2)
 OF_JOBS: Final = "batch.kubernetes.io/"
 
 
-def starter_access(cluster: Cluster) -> list[KubeObject]:
+def starter_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
     """Who the pods of schedules are; nothing where there is none."""
     if not cluster.spec.maintenance:
         return []
-    return account_with_role(cluster, starter_name(cluster.metadata.name), STARTER_ROLE)
+    patches = pulling_with(pull_secrets)
+    return account_with_role(cluster, starter_name(cluster.metadata.name), STARTER_ROLE, patches)
 
 
 def schedules(cluster: Cluster, image: str) -> list[KubeObject]:
@@ -67,12 +69,13 @@ def _job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
     final = {"containerName": CONTAINER, "operator": "In", "values": list(EXIT_CODES)}
     lost = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     kept_s = entry.ttl_seconds_after_finished
+    meta = pod_meta(pod_template(entry.template.pod, cluster), _labels(entry), {})
     return {
         "backoffLimit": STARTS_MAX,
         **({"ttlSecondsAfterFinished": kept_s} if kept_s is not None else {}),
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, lost]},
-        "template": {"metadata": {"labels": dict(_labels(entry))}, "spec": _pod(cluster, entry, image)},
+        "template": {"metadata": meta, "spec": _pod(cluster, entry, image)},
     }
 
 
@@ -85,6 +88,7 @@ def _pod(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "securityContext": dict(POD_SECURITY),
+        **admission(entry.template.pod),
         "containers": [
             {
                 "name": CONTAINER,

@@ -44,6 +44,8 @@ class OperatorSettings:
     """What a lag exporter runs, which the brokers' image does not have."""
     jobs_image: str = "barnabas-jobs:dev"
     """What drivers and executors of maintenance jobs run."""
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets with which pods of maintenance pull their images, in their own namespace."""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
         """Every broker's own name, through the listener that all brokers have."""

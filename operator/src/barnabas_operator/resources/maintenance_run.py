@@ -8,11 +8,13 @@ from msgspec import Meta, Struct, field
 from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.quantity import Quantity
+from barnabas_operator.resources.template import TemplateMetadata
 
 EXECUTORS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 16
 ENV_MAX: Final = 64
 TOLERATIONS_MAX: Final = 64
+PULL_SECRETS_MAX: Final = 16
 TRIES_MAX: Final = 100
 SECONDS_MAX: Final = 2**31 - 1
 
@@ -48,8 +50,14 @@ class RunPod(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
     resources: PodResources = PodResources()
 
 
-class PodPlacement(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """On which nodes pods may run, as in the spec of a pod."""
+class ImagePullSecret(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A Secret of the namespace with the login of a registry."""
+
+    name: Annotated[ObjectName, Meta(description="the Secret")]
+
+
+class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """On which nodes pods may run, who pulls their images and how much they matter, as in the spec of a pod."""
 
     node_selector: Annotated[dict[str, str], Meta(description="labels that their node has")] = {}
     tolerations: Annotated[
@@ -57,18 +65,28 @@ class PodPlacement(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
         Meta(max_length=TOLERATIONS_MAX, description="taints of nodes that do not keep them away"),
     ] = ()
     affinity: Annotated[JsonObject, Meta(description="which nodes, and which neighbours, they want or avoid")] = {}
+    image_pull_secrets: Annotated[
+        tuple[ImagePullSecret, ...],
+        Meta(max_length=PULL_SECRETS_MAX, description="logins of registries; left out, those of the chart"),
+    ] = ()
+    priority_class_name: Annotated[str, Meta(max_length=253, description="their PriorityClass")] | None = None
 
 
 class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What the pods of a run have besides."""
 
-    spec: PodPlacement = PodPlacement()
+    metadata: Annotated[
+        TemplateMetadata, Meta(description="labels and annotations, over those of the Cluster's template.metadata")
+    ] = TemplateMetadata()
+    spec: RunPodSpec = RunPodSpec()
 
 
 class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Changes of the objects that are made for a run."""
 
-    pod: Annotated[RunPodTemplate, Meta(description="the pods of driver and executors")] = RunPodTemplate()
+    pod: Annotated[
+        RunPodTemplate, Meta(description="the pods of driver and executors, and, but for nodes, those of schedules")
+    ] = RunPodTemplate()
 
 
 class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, NAME_LABEL
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, NAME_LABEL, OPERATOR_NAME
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
 from barnabas_operator.resources.foreign_json import foreign_json
@@ -13,8 +13,6 @@ from barnabas_operator.resources.json_types import Json
 
 BEFORE_RESET: Final = "barnabas.dev/before-reset"
 """On the target, from before it is scaled down for a reset until it is scaled up again."""
-OPERATOR: Final = "barnabas-operator"
-"""The name that the chart labels the operator's Deployment with."""
 TARGET_NOT_FOUND: Final = "TargetNotFound"
 TARGET_REFUSED: Final = "TargetRefused"
 TARGET_BUSY: Final = "TargetBusy"
@@ -55,7 +53,7 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
     meta = found["metadata"]
     labels = meta.get("labels") or {}
     cluster = labels.get(CLUSTER_LABEL)
-    if labels.get(NAME_LABEL) == OPERATOR:
+    if labels.get(NAME_LABEL) == OPERATOR_NAME:
         message = f"spec.scaling.target: {named(target)} is the operator, which nobody would scale up again"
         return Refusal(TARGET_REFUSED, f"{message}; allowed: what runs the group's consumers")
     if cluster is not None:

@@ -86,7 +86,7 @@ class BrokerReconciler:
         self._nodes = Nodes(api)
         self._supporting = SupportingObjects(api, self._objects, settings.neighbours)
         self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
-        self._schedules = ScheduleReconciler(api, self._objects, settings.operator_image)
+        self._schedules = ScheduleReconciler(api, self._objects, settings)
         self._places = 0
         self._of_others: Metadata = {}
         self.unbalanced = True  # An operator that starts anew does not know.

@@ -9,6 +9,7 @@ from barnabas_operator.planning.maintenance.run_checks import entry_problems
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, schedule_name, starter_name
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 
 RIGHTS: Final = ("RoleBinding", "ServiceAccount")
@@ -18,11 +19,10 @@ RIGHTS: Final = ("RoleBinding", "ServiceAccount")
 class ScheduleReconciler:
     """Of one Cluster. It looks for what is left when the Cluster has changed, and again after `forget`."""
 
-    def __init__(self, api: KubeApi, objects: AppliedObjects, image: str) -> None:
-        """`image` is the operator's, which has the command."""
+    def __init__(self, api: KubeApi, objects: AppliedObjects, settings: OperatorSettings) -> None:
         self._api = api
         self._objects = objects
-        self._image = image
+        self._settings = settings
         self._tidied: int | None = None
 
     def forget(self) -> None:
@@ -34,7 +34,8 @@ class ScheduleReconciler:
         name, wrong = cluster.metadata.name, dict(entry_problems(cluster.spec.maintenance))
         refused = Refusal(INVALID_SPEC, next(iter(wrong.values()))) if wrong else None
         bad = {schedule_name(name, entry) for entry in wrong}
-        for each in (*starter_access(cluster), *schedules(cluster, self._image)):
+        access = starter_access(cluster, self._settings.pull_secrets)
+        for each in (*access, *schedules(cluster, self._settings.operator_image)):
             if each["metadata"]["name"] in bad:
                 continue
             try:

@@ -8,6 +8,7 @@ from typing import Final, assert_never
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service, run_access
+from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
 from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.planning.maintenance.observed_run import ObservedRun
 from barnabas_operator.planning.maintenance.run_checks import NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING
@@ -94,6 +95,7 @@ class RunWork:
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
         """Three writes, in this order (`planning/maintenance/run_step.py`); each look goes on where one ended."""
+        run = as_the_cluster_says(run, cluster)
         name, image = cluster.metadata.name, self._settings.jobs_image
         bootstrap = self._settings.bootstrap or bootstrap_servers(cluster)
         if run.spec.backend == "Kubeflow":
@@ -121,7 +123,7 @@ class RunWork:
             if self._clock.monotonic_s() - self._rights_s >= RIGHTS_EVERY_S:
                 self._objects.forget()
                 self._rights_s = self._clock.monotonic_s()
-            for each in run_access(cluster):
+            for each in run_access(cluster, self._settings.pull_secrets):
                 await self._objects.apply(cluster, each)
 
     async def _create(self, run: MaintenanceJob, item: Json) -> None:

@@ -1,0 +1,69 @@
+"""What is declared of the pods of maintenance reaches each of them: driver, executors, and those that start runs."""
+
+from typing import Any
+
+from msgspec import json
+
+from barnabas_operator.manifests.executor_pod import ANNOTATION
+from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.maintenance_run import driver_job, run_access
+from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
+from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
+from barnabas_operator.manifests.spark_application import spark_application
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
+from harness.worker_world import resource
+
+OF_ALL = {"labels": {"team": "air", "cost": "1"}, "annotations": {"sidecar.istio.io/inject": "false"}}
+POD = {
+    "metadata": {"labels": {"cost": "2", "app.kubernetes.io/name": "mine"}},
+    "spec": {"imagePullSecrets": [{"name": "login"}], "priorityClassName": "low"},
+}
+RUN: dict[str, Any] = {
+    "job": "archive",
+    "options": ARCHIVE,
+    "volumes": VOLUMES,
+    "executors": 1,
+    "template": {"pod": POD},
+}
+ENTRY = {**RUN, "name": "nightly", "schedule": "@daily"}
+ONE = resource_of(Cluster, resource("Cluster", "one", maintenance=[ENTRY], template={"metadata": OF_ALL}))
+SECRETS = [{"name": "login"}]
+
+
+def dressed() -> MaintenanceJob:
+    return as_the_cluster_says(resource_of(MaintenanceJob, resource(KIND, "a", **RUN)), ONE)
+
+
+def is_dressed(pod: KubeObject, name: str | None) -> bool:
+    meta, spec = pod["metadata"], pod["spec"]
+    labels, annotations = meta["labels"], meta["annotations"]
+    assert (labels["team"], labels["cost"]) == ("air", "2")
+    assert name is None or labels["app.kubernetes.io/name"] == name, "it is found by that"
+    assert annotations["sidecar.istio.io/inject"] == "false"
+    return bool(spec["imagePullSecrets"] == SECRETS and spec["priorityClassName"] == "low")
+
+
+def test_a_driver_and_its_executors_are_as_their_run_and_their_cluster_say() -> None:
+    driver = driver_job(dressed(), "one", "b:1", "jobs:dev")["spec"]["template"]
+    assert is_dressed(driver, "barnabas-maintenance")
+    assert is_dressed(json.decode(driver["metadata"]["annotations"][ANNOTATION]), None)
+
+
+def test_a_driver_that_kubeflows_operator_submits_is_so_too() -> None:
+    driver = spark_application(dressed(), "one", "b:1", "jobs:dev")["spec"]["driver"]["template"]
+    assert is_dressed(driver, "barnabas-maintenance")
+
+
+def test_a_pod_that_starts_runs_is_so_too() -> None:
+    (made,) = schedules(ONE, "operator:dev")
+    assert is_dressed(made["spec"]["jobTemplate"]["spec"]["template"], "barnabas-maintenance-start")
+
+
+def test_their_accounts_pull_images_with_the_secrets_of_the_chart() -> None:
+    for account, _ in (run_access(ONE, ["login"]), starter_access(ONE, ["login"])):
+        assert account["imagePullSecrets"] == SECRETS
+    for account, _ in (run_access(ONE, []), starter_access(ONE, [])):
+        assert "imagePullSecrets" not in account
