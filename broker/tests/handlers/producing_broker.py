@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
@@ -29,6 +30,7 @@ from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
 
 VERSION = 12
+TOPIC_ID = UUID(int=7)
 MANY = FIRST_HERE_MAX + 1
 
 
@@ -47,7 +49,9 @@ class HelperHere:
 class Client:
     """One connection to a broker of one replica."""
 
-    def __init__(self, broker: "Producing", client_id: str = "sarama") -> None:
+    def __init__(self, broker: "Producing", client_id: str = "sarama", version: int = VERSION) -> None:
+        self.version = version
+        self.give_up: channel.GiveUp | None = None
         self.broker = broker
         self.topic = FLIGHTS.topic
         self.client = channel.Client("PLAINTEXT", "127.0.0.1:5", client_id)
@@ -71,22 +75,22 @@ class Client:
     def close(self, reason: str | None = None) -> None:
         self.closed = reason
 
-    def begin(self, *batches: bytes) -> None:
+    def begin(self, *batches: bytes, acks: int = 1) -> None:
         topic = ProduceRequest.TopicProduceData
         partitions = [topic.PartitionProduceData(index=0, records=batch) for batch in batches]
         request = ProduceRequest(
             transactional_id=None,
-            acks=1,
+            acks=acks,
             timeout_ms=1500,
-            topic_data=[topic(name=self.topic, partition_data=partitions)],
+            topic_data=[topic(name=self.topic, topic_id=TOPIC_ID, partition_data=partitions)],
         )
-        body = bytearray(request.encode(version=VERSION))
+        body = bytearray(request.encode(version=self.version))
         services: Any = self.broker.handler_environment
-        produce.handle(services, self, VERSION, 7, memoryview(body), 0, len(body))
+        self.give_up = produce.handle(services, self, self.version, 7, memoryview(body), 0, len(body))
 
     def results(self) -> list[Any]:
         frame = bytes(self.answers.pop())  # type: ignore[arg-type]
-        decoded = ProduceResponse.decode(frame, version=VERSION, header=True, framed=True)
+        decoded = ProduceResponse.decode(frame, version=self.version, header=True, framed=True)
         return list(decoded.responses[0].partition_responses)
 
     def send(self, batch: bytes | bytearray) -> Any:

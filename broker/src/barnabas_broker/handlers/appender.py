@@ -130,7 +130,8 @@ class Appender:
         is_for_all = self._acks == ACKS_ALL
         if end_offset <= (partition.high_watermark if is_for_all else partition.log.ack_end_offset) or not self._acks:
             return result
-        late = self._wait(place, partition)
+        late = self._answer_later()
+        late.wait_for(place, partition)
 
         def done(error: ApiError | None) -> None:
             late.complete(place, result if error is None else refused(number, error))
@@ -138,9 +139,8 @@ class Appender:
         partition.when_committed(end_offset, done, all_replicas=is_for_all)
         return None
 
-    def _wait(self, place: ResultPlace, partition: Partition) -> PendingProduce:
+    def _answer_later(self) -> PendingProduce:
         late = self.late = self.late or PendingProduce(*self._late_answer)
-        late.wait_for(place, partition)
         return late
 
     def _check_allowed(self, partition: Partition) -> None:
@@ -177,8 +177,8 @@ class Appender:
             if inspected is not None:
                 return self._append_inspected(partition, batch, header, inspected, place)
         copy = inspector.keep(batch)
-        late = self._wait(place, partition)
-        late.mute()
+        late = self._answer_later()
+        late.hold(place, partition)
         self._environment.attempt(self._append_later(partition, copy, late, place))
         return None
 
@@ -197,21 +197,31 @@ class Appender:
         return self._append_batch(partition, batch, header, place)
 
     async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: ResultPlace) -> None:
-        name, number = partition.topic_partition
-        result: ProduceResult | None
+        result: ProduceResult | None = None
         try:
             with self._counting_invalid(partition):
                 inspected = await self._environment.inspector.inspect(batch, partition.log.config)
-            with self._replicas.failures.using(name, number) as current:
-                current.check_writable(all_replicas=self._acks == ACKS_ALL)
-                header = parse_header(batch, 0)
-                result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
+            if late.may_append(place):
+                with self._using_again(partition, self._request.topics[place[0]]) as current:
+                    header = parse_header(batch, 0)
+                    result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
         except ApiError as error:
-            result = refused(number, error)
+            result = refused(partition.topic_partition.partition, error)
         finally:
             self._environment.inspector.release(batch)
         if result is not None:
             late.complete(place, result)
+
+    @contextmanager
+    def _using_again(self, partition: Partition, topic: ProduceTopic) -> Iterator[Partition]:
+        """The same partition as it is now, if the request may be appended to it. ApiError."""
+        number = partition.topic_partition.partition
+        with self._replicas.failures.using(topic.name, number, topic.topic_id) as current:
+            if current.topic_id != partition.topic_id:
+                message = f"topic {topic.name} was deleted and made again while the batch was looked into"
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+            current.check_writable(all_replicas=self._acks == ACKS_ALL)
+            yield current
 
     @contextmanager
     def _counting_invalid(self, partition: Partition) -> Iterator[None]:

@@ -39,7 +39,11 @@ def check_unanswered(answers: TopicAnswers) -> None:
 
 
 class PendingProduce:
-    """Answers once all results are known, or the request's time is up."""
+    """Answers once all results are known, or the request's time is up.
+
+    While a batch may be appended yet the connection is mute, so that no later batch comes before it. Once the time is
+    up it is not appended any more.
+    """
 
     __slots__ = (
         "_acks",
@@ -50,6 +54,7 @@ class PendingProduce:
         "_read_on",
         "_respond",
         "_timer",
+        "_unappended",
         "_version",
     )
 
@@ -69,25 +74,29 @@ class PendingProduce:
         self._read_on: Callable[[list[Part]], None] | None = None
         self._answers: list[tuple[ProduceTopic, ProduceResults]] = []
         self._partitions: dict[ResultPlace, Partition] = {}
+        """Where results are not known."""
+        self._unappended: set[ResultPlace] = set()
+        """Of these, where the batch may be appended yet."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
-
-    def wait_for(self, place: ResultPlace, partition: Partition) -> None:
-        """The result at `place` comes later."""
-        self._partitions[place] = partition
-
-    def mute(self) -> None:
-        """Nothing of this client is appended before all of this request is: it keeps the order of its batches."""
-        self._read_on = self._read_on or self._channel.defer()
 
     def begin(self, answers: list[tuple[ProduceTopic, ProduceResults]]) -> None:
         """All is appended or on its way; these are the results so far."""
         self._answers = answers
 
-    def end(self) -> None:
-        """There will be no answer; results that come change nothing."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def hold(self, place: ResultPlace, partition: Partition) -> None:
+        """The batch at `place` is appended later, unless `may_append` is False by then."""
+        self._partitions[place] = partition
+        self._unappended.add(place)
+        self._read_on = self._read_on or self._channel.defer()
+
+    def may_append(self, place: ResultPlace) -> bool:
+        """False once the time is up, or the client has gone."""
+        return place in self._unappended
+
+    def wait_for(self, place: ResultPlace, partition: Partition) -> None:
+        """The batch at `place` is appended; its result comes later."""
+        self._partitions[place] = partition
+        self._settle(place)
 
     def complete(self, place: ResultPlace, result: ProduceResult) -> None:
         """Take the result; what comes after the time was up changes nothing."""
@@ -96,34 +105,55 @@ class PendingProduce:
         topic, index = place
         self._answers[topic][1][index] = result
         del self._partitions[place]
+        self._settle(place)
         if not self._partitions:
             self._timer.cancel()
             self._finish()
 
+    def end(self) -> None:
+        """Answer nothing and append nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._unappended.clear()
+
+    def _settle(self, place: ResultPlace) -> None:
+        """The batch at `place` is appended, or never will be."""
+        self._unappended.discard(place)
+        self._read_on_unless_held()
+
+    def _read_on_unless_held(self) -> None:
+        if self._read_on is not None and not self._unappended:
+            read_on, self._read_on = self._read_on, None
+            read_on([])
+
     def _expire(self) -> None:
         for (topic, index), partition in self._partitions.items():
-            self._answers[topic][1][index] = refused(partition.topic_partition.partition, self._why_late(partition))
+            error = self._why_late(partition, is_appended=(topic, index) not in self._unappended)
+            self._answers[topic][1][index] = refused(partition.topic_partition.partition, error)
         self._finish()
 
-    def _why_late(self, partition: Partition) -> ApiError:
-        if self._acks != ACKS_ALL:
+    def _why_late(self, partition: Partition, *, is_appended: bool) -> ApiError:
+        if not is_appended:
+            message = "not appended: the batch was not looked into in the time that the request allows; try again"
+        elif self._acks != ACKS_ALL:
             message = "appended, but not synced as flush.messages asks in the time that the request allows"
-            return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
-        if partition.isr_size < partition.isr_size_min:
+        elif partition.isr_size < partition.isr_size_min:
             in_sync = f"only {partition.isr_size} replicas are in sync; {partition.isr_size_min} are wanted"
             return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"appended, but {in_sync}")
-        message = "the records were not replicated in the time that the request allows"
+        else:
+            message = "appended, but not replicated in the time that the request allows"
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
 
     def _finish(self) -> None:
         self._timer = None
+        self._unappended.clear()
         answers = cast("TopicAnswers", self._answers)
         try:
             if not self._acks:
                 check_unanswered(answers)
             parts = [encode_produce_response(self._correlation_id, self._version, answers)] if self._acks else []
             self._respond([*parts])
-            if self._read_on is not None:
-                self._read_on([])
+            self._read_on_unless_held()
         except CloseConnection as reason:
             self._channel.close(str(reason))

@@ -6,7 +6,7 @@ connection is closed, which is all the client would notice.
 """
 
 from barnabas_broker.handlers.appender import Appender
-from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.channel import Channel, GiveUp
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.pending_produce import check_unanswered
 from barnabas_broker.wire.produce import encode_produce_response, parse_produce
@@ -20,14 +20,18 @@ def handle(
     buffer: memoryview,
     body_start: int,
     end: int,
-) -> None:
-    """Append every batch, then answer with a result for each; CloseConnection when acks=0 and one failed."""
+) -> GiveUp | None:
+    """Append every batch, then answer with a result for each; CloseConnection when acks=0 and one failed.
+
+    Without acks nobody waits for the answer: such a client may close while its batch waits to be appended.
+    """
     request = parse_produce(buffer, body_start, end, version)
     appender = Appender(environment, buffer, request, channel, version, correlation_id)
     answers = appender.append_all()
     if answers is None:
-        return
+        return appender.late.end if appender.late is not None and request.acks else None
     if request.acks:
         channel.respond([encode_produce_response(correlation_id, version, answers)])
     else:
         check_unanswered(answers)
+    return None

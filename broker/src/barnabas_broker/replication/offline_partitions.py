@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from uuid import UUID
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_lookup import PartitionLookup
@@ -45,9 +46,9 @@ class OfflinePartitions:
         """Log dirs that were said to be full, and not yet to have space again."""
 
     @contextmanager
-    def using(self, name: str, index: int) -> Iterator[Partition]:
-        """A partition by name; what the disk does to it inside becomes an ApiError."""
-        partition = self._lookup.find(name, None, index)
+    def using(self, name: str | None, index: int, topic_id: UUID | None = None) -> Iterator[Partition]:
+        """A partition by its topic's name or id; what the disk does to it inside becomes an ApiError."""
+        partition = self._lookup.find(name, topic_id, index)
         try:
             yield partition
         except StorageError as error:

@@ -1,0 +1,114 @@
+"""A batch that waits for the helper while its time runs out, its topic or its leader changes, or its client goes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, led
+from producing_broker import MANY, TOPIC_ID, Client, Producing, true_batch
+
+from barnabas_broker.metadata.documents import tombstone_key, topic_key
+from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
+from barnabas_core.config.log_config import CleanupPolicy, LogConfig
+from barnabas_core.errors import ErrorCode
+
+LARGE = bytes(true_batch(MANY))
+COMPACTED = LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT}))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Producing:
+    return Producing(tmp_path, COMPACTED)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_batch_whose_time_is_up_is_not_appended_behind_those_that_came_later(broker: Producing, acks: int) -> None:
+    client = Client(broker)
+    client.begin(LARGE, acks=acks)
+    muted = [client.is_muted]
+    broker.timers.pass_time(2)
+    [late] = client.results()
+    assert (late.error_code, late.error_message.split(":")[0]) == (ErrorCode.REQUEST_TIMED_OUT, "not appended")
+    assert [*muted, client.is_muted] == [True, False]
+    client.begin(bytes(true_batch(1)))
+    assert client.results()[0].base_offset == 0
+    broker.run_what_was_spawned()
+    assert client.answers == []
+    assert broker.partition.log.log_end_offset == 1
+
+
+def test_without_acks_the_connection_ends_with_the_time_and_nothing_is_appended(broker: Producing) -> None:
+    client = Client(broker)
+    client.begin(LARGE, acks=0)
+    broker.timers.pass_time(2)
+    assert client.closed is not None
+    assert "REQUEST_TIMED_OUT: not appended" in client.closed
+    broker.run_what_was_spawned()
+    assert broker.partition.log.log_end_offset == 0
+
+
+@pytest.mark.parametrize(("acks", "appended"), [(1, 0), (-1, 0), (0, MANY)])
+def test_a_client_that_has_gone_gets_nothing_appended_unless_it_wants_no_answer(
+    broker: Producing, acks: int, appended: int
+) -> None:
+    client = Client(broker)
+    client.begin(LARGE, acks=acks)
+    if client.give_up is not None:
+        client.give_up()
+    broker.run_what_was_spawned()
+    assert broker.partition.log.log_end_offset == appended
+
+
+def leads_no_more(broker: Producing) -> None:
+    broker.show(led(OTHER, 2, OTHER, replicas=2))
+
+
+def is_deleted(broker: Producing) -> None:
+    broker.show_only((tombstone_key(TOPIC_ID), TombstoneDocument(FLIGHTS.topic, TOPIC_ID, NOW_MS, 1)))
+
+
+def is_made_again(broker: Producing) -> None:
+    is_deleted(broker)
+    again = TopicDocument(FLIGHTS.topic, UUID(int=8), (led(HERE, 1, HERE, replicas=1),), {})
+    broker.show_only((topic_key(FLIGHTS.topic), again))
+
+
+@pytest.mark.parametrize(
+    ("happens", "version", "error"),
+    [
+        (leads_no_more, 12, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (leads_no_more, 13, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (is_deleted, 12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (is_deleted, 13, ErrorCode.UNKNOWN_TOPIC_ID),
+        (is_made_again, 12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (is_made_again, 13, ErrorCode.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_a_batch_goes_to_the_topic_that_was_there_when_it_came_or_nowhere(
+    broker: Producing, happens: Callable[[Producing], None], version: int, error: ErrorCode
+) -> None:
+    client = Client(broker, version=version)
+    client.begin(LARGE)
+    happens(broker)
+    broker.timers.pass_time(1)
+    broker.run_what_was_spawned()
+    assert client.results()[0].error_code == error
+    assert not client.is_muted
+    if happens is not is_deleted:
+        assert broker.partition.log.log_end_offset == 0
+
+
+def test_a_connection_reads_on_once_its_batch_is_appended_and_is_answered_once_it_is_replicated(
+    broker: Producing,
+) -> None:
+    broker.show(led(HERE, 2, HERE, OTHER, replicas=2))
+    client = Client(broker)
+    client.begin(LARGE, acks=-1)
+    muted = [client.is_muted]
+    broker.run_what_was_spawned()
+    assert ([*muted, client.is_muted], client.answers) == ([True, False], [])
+    client.begin(bytes(true_batch(1)), acks=-1)
+    broker.partition.fetched_by(OTHER, -1, MANY + 1, 0, NOW_MS)
+    broker.timers.pass_time(0)
+    assert [client.results()[0].base_offset for _ in range(2)] == [MANY, 0]
