@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format quarantine fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
@@ -76,6 +76,13 @@ PYTEST = $(BIN)/pytest --dist loadgroup --costs $(RESULTS)/$@.jsonl --junitxml $
 test: .venv/spark
 	$(PYTEST) -n $(WORKERS)
 
+# Both together are `make test`: first what needs nothing but `make venv`.
+test-floors: .venv/spark
+	$(PYTEST) -n $(WORKERS) --part floors broker/tests operator/tests
+
+test-rest: .venv/spark
+	$(PYTEST) -n $(WORKERS) --part rest
+
 # The tests in tests/gate/quarantine.toml, which `make test` and `make e2e` leave out.
 quarantine: .venv/spark
 	$(PYTEST) -n 1 --quarantined
@@ -91,10 +98,14 @@ compat-clients: venv
 e2e-tools: venv
 	tests/local_kubernetes/install.sh
 
+# What pods run, built of the sources where they are others than last time; needs root.
+images: venv
+	tests/local_kubernetes/install.sh images
+
 # E2E=local (a real Kubernetes by processes; needs root), E2E=kind (needs Docker) or E2E=current (your KUBECONFIG).
 E2E ?= local
 e2e: venv
-	test $(E2E) != local || tests/local_kubernetes/install.sh images
+	test $(E2E) != local || $(MAKE) images
 	E2E=$(E2E) $(PYTEST) -n 0 --timeout 900 tests/e2e/pods $(E2E_ARGS)
 
 # A real Kubernetes by itself: it stays in the background until `make kubernetes-down`, and says how to use it. Needs root and
@@ -119,8 +130,7 @@ torture: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m torture $(TORTURE)
 
 # WEEKS='--actions 20 --seed 7' replays; the seed is printed first. E2E_FIGURES names a file for the table of stalls. Needs root.
-weeks: venv
-	tests/local_kubernetes/install.sh images
+weeks: images
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m e2e.weeks $(WEEKS)
 
 # Hours: 10,000 seeds of the simulation, 200 rounds of torture and 200 actions of users on pods, with their figures at the end.

@@ -19,7 +19,6 @@ from bench.clients.job import NotRun
 from bench.metrics import Measurement
 from bench.scenarios.stand import Stand
 from bench.topics import create
-from harness.kafka_jars import CACHE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,13 +54,14 @@ class SparkJobs:
 def _session() -> "SparkSession":
     """The one of this run."""
     try:
+        from barnabas_jobs.app.connector import default_folder
         from barnabas_jobs.app.session import session
     except ImportError as error:
         raise NotRun(f"PySpark is not there: {error}") from None
     from barnabas_jobs.planning.errors import JobFailed
 
     try:
-        return session("local[2]", CACHE / "spark-jars", {"spark.driver.memory": MEMORY})
+        return session("local[2]", default_folder(), {"spark.driver.memory": MEMORY})
     except JobFailed as error:
         raise NotRun(str(error)) from None
 

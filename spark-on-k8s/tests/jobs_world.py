@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
+from barnabas_jobs.app.connector import default_folder
 from barnabas_jobs.jobs import archive, verify
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster
@@ -17,11 +18,10 @@ from barnabas_jobs.planning.ledger import Entry
 from barnabas_jobs.spark.records import of_files
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
-from harness.kafka_jars import CACHE
 from harness.server_process import ServerProcess
 from harness.stock_client import StockClient
 
-JARS = CACHE / "spark-jars"
+JARS = default_folder()
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
 HOUR_MS = 3_600_000

@@ -5,7 +5,7 @@ tests run only with `--quarantined`, and alone; tests that only the soak has, on
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ import pytest
 
 from harness.soak import IS_SOAK
 
+FLOORS: Final = ("broker/tests/", "operator/tests/")
 QUARANTINE: Final = Path(__file__).with_name("quarantine.toml")
 GROUPS: Final[Mapping[str, str]] = {
     "spark": "spark",
@@ -24,6 +25,9 @@ GROUPS: Final[Mapping[str, str]] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", choices=("floors", "rest"), help="floors: tests of broker and operator that share nothing"
+    )
     parser.addoption("--quarantined", action="store_true", help=f"run the tests in {QUARANTINE.name} and no others")
 
 
@@ -40,20 +44,35 @@ def read_quarantine(file: Path = QUARANTINE) -> dict[str, dict[str, str]]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    quarantined, asked = read_quarantine(), bool(config.getoption("--quarantined"))
-    chosen = [item for item in items if (item.nodeid in quarantined) is asked and (IS_SOAK or not _of_the_soak(item))]
+    quarantined, asked, part = read_quarantine(), bool(config.getoption("--quarantined")), config.getoption("--part")
+    chosen = [
+        item
+        for item in items
+        if (item.nodeid in quarantined) is asked
+        and (IS_SOAK or not _of_the_soak(item))
+        and part in (None, part_of(item.nodeid, _fixtures(item)))
+    ]
     if left_out := [item for item in items if item not in set(chosen)]:
         config.hook.pytest_deselected(items=left_out)
     for item in chosen:
-        if group := group_of(getattr(item, "fixturenames", ())):
+        if group := group_of(_fixtures(item)):
             item.add_marker(pytest.mark.xdist_group(group))
     # Those that take long go first, so that no worker has one of them left when the others have nothing to do.
     items[:] = sorted(chosen, key=lambda item: item.get_closest_marker("slow") is None)
 
 
-def group_of(fixtures: tuple[str, ...] | list[str]) -> str | None:
+def group_of(fixtures: Sequence[str]) -> str | None:
     """The group of a test with these fixtures."""
     return next((group for fixture, group in GROUPS.items() if fixture in fixtures), None)
+
+
+def part_of(test: str, fixtures: Sequence[str]) -> str:
+    """Either `floors`, whose tests need nothing built and can run while the rest is, or `rest`."""
+    return "floors" if test.startswith(FLOORS) and group_of(fixtures) is None else "rest"
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else ()
 
 
 def _of_the_soak(item: pytest.Item) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.pytest_selection import GROUPS, QUARANTINE, group_of, read_quarantine
+from gate.pytest_selection import GROUPS, QUARANTINE, group_of, part_of, read_quarantine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -12,6 +12,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_test_with_a_dear_fixture_is_in_its_group() -> None:
     assert group_of(["tmp_path", "api_server", "controllers"]) == "controllers"
     assert group_of(["tmp_path"]) is None
+
+
+def test_only_tests_of_broker_and_operator_that_share_nothing_can_run_before_the_builds() -> None:
+    assert part_of("broker/tests/wire/test_a.py::test_b", ["tmp_path"]) == "floors"
+    assert part_of("broker/tests/metadata/test_a.py::test_b", ["api_server"]) == "rest"
+    assert part_of("tests/cluster/test_a.py::test_b", ["tmp_path"]) == "rest"
 
 
 @pytest.mark.parametrize("fixture", GROUPS)

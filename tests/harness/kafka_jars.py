@@ -1,16 +1,15 @@
 """Apache Kafka's jars (server, tools, Java client) or those of another pom, fetched once with Maven and kept."""
 
-import fcntl
-import hashlib
-import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
+
+from harness.kept_builds import kept
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = ROOT / "tests/compat/java/pom.xml"
 LOG4J = ROOT / "tests/compat/java/log4j2.properties"
-CACHE = ROOT / ".cache"
 
 
 class JarsMissing(Exception):
@@ -19,28 +18,18 @@ class JarsMissing(Exception):
 
 def jars_folder(pom: Path = POM, name: str = "kafka") -> Path:
     """The folder of jars that the pom as it is now names; Maven is asked only the first time."""
-    folder = CACHE / f"{name}-jars-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
-    if folder.is_dir():
-        return folder
-    CACHE.mkdir(exist_ok=True)
-    with (CACHE / f"{name}-jars.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            _fetch(pom, folder)
-    return folder
+    return kept(f"{name}-jars", [pom], partial(_fetch, pom))
 
 
 def _fetch(pom: Path, folder: Path) -> None:
     if shutil.which("mvn") is None:
         raise JarsMissing("mvn is not on the machine")
-    partial = folder.with_suffix(f".{os.getpid()}")
-    arguments = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
+    arguments = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
     done = subprocess.run(
         ["mvn", "-q", "-B", "-f", str(pom), *arguments], capture_output=True, text=True, check=False, timeout=600
     )
     if done.returncode != 0:
         raise JarsMissing(f"Maven could not fetch the jars: {(done.stdout + done.stderr)[-2000:]}")
-    partial.rename(folder)
 
 
 def java_command(

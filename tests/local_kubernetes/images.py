@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from local_kubernetes.binaries import CannotStart, cache, locked, programs, require
+from harness.kept_builds import cache, locked
+from local_kubernetes.binaries import CannotStart, programs, require
 from local_kubernetes.node import PAUSE_IMAGE
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -12,8 +12,11 @@ done
 if [ ${#missing[@]} -gt 0 ]; then
     if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then
         sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+        # Another of these scripts may be at it.
+        exec 9>/tmp/barnabas-apt.lock && flock 9
         $sudo apt-get update -qq
         $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"
+        exec 9>&-
     else
         echo "not installed, for want of apt-get or root: ${missing[*]}" >&2
     fi

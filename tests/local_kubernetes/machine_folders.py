@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from local_kubernetes.binaries import cache
+from harness.kept_builds import cache
 from local_kubernetes.whole_file import write_whole
 
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from local_kubernetes.binaries import cache, locked
+from harness.kept_builds import cache, locked
 from local_kubernetes.images import write_archive
 from monitoring.prometheus_programs import prometheus_programs
 from monitoring.promtool import ROOT

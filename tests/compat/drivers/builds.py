@@ -1,15 +1,11 @@
 """Builds the drivers in other languages, once for each state of their sources; `install.sh` calls it."""
 
-import fcntl
-import hashlib
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from harness.kafka_jars import CACHE, jars_folder, java_command
+from harness.kafka_jars import POM, jars_folder, java_command
+from harness.kept_builds import kept
 
 COMPAT = Path(__file__).resolve().parents[1]
 BUILD_SECONDS_MAX = 600
@@ -27,25 +23,6 @@ def require(tool: str) -> str:
     return path
 
 
-@contextmanager
-def _locked(name: str) -> Iterator[None]:
-    CACHE.mkdir(exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _built(name: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:12]
-    target = CACHE / f"{name}-{digest}"
-    with _locked(name):
-        if not target.exists():
-            partial = target.with_suffix(f".{os.getpid()}")
-            build(partial)
-            partial.rename(target)
-    return target
-
-
 def _run(*command: str, folder: Path = COMPAT) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS_MAX)
     assert done.returncode == 0, f"{' '.join(command[:3])} failed: {done.stdout}{done.stderr}"
@@ -60,7 +37,7 @@ def java_classes() -> Path:
         target.mkdir()
         _run("javac", "-d", str(target), "-cp", f"{jars_folder()}/*", *map(str, sources))
 
-    return _built("compat-java", sources, build)
+    return kept("compat-java", [POM, *sources], build)
 
 
 def java_driver(bootstrap: str) -> list[str]:
@@ -75,7 +52,7 @@ def go_driver(bootstrap: str) -> list[str]:
     folder = COMPAT / "go"
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
     return [
-        str(_built("compat-go", sources, lambda target: _run("go", "build", "-o", str(target), folder=folder))),
+        str(kept("compat-go", sources, lambda target: _run("go", "build", "-o", str(target), folder=folder))),
         bootstrap,
     ]
 
@@ -83,11 +60,15 @@ def go_driver(bootstrap: str) -> list[str]:
 def node_driver(bootstrap: str) -> list[str]:
     """The command that starts the kafkajs driver."""
     require("npm")
-    folder = COMPAT / "js"
-    with _locked("compat-js"):
-        if not (folder / "node_modules/.package-lock.json").exists():
-            _run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", folder=folder)
-    return [require("node"), str(folder / "driver.js"), bootstrap]
+    sources = [COMPAT / "js" / name for name in ("driver.js", "package.json", "package-lock.json")]
+
+    def build(target: Path) -> None:
+        target.mkdir()
+        for source in sources:
+            shutil.copy(source, target)
+        _run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", folder=target)
+
+    return [require("node"), str(kept("compat-js", sources, build) / "driver.js"), bootstrap]
 
 
 if __name__ == "__main__":

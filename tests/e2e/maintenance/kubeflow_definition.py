@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from local_kubernetes.binaries import cache, locked
+from harness.kept_builds import cache, locked
 
 VERSION: Final = "2.4.0"
 WHEEL: Final = f"kubeflow-spark-api=={VERSION}"

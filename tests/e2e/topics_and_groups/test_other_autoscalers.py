@@ -19,8 +19,9 @@ from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
 from barnabas_operator.planning.groups.target_scale import TargetScale
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
 from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.kept_builds import cache, locked
 from harness.require import missing
-from local_kubernetes.binaries import CannotStart, cache, locked, require
+from local_kubernetes.binaries import CannotStart, require
 from local_kubernetes.control_plane import ControlPlane
 
 EXAMPLES: Final = Path(__file__).parents[3] / "examples" / "kubernetes" / "scaling"

@@ -1,0 +1,67 @@
+"""What `.ci/run` does, and what of it may begin when: pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+AT_ONCE_MAX: Final = 3
+"""Stages that run at a time. Two processors are busy then, though downloads and tests wait for much else."""
+
+
+class Stage(NamedTuple):
+    """One command, run when those that it needs have passed."""
+
+    name: str
+    command: str
+    needs: tuple[str, ...] = ()
+
+
+STAGES: Final = (
+    Stage("venv", "make venv"),
+    # The longest way comes first: Kubernetes, the images, and the tests on pods of both.
+    Stage("e2e-tools", "make e2e-tools", ("venv",)),
+    Stage("spark", "make .venv/spark", ("venv",)),
+    Stage("compat-clients", "make compat-clients", ("venv",)),
+    Stage("check", "make check", ("spark",)),
+    Stage("test-floors", "make test-floors", ("spark",)),
+    Stage("images", "make images", ("e2e-tools",)),
+    Stage("test-rest", "make test-rest", ("check", "compat-clients", "e2e-tools")),
+    Stage("e2e", "make e2e", ("compat-clients", "images")),
+)
+
+
+class Outcome(NamedTuple):
+    """A stage that has ended."""
+
+    stage: str
+    code: int
+    began_s: float
+    """Since the start of all."""
+    seconds: float
+    processor_s: float
+
+
+def due(stages: Sequence[Stage], ended: Mapping[str, Outcome], running: Sequence[str]) -> list[Stage]:
+    """The stages that may begin now, in their order; none any more once one has failed."""
+    if any(outcome.code for outcome in ended.values()):
+        return []
+    ready = [
+        stage
+        for stage in stages
+        if stage.name not in ended and stage.name not in running and all(need in ended for need in stage.needs)
+    ]
+    return ready[: AT_ONCE_MAX - len(running)]
+
+
+def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """The lines of all stages that have ended."""
+    yield "stages (began at, minutes, processor minutes)"
+    for one in outcomes:
+        failed = f"  FAILED: exit code {one.code}" if one.code else ""
+        yield f"{one.began_s / 60:7.1f} {one.seconds / 60:7.1f} {one.processor_s / 60:7.1f}  {one.stage}{failed}"
+    minutes, processor_minutes = _in_all(outcomes)
+    yield f"        {minutes:7.1f} {processor_minutes:7.1f}  in all"
+
+
+def _in_all(outcomes: Sequence[Outcome]) -> tuple[float, float]:
+    ends_s = max((one.began_s + one.seconds for one in outcomes), default=0.0)
+    return ends_s / 60, sum(one.processor_s for one in outcomes) / 60

@@ -1,0 +1,42 @@
+"""Which stages of `.ci/run` may begin when."""
+
+from gate.stages import AT_ONCE_MAX, STAGES, Outcome, Stage, due, table
+
+WANTED = (Stage("a", "true"), Stage("b", "true", ("a",)), Stage("c", "true", ("a",)), Stage("d", "true", ("b", "c")))
+
+
+def ended(name: str, code: int = 0) -> dict[str, Outcome]:
+    return {name: Outcome(name, code, 0.0, 60.0, 30.0)}
+
+
+def names(stages: list[Stage]) -> list[str]:
+    return [stage.name for stage in stages]
+
+
+def test_a_stage_begins_when_those_that_it_needs_have_passed() -> None:
+    assert names(due(WANTED, {}, [])) == ["a"]
+    assert names(due(WANTED, ended("a"), ["b"])) == ["c"]
+    assert names(due(WANTED, ended("a") | ended("b") | ended("c"), [])) == ["d"]
+
+
+def test_no_stage_begins_once_one_has_failed() -> None:
+    assert due(WANTED, ended("a") | ended("b", 2), ["c"]) == []
+
+
+def test_only_so_many_run_at_once() -> None:
+    many = [Stage(str(number), "true") for number in range(9)]
+    assert names(due(many, {}, [])) == [str(number) for number in range(AT_ONCE_MAX)]
+
+
+def test_each_stage_needs_only_stages_before_it() -> None:
+    """Else it would never begin."""
+    before: set[str] = set()
+    for stage in STAGES:
+        assert before >= set(stage.needs)
+        before.add(stage.name)
+
+
+def test_the_table_names_the_stage_that_failed() -> None:
+    lines = list(table([*ended("a").values(), *ended("b", 2).values()]))
+    assert [line for line in lines if "FAILED" in line] == ["    0.0     1.0     0.5  b  FAILED: exit code 2"]
+    assert lines[-1].split() == ["1.0", "1.0", "in", "all"]

@@ -1,0 +1,39 @@
+"""Builds and downloads that a user's checkouts share: in the cache, each under a hash of what it is made of."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def cache() -> Path:
+    """Where builds are kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas-e2e"
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time of those that share the cache."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def place_of(name: str, sources: Iterable[Path]) -> Path:
+    """Where the build of these sources is, or would be."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:12]
+    return cache() / f"{name}-{digest}"
+
+
+def kept(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
+    """What `build` makes at the path that it is given; made once for each state of the sources."""
+    place = place_of(name, sources)
+    with locked(name):
+        if not place.exists():
+            partial = place.with_suffix(f".{os.getpid()}")
+            build(partial)
+            partial.rename(place)
+    return place
