@@ -12,9 +12,10 @@ from faulty_broker import FaultyBroker
 
 from conftest import StartBroker
 from harness.deadline import wait_for
+from harness.soak import size
 from harness.stock_client import StockClient, records_given
 
-ROUNDS = 50
+ROUNDS = size(6, 50)
 RECORDS_A_ROUND = 300
 PARTITIONS = 3
 SEGMENT_BYTES = 1024 * 1024
@@ -58,8 +59,9 @@ class Writer:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # A minute on an idle machine.
-def test_fifty_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(start_broker: StartBroker) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(start_broker: StartBroker) -> None:
     broker = start_broker()
     client = broker.client
     client.create_topic("idempotent", PARTITIONS)
@@ -76,7 +78,7 @@ def test_fifty_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(
         wanted = before + 1 + round_number * RECORDS_A_ROUND // ROUNDS
         wait_for(lambda: idempotent.acknowledged_now() + plain.acknowledged_now(), partial(operator.le, wanted))
         got |= numbers_in(records_given(member, 0.01))
-        if round_number % 10 == 9:
+        if round_number % (ROUNDS // 5) == 0:
             commit_all(member)
         broker.server.kill()
         broker.server.start()

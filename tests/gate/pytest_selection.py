@@ -4,17 +4,15 @@ Tests that share something dear run in one worker (`--dist loadgroup`): each wor
 tests run only with `--quarantined`, and alone; tests that only the soak has, only with BARNABAS_SOAK=true.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import pytest
 
+from gate.quarantine import QUARANTINE, read_quarantine
 from harness.soak import IS_SOAK
 
 FLOORS: Final = ("broker/tests/", "operator/tests/")
-QUARANTINE: Final = Path(__file__).with_name("quarantine.toml")
 GROUPS: Final[Mapping[str, str]] = {
     "spark": "spark",
     "controllers": "controllers",
@@ -35,11 +33,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "soak(only=False): `make soak` runs it, larger; with only=True nothing else does"
     )
-
-
-def read_quarantine(file: Path = QUARANTINE) -> dict[str, dict[str, str]]:
-    """By the id of a test: since when, and what it shows."""
-    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -29,6 +29,10 @@ STAGES: Final = (
 )
 
 
+QUARANTINED: Final = Stage("quarantine", "make --ignore-errors quarantine", ("test-rest",))
+"""Where there is any such test. It is reported, and does not count."""
+
+
 class Outcome(NamedTuple):
     """A stage that has ended."""
 

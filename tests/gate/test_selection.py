@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.pytest_selection import GROUPS, QUARANTINE, group_of, part_of, read_quarantine
+from gate.pytest_selection import GROUPS, group_of, part_of
+from gate.quarantine import read_quarantine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +29,7 @@ def test_each_dear_fixture_exists(fixture: str) -> None:
 
 
 def test_each_quarantined_test_exists_and_says_since_when_and_what_it_shows() -> None:
-    for test, about in read_quarantine(QUARANTINE).items():
+    for test, about in read_quarantine().items():
         file, _, name = test.partition("::")
         assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text("utf-8")
         assert set(about) == {"since", "symptom"}

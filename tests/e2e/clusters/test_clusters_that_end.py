@@ -102,6 +102,7 @@ def test_a_cluster_that_is_protected_stays_with_all_that_it_has_until_it_is_not(
     wait_for(lambda: names(world, "one", "Pod", "PersistentVolumeClaim"), lambda left: not left, SECONDS_MAX)
 
 
+@pytest.mark.soak(only=True)
 def test_a_cluster_that_cannot_end_because_of_a_node_that_is_away_says_so(world: World) -> None:
     make(world, "one", deletionPolicy="Delete")
     node = f"away-{world.namespace}"

@@ -16,6 +16,7 @@ from local_kubernetes.cluster import NETWORK_FILE, LocalCluster
 from local_kubernetes.control_plane import NODES
 from local_kubernetes.node import MACHINE_SETTINGS, OWN_FOLDERS, check_machine
 
+pytestmark = pytest.mark.soak(only=True)
 TESTS = Path(__file__).resolve().parents[2]
 STARTS_SECONDS_MAX = 180
 OWNER = """
@@ -68,7 +69,6 @@ def _traces(number: str, folder: Path) -> list[str]:
     return [line for line in (*processes, *lines, *cgroups) if any(word in line for word in words)] + cgroups
 
 
-@pytest.mark.slow
 def test_a_cluster_by_itself_stays_until_it_is_taken_down_and_leaves_the_machine_as_it_was(folder: Path) -> None:
     before = _settings()
     told = _make("kubernetes", folder, "NODES=2", "HELM=1").splitlines()
@@ -91,7 +91,6 @@ def test_a_cluster_by_itself_stays_until_it_is_taken_down_and_leaves_the_machine
     assert "nothing to end" in _make("kubernetes-down", folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reached", [NETWORK_FILE, "kubeconfig", f"run/{NODES[0]}-kubelet.pid"])
 def test_a_cluster_whose_starter_was_killed_on_the_way_is_taken_down(folder: Path, reached: str) -> None:
     command = [sys.executable, "-m", "local_kubernetes", f"--folder={folder}", "up"]

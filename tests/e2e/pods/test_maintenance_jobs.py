@@ -184,7 +184,7 @@ def test_a_run_with_executors_archives_a_topic_and_tells_of_it(archived: Castle)
     assert "nowhere" in ready["message"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_are_right(
     archived: Castle, cluster: Cluster
 ) -> None:

@@ -27,6 +27,7 @@ TOPICS = ("spread", "restarts", "drained")
 SECONDS_MAX = 300.0
 PLAIN = {"name": "plain", "port": 9092}
 OUTSIDE = {"name": "outside", "port": 9094, "type": "nodeport"}
+pytestmark = pytest.mark.soak(only=True)
 CLUSTER = {
     "apiVersion": "barnabas.dev/v1alpha1",
     "kind": "Cluster",
