@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz sim torture weeks soak proof bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
@@ -133,10 +133,15 @@ torture: venv
 weeks: images
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m e2e.weeks $(WEEKS)
 
-# Hours: 10,000 seeds of the simulation, 200 rounds of torture and 200 actions of users on pods, with their figures at the end.
+# Hours: 10,000 seeds of the simulation, 200 rounds of torture, 200 actions of users on pods, and all tests that have a long
+# form, with their figures at the end.
 # SOAK='--seeds 200 --rounds 5 --actions 20' is shorter.
 soak: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m soak $(SOAK)
+
+# Tests in their long form: PROOF='tests/faults/test_kill_nine.py'. TEST_SEED=7 replays; the seed is printed.
+proof: .venv/spark
+	E2E=$(E2E) BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 -m soak $(PROOF)
 
 # BENCH='--quick --only "raw.*"': see `python -m bench --help`.
 bench: venv
