@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,7 +20,6 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup
 from e2e.operators.mortal_operator import Life
 from e2e.topics_and_groups.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld
 from e2e.webhook_server import webhook
-from e2e.world import World
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
@@ -88,17 +86,6 @@ def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: Res
     assert world.committed() == (RECORDS, ONCE[1])
 
 
-def test_an_older_resource_that_is_restored_repeats_nothing_either(world: ResetWorld) -> None:
-    world.declare(BACK)
-    world.look()
-    world.change({"id": "2026-12-a", "to": {"latest": {}}})
-    world.look()
-    assert world.committed() == (RECORDS, f"{RESET_MARK}2026-12-a,2026-11-a")
-    world.declare(BACK)
-    assert world.look()[:2] == ("True", "ResetDone")
-    assert world.committed()[0] == RECORDS
-
-
 def test_a_commit_whose_answer_was_lost_and_that_arrives_after_the_next_look_is_not_followed_by_another(
     world: ResetWorld,
 ) -> None:
@@ -110,29 +97,6 @@ def test_a_commit_whose_answer_was_lost_and_that_arrives_after_the_next_look_is_
 
     world.before_request = arrive_late
     world.declare(BACK)
-    assert world.look()[:2] == ("True", "ResetDone")
-    assert world.committed() == ONCE
-
-
-def test_where_consumers_say_something_with_their_commits_the_status_tells_what_was_done(world: ResetWorld) -> None:
-    world.declare(BACK)
-    world.look()
-    world.commit(RECORDS, "at gate 4")
-    world.look()
-    world.change({**BACK, "whenActive": "Wait"})
-    assert world.look()[:2] == ("True", "ResetDone")
-    assert world.committed() == (RECORDS, "at gate 4")
-
-
-def test_a_dry_run_says_what_would_be_done_and_does_nothing_until_it_is_none_any_more(world: ResetWorld) -> None:
-    world.declare({**BACK, "dryRun": True})
-    status, reason, message = world.look()
-    assert (status, reason) == ("False", "DryRun")
-    assert message.startswith("spec.offsets.reset.dryRun is true; without it, as of 20")
-    assert message.endswith("1 partition: 0 records skipped, 3 read again")
-    assert "doneAt" not in world.status()["reset"]
-    assert world.committed() == (COMMITTED, "")
-    world.change({**BACK, "dryRun": False})
     assert world.look()[:2] == ("True", "ResetDone")
     assert world.committed() == ONCE
 
@@ -152,37 +116,12 @@ def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> Non
     assert world.committed() == ONCE
 
 
-def test_a_target_is_scaled_down_for_a_reset_and_up_again(world: ResetWorld) -> None:
-    world.deploy()
-    world.declare({**BACK, "whenActive": "ScaleDown"})
-    status, reason, message = world.look()
-    assert (status, reason) == ("False", "ScaledDown") or status == "True", message
-    world.live()
-    assert world.committed() == ONCE
-    target = world.target()
-    assert target["spec"]["replicas"] == REPLICAS
-    assert BEFORE_RESET not in target["metadata"].get("annotations", {})
-    wait_for(world.members, lambda count: count == 1, WAIT_S)
-
-
 def test_a_reset_that_cannot_be_carried_out_scales_nothing_down(world: ResetWorld) -> None:
     world.deploy()
     version = world.target()["metadata"]["resourceVersion"]
     world.declare({**BACK, "topics": ["nothing"], "whenActive": "ScaleDown"})
     assert world.look()[:2] == ("False", "TopicNotFound")
     assert world.target()["metadata"]["resourceVersion"] == version
-
-
-def test_a_reset_that_is_taken_back_in_the_middle_leaves_the_target_as_it_was(world: ResetWorld) -> None:
-    world.deploy()
-    world.declare({**BACK, "whenActive": "ScaleDown"})
-    life = Life(3, sent=False)  # After the annotation and the scale.
-    world.live(life)
-    assert life.is_over
-    assert world.target()["spec"]["replicas"] == 0
-    assert world.end("Retain") is None
-    assert world.target()["spec"]["replicas"] == REPLICAS
-    assert BEFORE_RESET not in world.target()["metadata"].get("annotations", {})
 
 
 def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(world: ResetWorld) -> None:
@@ -207,7 +146,7 @@ def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(wor
     assert says({"scaling": None}) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 @pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
 @pytest.mark.parametrize("policy", ["Refuse", "ScaleDown"])
 def test_wherever_an_operator_dies_a_reset_is_carried_out_once(new_world: NewWorld, policy: str, sent: bool) -> None:
@@ -256,30 +195,6 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
     listed = world.client.admin.list_consumer_groups().result(WAIT_S)
     assert world.name not in {each.group_id for each in listed.valid}
     assert world.end("DeleteGroup") is None
-
-
-@pytest.mark.slow
-def test_the_operator_as_a_process_resets_and_deletes_what_is_declared(
-    world: ResetWorld, quick_broker: ServerProcess, tmp_path: Path
-) -> None:
-    around = World(world.plane, world.name, quick_broker, tmp_path)
-    around.apply_cluster("one")
-    world.deploy()
-    world.declare({**BACK, "whenActive": "ScaleDown"}, deletionPolicy="DeleteGroup")
-    operator = around.operator(GROUP_LOOK_SECONDS="0.5")
-    try:
-        wait_for(world.told, lambda told: told[:2] == ("True", "ResetDone"), WAIT_S)
-        assert world.committed() == ONCE
-        assert world.target()["spec"]["replicas"] == REPLICAS
-        wait_for(world.members, lambda count: count == 1, WAIT_S)
-        around.kubectl("delete", "consumergroup", world.name, "--wait=false")
-        waits = ("False", "GroupActive")
-        wait_for(lambda: world.told("Ready"), lambda told: told[:2] == waits, WAIT_S)
-        around.kubectl("scale", "deployment/billing", "--replicas=0")
-        around.kubectl("wait", "--for=delete", f"consumergroup/{world.name}", "--timeout=60s")
-        assert world.committed() == (-1001, "")
-    finally:
-        operator.close()
 
 
 def warnings_of(world: ResetWorld, reset: dict[str, Any]) -> list[str]:
