@@ -1,10 +1,12 @@
 """A plugin of pytest: measures what each test costs.
 
 Seconds and processor seconds, with set-up and tear-down, are properties in JUnit's XML. `--costs FILE` writes a line of
-JSON for each test, and tables below the run. A worker sends both numbers to the first process with the test's report.
+JSON for each test, and below the run tables of them and of what was left out. A worker sends both numbers to the first
+process with the test's report.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -58,8 +60,11 @@ class CostsOfARun:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._costs: list[Cost] = []
+        self._left_out: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._left_out[report.longrepr[2].removeprefix("Skipped: ")] += 1
         if report.when == "teardown":
             values = {name: float(str(value)) for name, value in report.user_properties if name in MEASURED}
             self._costs.append(Cost(without_group(report.nodeid), values[SECONDS], values[PROCESSOR_S]))
@@ -70,3 +75,5 @@ class CostsOfARun:
         terminalreporter.section("costs")
         for line in report(self._costs, read_budgets()):
             terminalreporter.write_line(line)
+        for reason, tests in self._left_out.most_common():
+            terminalreporter.write_line(f"{tests:5} left out: {reason}")
