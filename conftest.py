@@ -2,10 +2,12 @@
 
 from hypothesis import settings
 
-from harness.soak import IS_SOAK
+from harness.soak import IS_SOAK, size
 
 pytest_plugins = ("gate.pytest_costs", "gate.pytest_selection")
 
 # No test fails because the machine is busy; one that fails prints what replays it.
-settings.register_profile("barnabas", deadline=None, print_blob=True, derandomize=not IS_SOAK)
+settings.register_profile(
+    "barnabas", deadline=None, print_blob=True, derandomize=not IS_SOAK, max_examples=size(40, 1_000)
+)
 settings.load_profile("barnabas")

@@ -11,6 +11,7 @@ import pytest
 
 from harness.cluster import BarnabasCluster, prepare_cluster
 from harness.server_process import free_port
+from harness.soak import took
 
 CLIENTS = 300
 """Of each broker."""
@@ -120,7 +121,7 @@ def test_replicas_follow_and_lead_beside_slow_clients(cluster: BarnabasCluster) 
     print(f"{alone_s:.2f} s alone, {max(took_s):.2f} s at worst beside slow clients; {came_back} were closed")
     assert cluster.describe("t") == before
     assert all(each.is_full for each in before)
-    assert max(took_s) < alone_s + 5
+    took("a write beside slow clients", max(took_s), alone_s + 5)
     assert came_back > 0, "there was always room for their requests"
     for partition in range(3):
         assert len(cluster.client().read("t", partition)) == (1 + len(took_s)) * RECORDS

@@ -1,6 +1,5 @@
 """F33, F34: applications go on while all brokers are restarted, one after another: no error, nothing lost or twice."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -20,6 +19,7 @@ from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
 from harness.require import missing
+from harness.soak import took
 from rolling_writers import JavaWriter, KafkaPythonWriter, LibrdkafkaWriter, SteadyWriter
 from torture.history import History, Lane, check
 
@@ -100,8 +100,8 @@ def test_no_application_notices_a_rolling_restart(
     for writer in writers.values():
         writer.finish()
     gaps_s = longest_gaps_s(writers, groups)
-    print(f"load {os.getloadavg()[0]:.1f}; longest time without records, s: {gaps_s}")
-    assert max(gaps_s.values()) < GAP_SECONDS_MAX, f"load {os.getloadavg()}: {gaps_s}"
+    for client, gap_s in gaps_s.items():
+        took(f"{client}: the longest time without records", gap_s, GAP_SECONDS_MAX)
     read_back(cluster, history)
     for name, group in groups.items():
         wait_for(partial(has_seen_all, history, name, group), seconds_max=60)

@@ -14,6 +14,7 @@ from conftest import StartBroker
 from harness.barnabas_server import resident_bytes
 from harness.deadline import wait_for
 from harness.require import require
+from harness.soak import took
 
 CONNECTIONS = 10_000
 RECORDS = 2_000
@@ -86,7 +87,7 @@ def test_slow_clients_neither_stop_the_others_nor_fill_the_memory(
         grown = resident_bytes(broker.server.pid) - had
         print(f"{misbehave.__name__}: {alone_s:.2f} s alone, {beside_s:.2f} s beside; {grown / 2**20:.0f} MiB more")
         assert grown < GROWTH_BYTES_MAX
-        assert beside_s < 10 * alone_s + 5
+        took(f"a client beside {misbehave.__name__}", beside_s, 10 * alone_s + 5)
 
 
 @pytest.mark.slow

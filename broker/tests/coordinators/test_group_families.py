@@ -13,6 +13,7 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRe
 from barnabas_broker.server.metrics.exposition import render
 from barnabas_broker.server.metrics.group_families import group_families
 from barnabas_core.topic_partition import TopicPartition
+from harness.soak import took
 
 TURN_S_MAX = 0.05
 PARTITIONS = 10_000
@@ -92,6 +93,6 @@ def test_a_scrape_of_all_holds_up_nobody_and_survives_what_goes_on_meanwhile() -
     gc.collect()
     gc.freeze()
     try:
-        assert asyncio.run(longest_turn_s()) < TURN_S_MAX
+        took("the longest turn", asyncio.run(longest_turn_s()), TURN_S_MAX)
     finally:
         gc.unfreeze()

@@ -10,6 +10,7 @@ from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynon
 from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, TimestampType
 from barnabas_core.config.topic_configs import check_topic_configs, check_topics_under, effective_log_config
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+from harness.soak import took
 
 DEFAULTS = parse_broker_config({})
 
@@ -165,7 +166,7 @@ def test_ten_thousand_topics_are_held_against_a_brokers_settings_within_a_turn_o
     topics = {f"topic-{number}": {"min.compaction.lag.ms": str(number % 50)} for number in range(10_000)}
     began_s = time.thread_time()
     check_topics_under(topics, DEFAULTS)
-    assert time.thread_time() - began_s < 0.05
+    took("the check of 10,000 topics", time.thread_time() - began_s, 0.05)
     topics["flights"] = {"min.compaction.lag.ms": "60000"}
     with pytest.raises(InvalidConfig) as refused:
         check_topics_under(topics, parse_broker_config({"log.cleaner.max.compaction.lag.ms": "1000"}))

@@ -34,6 +34,7 @@ from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.throttled_replicas import ThrottledReplicas
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.soak import took
 
 TURN_S_MAX = 0.05
 OUT_OF_SYNC_S = 60
@@ -205,6 +206,6 @@ def test_ten_thousand_partitions_hold_up_nobody(tmp_path: Path) -> None:
     gc.collect()
     gc.freeze()  # As a broker does when it has started.
     try:
-        assert asyncio.run(longest_turn_s()) < TURN_S_MAX
+        took("the longest turn", asyncio.run(longest_turn_s()), TURN_S_MAX)
     finally:
         gc.unfreeze()

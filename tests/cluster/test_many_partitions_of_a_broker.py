@@ -1,7 +1,4 @@
-"""A broker with 10,000 partitions: what concerns all of them holds nobody up for long.
-
-Run it with `-s` for the figures. The bound is the harness's, which is generous: test machines are busy.
-"""
+"""A broker with many partitions: what concerns all of them holds nobody up for long. `-s` shows the figures."""
 
 import re
 import time
@@ -14,8 +11,9 @@ import pytest
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.server_process import TURN_CPU_SECONDS_MAX
+from harness.soak import size, took
 
-COUNT: Final = 5_000
+COUNT: Final = size(1_000, 5_000)
 """Of each of two topics."""
 SECONDS_MAX: Final = 120.0
 LONGEST: Final = re.compile(r'^barnabas_loop_longest_turn_(cpu_)?seconds\{what="([^"]*)"\} (\S+)$', re.MULTILINE)
@@ -54,7 +52,8 @@ class Stages:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # Half a minute on an idle machine.
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 def test_no_turn_is_long_while_topics_of_many_partitions_are_made_deleted_and_started_with(
     cluster: BarnabasCluster,
 ) -> None:
@@ -68,15 +67,15 @@ def test_no_turn_is_long_while_topics_of_many_partitions_are_made_deleted_and_st
         0.2,
     )
     client.write("kept", [b"before"], COUNT - 1)
-    stages.ended("10,000 made")
+    stages.ended(f"{2 * COUNT} made")
     client.admin.delete_topics(["doomed"])["doomed"].result(SECONDS_MAX)
     client.write("kept", [b"meanwhile"], COUNT - 1)
     wait_for(lambda: directories(cluster, "doomed"), lambda found: found == 0, SECONDS_MAX, 0.2)
-    stages.ended("5,000 deleted")
+    stages.ended(f"{COUNT} deleted")
     cluster.restart(0)
     wait_for(lambda: cluster.page(0, "/readyz")[0], lambda found: found == 200, SECONDS_MAX, 0.2)
     assert client.read("kept", COUNT - 1) == [b"before", b"meanwhile"]
     assert (directories(cluster, "kept"), directories(cluster, "doomed")) == (COUNT, 0)
-    stages.ended("started again with 5,000")
-    assert max(stages.longest_cpu_s) < TURN_CPU_SECONDS_MAX
+    stages.ended(f"started again with {COUNT}")
+    took("the longest turn", max(stages.longest_cpu_s), TURN_CPU_SECONDS_MAX)
     assert cluster.stop(0) == 0
