@@ -1,6 +1,7 @@
 """A Cluster's worker, without a Cluster."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,12 +10,12 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.reconcile.cluster_worker import ClusterWorker
+from barnabas_operator.reconcile.cluster_worker import BATCH_S_MAX, ClusterWorker
 from barnabas_operator.reconcile.cluster_workers import IDLE_S_MAX, ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import RETRY_S_MAX, retry_pause_s
 from harness.kube_memory import KubeMemory, no_server
-from harness.manual_loop_clock import ManualLoopClock
+from harness.manual_loop_clock import HurriedClock, ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
 WAIT_S = 10.0
@@ -73,5 +74,26 @@ def test_a_round_that_hangs_is_noticed() -> None:
             assert workers.why_dead == why
             await workers.close()
             assert workers.why_dead == "the worker of the Cluster air/one has ended"
+
+    asyncio.run(scenario())
+
+
+def test_changes_in_a_row_are_one_round_and_none_waits_for_more_than_two_seconds() -> None:
+    async def scenario() -> None:
+        began_at: list[float] = []
+        clock = HurriedClock()
+
+        def began(took_s: float, _is_good: bool) -> None:
+            began_at.append(clock.monotonic_s() - took_s)
+            worker.wake()
+
+        settings = replace(SETTINGS, batch_s=0.5)
+        worker = ClusterWorker(KEY, Inventory(), environment_of(cast(KubeApi, None), None, settings, clock), began)
+        running = asyncio.create_task(worker.run())
+        while len(began_at) < 2:
+            worker.wake()
+            await asyncio.sleep(0)
+        assert began_at[1] - began_at[0] == BATCH_S_MAX
+        running.cancel()
 
     asyncio.run(scenario())

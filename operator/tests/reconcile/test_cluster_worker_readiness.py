@@ -52,7 +52,9 @@ def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(play: Pla
         said = here.said("Cluster", "one", "Rolling")
         assert said == ("True", "Restarting", f"0 of 2 brokers run with what is declared; {why}")
         assert here.said("Cluster", "one", "ClaimsDeleted")[:2] == ("True", "InUse")
-        assert here.said("Cluster", "one")[0] == "True"
+        status, _, shown = here.said("Cluster", "one")
+        assert status == "True"
+        assert "deleted while a broker uses it: volume-0-one-broker-1" in shown
         assert all(here.api.found("Pod", f"one-broker-{number}") for number in range(2))
         assert "ClaimsDeleted" in [reason for reason, _ in here.api.events()]
 

@@ -52,6 +52,8 @@ def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_
         approve(here)
         await here.round()
         assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
+        begun = "a rebalance was approved: partitions begin to move to other replicas: flights (5)"
+        assert ("ReplicasMoving", begun) in here.api.events()
         assert annotations(here) == {APPROVAL: "approve", "kept": "x"}, "until it is seen to be done"
         await here.round()
         assert annotations(here) == {"kept": "x"}

@@ -127,6 +127,7 @@ def test_what_others_set_goes_back_to_what_is_declared(world: World, operator: S
     world.await_ready("flights")
     set_by_others(world, retention_ms="5", segment_ms="70000")
     wait_for(lambda: overrides(world), lambda found: found == {"retention.ms": "1000"}, SECONDS_MAX)
+    wait_for(lambda: "DriftUndone" in {reason for _, reason, _ in world.events("Topic", "flights")})
 
 
 def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(

@@ -146,14 +146,22 @@ class ClusterWorker:
             self._drop_admin()
 
     async def _pause(self, seconds: float, took: float) -> None:
-        """Waits so long for a change. What comes shortly after it belongs to the same reconciliation.
+        """Waits so long for a change. What comes shortly after another belongs to the same reconciliation.
 
-        A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most.
+        A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most. And
+        so long it waits for the end of a row of changes: whoever deletes hundreds of Topics, one after the other, waits
+        for the webhook each time, which has to share this process with the reconciliation.
         """
         with suppress(TimeoutError):
             async with self._clock.timeout(seconds):
                 await self._woken.wait()
-            await self._clock.sleep(min(BATCH_S_MAX, max(self._settings.batch_s, took)))
+            until = self._clock.monotonic_s() + BATCH_S_MAX
+            while self._woken.is_set():
+                self._woken.clear()
+                left_s = until - self._clock.monotonic_s()
+                await self._clock.sleep(max(0.0, min(left_s, max(self._settings.batch_s, took))))
+                if left_s <= 0:
+                    break
         self._woken.clear()
 
     async def _reconcile_once(self) -> float:

@@ -54,6 +54,7 @@ BROKEN = {
 WAITS = {
     "BrokersNotReady",
     "BrokersUnreachable",
+    "ClaimNotBound",
     "UnderMinIsr",
     "WaitingForAddresses",
     "BrokerHoldsReplicas",

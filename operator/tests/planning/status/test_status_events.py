@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from barnabas_operator.planning.kube_event import MESSAGE_LENGTH_MAX
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.status_events import status_events
+from barnabas_operator.planning.topics.topic_events import drift_undone
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus
+from barnabas_operator.resources.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupSpec,
+    ConsumerGroupStatus,
+    ResetStatus,
+)
 from barnabas_operator.resources.object_meta import Condition, ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
 
@@ -190,6 +198,40 @@ def test_more_partitions_are_told_with_who_made_them_and_a_new_topic_is_not(
     before, after = (TopicStatus(conditions=conditions(READY), partitions=count) for count in (had, has))
     assert topic_events(before, after, declared) == ([("Normal", "PartitionsRaised", said)] if said else [])
     assert topic_events(None, after, declared) == []
+
+
+def test_replicas_that_have_moved_are_told() -> None:
+    moving = ClusterStatus(conditions=conditions(("True", "ReplicasMoving", "flights (5)"), "ReplicasMoving"))
+    still = replace(moving, topics=1)
+    for after, told in ((still, []), (ClusterStatus(topics=1), ["ReplicasMoved"]), (ClusterStatus(), [])):
+        found = status_events(Cluster(metadata=META, status=after), msgspec.to_builtins(moving), NOW)
+        assert [each["reason"] for each in found] == told
+
+
+def test_configs_that_others_changed_are_told_when_they_are_set_back() -> None:
+    step = AlterConfigs("flights", {"retention.ms": "5", "leader.replication.throttled.replicas": "*"})
+    was = TopicStatus(conditions=conditions(READY), observed_generation=META.generation)
+    said = drift_undone(Topic(metadata=META, spec=TopicSpec(), status=was), step)
+    assert said == ("Normal", "DriftUndone", "another client had changed its configs: set flights: retention.ms=5")
+    assert drift_undone(Topic(metadata=META, spec=TopicSpec(), status=TopicStatus()), step) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [
+        (None, ResetStatus(id="a", done_at=NOW, partitions=3), True),
+        (ResetStatus(id="a"), ResetStatus(id="a", done_at=NOW, partitions=3), True),
+        (ResetStatus(id="a", done_at=NOW), ResetStatus(id="b", done_at=NOW, partitions=3), True),
+        (ResetStatus(id="a", done_at=NOW), ResetStatus(id="a", done_at=NOW), False),
+        (None, ResetStatus(id="a"), False),
+    ],
+)
+def test_a_reset_is_told_when_it_was_carried_out(before: ResetStatus | None, after: ResetStatus, is_told: bool) -> None:
+    old = {"reset": msgspec.to_builtins(before)} if before is not None else {}
+    group = ConsumerGroup(metadata=META, spec=ConsumerGroupSpec(), status=ConsumerGroupStatus(reset=after))
+    found = [(each["reason"], each["message"]) for each in status_events(group, old, NOW)]
+    numbers = "3 partitions, 0 records are skipped, 0 are read once more"
+    assert found == [("OffsetsReset", f"the reset {after.id} is carried out: {numbers}")] * is_told
 
 
 def test_an_event_names_its_resource_and_is_not_too_long() -> None:

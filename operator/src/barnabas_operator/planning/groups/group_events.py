@@ -18,17 +18,28 @@ STALLED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """By Burrow's word, the reason and what it means."""
 GONE: Final = "GroupGone"
+RESET: Final = "OffsetsReset"
 
 
 def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
     """That it falls behind or has caught up, stands still, or is gone; `before` is the status before, as JSON."""
     status = group.status or ConsumerGroupStatus()
     yield from _objective(status, before)
+    yield from _reset(status, before)
     word = status.evaluation
     if word is not None and word in STALLED and before.get("evaluation") != word:
         yield "Warning", *STALLED[word]
     if status.state == NOT_FOUND and before.get("state") not in (None, NOT_FOUND):
         yield "Warning", GONE, "the group was deleted, or its offsets have expired: no consumer has joined since"
+
+
+def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
+    """That the offsets were committed: once for each id."""
+    done, was = status.reset, before.get("reset") or {}
+    if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
+        return
+    numbers = f"{done.partitions} partitions, {done.skipped} records are skipped, {done.again} are read once more"
+    yield "Normal", RESET, f"the reset {done.id} is carried out: {numbers}"
 
 
 def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:

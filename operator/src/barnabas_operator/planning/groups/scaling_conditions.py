@@ -14,6 +14,8 @@ from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition
 FOLLOWS_LAG: Final = "FollowsLag"
 TOO_FEW_PARTITIONS: Final = "TooFewPartitions"
 RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while offsets are to be reset")
+SCALED: Final = "Scaled"
+"""The reason of the Events about a target that gets other replicas."""
 
 
 def demand_of(seen: GroupSeen) -> Demand:
@@ -48,4 +50,4 @@ def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
 
 def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
     """The Event of a change."""
-    return "Normal", "Scaled", f"scaled {named(target)} from {before} to {decided.replicas}: {decided.why}"
+    return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas}: {decided.why}"

@@ -1,6 +1,6 @@
 """What a change of a Cluster's status is worth telling as Kubernetes Events. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
@@ -9,12 +9,17 @@ from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.rebalance_request import named_run
 from barnabas_operator.planning.status.reassignment_conditions import PLAN_REFUSED, plan_words
+from barnabas_operator.planning.topics.lost_records import named
+from barnabas_operator.planning.topics.rebalance import is_asked_for
+from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import READY, REBALANCE_PROPOSED, REBALANCING, ROLLING, condition_of
 
 METADATA_VERSION_RAISED: Final = "MetadataVersionRaised"
 ROLLED: Final = "Rolled"
+REPLICAS_MOVED: Final = "ReplicasMoved"
 
 
 def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
@@ -22,6 +27,7 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
     yield from _recovered(cluster, before)
     yield from _rolls(cluster, before)
     yield from _proposal(cluster, before)
+    yield from _moves(cluster, before)
     yield from _plan(cluster, before)
     yield from _metadata_version(cluster, before)
 
@@ -52,6 +58,24 @@ def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:
     proposed = condition_of(cluster.conditions, REBALANCE_PROPOSED)
     if proposed is not None and not condition_before(before, REBALANCE_PROPOSED):
         yield "Normal", REBALANCE_PROPOSED, proposed.message
+
+
+def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
+    """That replicas have moved to other brokers; that they begin to is told by `moves_begin`."""
+    moving, was = condition_of(cluster.conditions, REPLICAS_MOVING), condition_before(before, REPLICAS_MOVING)
+    is_known = cluster.status is not None and cluster.status.topics is not None
+    if moving is None and was and is_known:
+        yield "Normal", REPLICAS_MOVED, "no partition moves to other replicas any more"
+
+
+def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
+    """That replicas begin to move by these steps, which were taken: once, though partitions move by turns."""
+    moved = {step.topic: len(step.assignments) for step in steps if isinstance(step, MoveReplicas)}
+    if not moved or condition_of(cluster.conditions, REPLICAS_MOVING) is not None:
+        return None
+    why = "a rebalance was approved: " if is_asked_for(cluster) else ""
+    of_topics = named([f"{topic} ({count})" for topic, count in sorted(moved.items())])
+    return "Normal", REPLICAS_MOVING, f"{why}partitions begin to move to other replicas: {of_topics}"
 
 
 def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:

@@ -20,7 +20,7 @@ from barnabas_operator.planning.status.readiness import (
 from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
 from barnabas_operator.planning.topics.lost_records import as_before, cluster_losses
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, ListenerStatus, RollingStatus
-from barnabas_operator.resources.object_meta import ROLLING, Condition, merge_conditions
+from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Condition, merge_conditions
 
 
 def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
@@ -51,13 +51,15 @@ def _conditions(
     cluster: Cluster, now: str, why: Refusal | None, found: Findings, rolling: RollingStatus | None
 ) -> Iterator[Condition]:
     ready = unready(cluster, why, found, rolling)
-    note = progress(rolling, found.pods) if rolling is not None and found.pods is not None else ""
+    rolls = progress(rolling, found.pods) if rolling is not None and found.pods is not None else ""
+    claims = list(claim_conditions(cluster, now, found.pods))
+    note = "; ".join(filter(None, (rolls, *(each.message for each in claims if each.type == CLAIMS_DELETED))))
     yield from conditions_of(cluster, ready.problem, now, status=ready.status, note=note)
     if found.pods is not None:
         yield rolling_condition(cluster, rolling, found.pods, now)
     else:
         yield from as_before(cluster, ROLLING)
-    yield from claim_conditions(cluster, now, found.pods)
+    yield from claims
     yield from cluster_losses(cluster, now, found.state, found.strays)
     yield from reassignment_conditions(cluster, now, found.state, found.ahead)
 

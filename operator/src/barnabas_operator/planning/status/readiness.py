@@ -15,6 +15,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
     UNDER_REPLICATED,
 )
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
+from barnabas_operator.planning.brokers.claims_ahead import NOT_BOUND
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
@@ -31,7 +32,7 @@ RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """What a step with brokers waits for. Whether that is bad for clients, pods and partitions tell."""
-TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, WAITING_FOR_ADDRESSES})
+TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
 """These last for hours. What is bad for clients meanwhile is worse."""
 
 

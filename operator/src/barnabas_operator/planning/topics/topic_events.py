@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from typing import Final
 
+from barnabas_operator.planning.configs import FOLLOWERS, LEADERS
 from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.topics.topic_plan import was_brought_about
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, TopicStep, describe
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.topic import Topic
 
 PARTITIONS_RAISED: Final = "PartitionsRaised"
+DRIFT_UNDONE: Final = "DriftUndone"
 
 
 def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
@@ -19,3 +23,17 @@ def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
     declared = topic.spec.partitions
     by_whom = "" if declared is not None and count <= declared else ", by somebody else"
     yield "Normal", PARTITIONS_RAISED, f"from {had} to {count} partitions{by_whom}"
+
+
+def drift_undone(before: Topic, step: TopicStep) -> Said | None:
+    """That a step which was taken sets configs back that others had changed; `before` is the Topic as it was then.
+
+    The throttles of moves are the operator's own.
+    """
+    if not isinstance(step, AlterConfigs) or not was_brought_about(before):
+        return None
+    changes = {name: value for name, value in step.changes.items() if name not in (LEADERS, FOLLOWERS)}
+    if not changes:
+        return None
+    undone = describe(AlterConfigs(step.topic, changes))
+    return "Normal", DRIFT_UNDONE, f"another client had changed its configs: {undone}"

@@ -99,7 +99,7 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
         return TopicPlan(topic, refusal=refusal)
     found = cluster.topics.get(topic.topic_name)
     steps, refusal = _bring_about(topic, found, cluster, moves)
-    if found is not None and _was_brought_about(topic):
+    if found is not None and was_brought_about(topic):
         return _of_drift(topic, found, steps, refusal)
     if found is not None and topic.spec.drift_policy == "Warn" and _is_moving(topic):
         steps = tuple(step for step in steps if not isinstance(step, AlterConfigs))  # Told when nothing moves any more.
@@ -121,7 +121,7 @@ def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
     return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 
-def _was_brought_about(topic: Topic) -> bool:
+def was_brought_about(topic: Topic) -> bool:
     """All that is declared was so once: whatever differs now has been changed by others."""
     ready, drifted = (_reported(topic, kind) for kind in (READY, DRIFTED))
     is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))

@@ -9,8 +9,12 @@ from barnabas_operator.kube.scales import Scales
 from barnabas_operator.planning.groups.group_descriptions import GroupDescription
 from barnabas_operator.planning.groups.reset_step import Remember, ResetLook, Scale, Stop, next_step
 from barnabas_operator.planning.groups.reset_times import utc_time
+from barnabas_operator.planning.groups.scaling_conditions import SCALED
 from barnabas_operator.planning.groups.target_scale import TargetScale, named
+from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
 
 log = logging.getLogger(__name__)
@@ -25,6 +29,7 @@ class ResetTargets:
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
         self._scales = Scales(api, namespace)
+        self._events = EventWriter(api)
         self._clock = clock
 
     async def look(
@@ -59,6 +64,9 @@ class ResetTargets:
         if isinstance(after, Refusal):
             return Stop(after)
         log.info("ConsumerGroup %s/%s: %s: %s", group.metadata.namespace, group.metadata.name, named(target), step)
+        if isinstance(step, Scale):
+            said = f"scaled {named(target)} from {seen.replicas} to {step.replicas} for a reset of the group's offsets"
+            await self._events.tell(kube_event(group, "Normal", SCALED, said, time_text(self._clock.now_ms())))
         return None
 
     async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:

@@ -6,12 +6,16 @@ from collections.abc import Collection, Iterable, Sequence
 
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
 from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
+from barnabas_operator.planning.status.cluster_events import moves_begin
 from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.topics.topic_events import drift_undone
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
 from barnabas_operator.planning.waiting_resources import may_go, with_waiting
 from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.reconcile.finalizers import with_finalizers
 from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
@@ -30,6 +34,7 @@ class TopicReconciler(KindReconciler):
     def __init__(self, environment: ReconcilerEnvironment) -> None:
         self._clock = environment.worker_environment.clock
         self._statuses = environment.statuses
+        self._events = EventWriter(environment.worker_environment.api)
         self._connected = environment.connected
         self._found = environment.found
         self._read = ParsedResources(Topic)
@@ -55,6 +60,7 @@ class TopicReconciler(KindReconciler):
         declared = await with_finalizers(self._statuses, declared, bodies, _needs_finalizer, self._now())
         wanted = DesiredState(cluster, tuple(declared), tuple(ending), named=self._named(cluster))
         outcome = await self._steps(wanted, seen)
+        await self._tell(cluster, declared, outcome)
         after = outcome.wanted
         await self._take_back(outcome, await self._write_statuses((*after.topics, *after.removed), bodies))
         stays = {topic.metadata.name for topic in after.removed}
@@ -78,6 +84,18 @@ class TopicReconciler(KindReconciler):
             (with_problem(topic, Refusal(INVALID_SPEC, why), now) for topic, why in invalid), bodies
         )
         return topics
+
+    async def _tell(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
+        """What was done that nobody has asked for just now, or that a status may be too late to show."""
+        moves = moves_begin(cluster, outcome.done)
+        if moves is not None:
+            await self._events.tell(kube_event(cluster, *moves, self._now()))
+        by_name = {topic.topic_name: topic for topic in declared}
+        for step in outcome.done:
+            topic = by_name.get(step.topic)
+            said = drift_undone(topic, step) if topic is not None else None
+            if topic is not None and said is not None:
+                await self._events.tell(kube_event(topic, *said, self._now()))
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
         """Deletes what was created for a resource that another operator released meanwhile: it knew of no topic."""
