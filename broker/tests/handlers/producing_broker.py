@@ -88,10 +88,12 @@ class Client:
         services: Any = self.broker.handler_environment
         self.give_up = produce.handle(services, self, self.version, 7, memoryview(body), 0, len(body))
 
-    def results(self) -> list[Any]:
+    def answer(self) -> Any:
         frame = bytes(self.answers.pop())  # type: ignore[arg-type]
-        decoded = ProduceResponse.decode(frame, version=self.version, header=True, framed=True)
-        return list(decoded.responses[0].partition_responses)
+        return ProduceResponse.decode(frame, version=self.version, header=True, framed=True)
+
+    def results(self) -> list[Any]:
+        return list(self.answer().responses[0].partition_responses)
 
     def send(self, batch: bytes | bytearray) -> Any:
         self.begin(bytes(batch))
@@ -113,11 +115,13 @@ class Producing(Broker):
         self.spawned: list[Coroutine[object, object, None]] = []
         self.handler_environment = SimpleNamespace(
             replicas=self.replicas,
+            image=self.image,
             clock=self.clock,
             timers=self.timers,
             attempt=self.spawned.append,
             inspector=BatchInspector(self.helper, self.clock, asyncio.timeout),  # type: ignore[arg-type]
             trust=BatchTrust(),
+            config=SimpleNamespace(fetch_max_bytes=1 << 20),
         )
 
     @property

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest as KafkaRequest
 from kafka.protocol.consumer import FetchResponse as KafkaResponse
 from kio.serial import entity_reader
+from leader_samples import endpoints, expected_endpoints, leaders
 
 from barnabas_broker.wire.fetch import (
     FetchPartition,
@@ -157,7 +158,7 @@ slices = st.none() | st.builds(
 )
 results = st.builds(
     FetchResult, int32s, st.integers(-1, 119), int64s, int64s, int64s, slices, st.none() | st.tuples(int32s, int64s)
-)
+) | st.builds(FetchResult, int32s, st.integers(1, 119), int64s, int64s, int64s, st.none(), st.none(), leaders)
 
 
 @every_version
@@ -180,6 +181,8 @@ def test_kafka_python_and_kio_read_our_responses(version: int, answers: Answers)
     wanted = [result for _, results in topics for result in results]
     for partition, result in zip(got, wanted, strict=True):
         assert_is_result(partition, result, version)
+    named = [result.leader for result in wanted] if version >= 16 else []
+    assert endpoints(decoded.node_endpoints) == expected_endpoints(named)
     body = frame[9 if version >= 12 else 8 :]
     _, size = entity_reader(importlib.import_module(f"kio.schema.fetch.v{version}.response").FetchResponse)(body, 0)
     assert size == len(body)
@@ -198,7 +201,11 @@ def assert_is_result(partition: Any, result: FetchResult, version: int) -> None:
         assert (partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset) == result.diverging_epoch
     else:
         assert partition.diverging_epoch is None
-    assert partition.current_leader is None
+    if version >= 16 and result.leader is not None:
+        named = partition.current_leader.leader_id, partition.current_leader.leader_epoch
+        assert named == (result.leader.leader_id, result.leader.leader_epoch)
+    else:
+        assert partition.current_leader is None
 
 
 def test_records_are_sent_from_their_file_between_heads() -> None:

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest as KafkaRequest
 from kafka.protocol.producer import ProduceResponse as KafkaResponse
 from kio.serial import entity_reader
+from leader_samples import endpoints, expected_endpoints, leaders
 
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
-from barnabas_broker.wire.produce import ProduceResult, ProduceTopic, encode_produce_response, parse_produce
+from barnabas_broker.wire.produce import (
+    ProduceRefusal,
+    ProduceResult,
+    ProduceTopic,
+    encode_produce_response,
+    parse_produce,
+)
 
 VERSIONS = range(3, 14)
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -27,8 +34,8 @@ times_ms = st.just(-1) | st.integers(0, 2**41)
 """What kio takes for times."""
 topics = st.lists(st.tuples(names, topic_ids, st.lists(st.tuples(int32s, records), max_size=4)), max_size=3)
 record_errors = st.lists(st.tuples(int32s, st.none() | st.text(max_size=200)), max_size=4).map(tuple)
-refused = st.tuples(int32s, st.integers(-1, 119), int64s, times_ms, int64s, st.text(max_size=200), record_errors)
-results = refused | st.tuples(int32s, st.just(0), int64s, times_ms, int64s, st.none(), st.just(()))
+refusals = st.builds(ProduceRefusal, st.none() | st.text(max_size=200), record_errors, leaders)
+results = st.tuples(int32s, st.integers(-1, 119), int64s, times_ms, int64s, st.none() | refusals)
 
 
 def encoded_request(version: int, transactional_id: str | None, asked: list[Any]) -> bytes:
@@ -93,6 +100,8 @@ def test_kafka_python_and_kio_read_our_responses(version: int, answers: list[Any
     assert [seen(partition) for topic in decoded.responses for partition in topic.partition_responses] == [
         expected(result, version) for _, results in topics for result in results
     ]
+    named = [result[-1].leader for _, results in topics for result in results if result[-1] is not None]
+    assert endpoints(decoded.node_endpoints) == expected_endpoints(named if version >= 10 else [])
     body = frame[9 if version >= 9 else 8 :]
     _, size = entity_reader(importlib.import_module(f"kio.schema.produce.v{version}.response").ProduceResponse)(body, 0)
     assert size == len(body)
@@ -101,13 +110,17 @@ def test_kafka_python_and_kio_read_our_responses(version: int, answers: list[Any
 def seen(partition: object) -> tuple[object, ...]:
     fields = ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset", "error_message")
     errors = tuple((each.batch_index, each.batch_index_error_message) for each in partition.record_errors or ())  # type: ignore[attr-defined]
-    return (*(getattr(partition, name) for name in fields), errors)
+    leader = partition.current_leader  # type: ignore[attr-defined]
+    named = None if leader is None else (leader.leader_id, leader.leader_epoch)
+    return (*(getattr(partition, name) for name in fields), errors, named)
 
 
 def expected(result: ProduceResult, version: int) -> tuple[object, ...]:
-    *head, log_start_offset, message, errors = result
+    *head, log_start_offset, refusal = result
+    message, errors, leader = refusal or (None, (), None)
     told = (message, errors) if version >= 8 else (None, ())
-    return (*head, log_start_offset if version >= 5 else -1, *told)
+    named = None if leader is None or version < 10 else (leader.leader_id, leader.leader_epoch)
+    return (*head, log_start_offset if version >= 5 else -1, *told, named)
 
 
 def test_tagged_fields_anywhere_are_ignored() -> None:

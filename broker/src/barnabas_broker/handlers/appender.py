@@ -11,6 +11,7 @@ from typing import Final
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, ResultPlace, TopicAnswers, refused
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
@@ -42,10 +43,10 @@ class Appender:
 
     __slots__ = (
         "_acks",
+        "_asked",
         "_buffer",
         "_environment",
         "_is_before_zstd",
-        "_late_answer",
         "_looked_at",
         "_now_ms",
         "_replicas",
@@ -72,7 +73,7 @@ class Appender:
         self._trust = channel.trust or _no_trust_yet(environment, channel)
         self._looked_at = 0
         self._is_before_zstd = version < ZSTD_SINCE
-        self._late_answer = (environment, channel, request, version, correlation_id)
+        self._asked = (environment, channel, request, version, correlation_id)
         self.late: PendingProduce | None = None
 
     def append_all(self) -> TopicAnswers | None:
@@ -111,10 +112,21 @@ class Appender:
                 return self._look_into_doubted(partition, batch, header, place)
             return self._append_batch(partition, batch, header, place)
         except ApiError as error:
-            return refused(number, error)
+            return self._refused(place, error)
         except StorageError as error:
             assert partition is not None
-            return refused(number, self._replicas.failures.storage_failed(partition, error))
+            return self._refused(place, self._replicas.failures.storage_failed(partition, error))
+
+    def _refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
+        topic = self._request.topics[place[0]]
+        number = topic.partitions[place[1]][0]
+        if error.code not in LEADER_ERRORS:
+            return refused(number, error)
+        environment, channel = self._asked[:2]
+        listener_name = channel.client.listener_name
+        return refused(
+            number, error, current_leader(environment.image, listener_name, topic.name, topic.topic_id, number)
+        )
 
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
@@ -125,7 +137,7 @@ class Appender:
         """
         offset, append_time_ms, _ = partition.append_as_leader(batch, header, self._now_ms)
         number = partition.topic_partition.partition
-        result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None, ())
+        result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None)
         end_offset = offset + header.last_offset_delta + 1
         is_for_all = self._acks == ACKS_ALL
         if end_offset <= (partition.high_watermark if is_for_all else partition.log.ack_end_offset) or not self._acks:
@@ -134,13 +146,13 @@ class Appender:
         late.wait_for(place, partition)
 
         def done(error: ApiError | None) -> None:
-            late.complete(place, result if error is None else refused(number, error))
+            late.complete(place, result if error is None else self._refused(place, error))
 
         partition.when_committed(end_offset, done, all_replicas=is_for_all)
         return None
 
     def _answer_later(self) -> PendingProduce:
-        late = self.late = self.late or PendingProduce(*self._late_answer)
+        late = self.late = self.late or PendingProduce(*self._asked)
         return late
 
     def _check_allowed(self, partition: Partition) -> None:
@@ -206,7 +218,7 @@ class Appender:
                     header = parse_header(batch, 0)
                     result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
         except ApiError as error:
-            result = refused(partition.topic_partition.partition, error)
+            result = self._refused(place, error)
         finally:
             self._environment.inspector.release(batch)
         if result is not None:

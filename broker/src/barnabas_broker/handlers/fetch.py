@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_broker.handlers import replica_fetch
-from barnabas_broker.handlers.channel import Channel, GiveUp
+from barnabas_broker.handlers.channel import Channel, Client, GiveUp
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
@@ -92,7 +93,9 @@ class _Fetch:
         self._respond: Callable[[list[Part]], None] | None = None
         self._end_wait: Callable[[], None] | None = None
         self._is_given_up = False
-        self._reader = _Reader(environment, min(request.max_bytes, environment.config.fetch_max_bytes), version)
+        self._reader = _Reader(
+            environment, min(request.max_bytes, environment.config.fetch_max_bytes), version, channel.client
+        )
         self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
         self._places: dict[WaitList, list[_Place]] = {}
 
@@ -187,10 +190,11 @@ class _Fetch:
 class _Reader:
     """Reads partition after partition within one request's byte limit; the first with records ignores the limits."""
 
-    __slots__ = ("_bytes_left", "_environment", "_is_before_zstd", "bytes_read", "is_urgent")
+    __slots__ = ("_bytes_left", "_client", "_environment", "_is_before_zstd", "bytes_read", "is_urgent")
 
-    def __init__(self, environment: HandlerEnvironment, bytes_left: int, version: int) -> None:
+    def __init__(self, environment: HandlerEnvironment, bytes_left: int, version: int, client: Client) -> None:
         self._environment = environment
+        self._client = client
         self._is_before_zstd = version < ZSTD_SINCE
         self._bytes_left = bytes_left
         self.bytes_read = 0
@@ -208,11 +212,11 @@ class _Reader:
                 )
             return self._read_partition(partition, wanted), partition
         except ApiError as error:
-            return self._refused(wanted.partition, error), partition
+            return self._refused(topic, wanted.partition, error), partition
         except StorageError as error:
             assert partition is not None
             refusal = self._environment.replicas.failures.storage_failed(partition, error)
-            return self._refused(wanted.partition, refusal), partition
+            return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
         """It will be read again: what it took of the limits is there for that."""
@@ -232,9 +236,13 @@ class _Reader:
             self._bytes_left -= records.length
         return _result(partition, wanted.partition, ErrorCode.NONE, records)
 
-    def _refused(self, index: int, error: ApiError) -> FetchResult:
+    def _refused(self, topic: FetchTopic, index: int, error: ApiError) -> FetchResult:
         self.is_urgent = True
-        return FetchResult(index, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
+        leader = None
+        if error.code in LEADER_ERRORS:
+            listener_name = self._client.listener_name
+            leader = current_leader(self._environment.image, listener_name, topic.name, topic.topic_id, index)
+        return FetchResult(index, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, None, leader=leader)
 
 
 def _result(

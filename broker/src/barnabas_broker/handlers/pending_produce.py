@@ -11,8 +11,15 @@ from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.inspection.inspector import BatchRefused
+from barnabas_broker.wire.current_leader import CurrentLeader
 from barnabas_broker.wire.parts import Part
-from barnabas_broker.wire.produce import ProduceRequest, ProduceResult, ProduceTopic, encode_produce_response
+from barnabas_broker.wire.produce import (
+    ProduceRefusal,
+    ProduceRequest,
+    ProduceResult,
+    ProduceTopic,
+    encode_produce_response,
+)
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -24,18 +31,18 @@ ProduceResults = list[ProduceResult | None]
 TopicAnswers = list[tuple[ProduceTopic, list[ProduceResult]]]
 
 
-def refused(number: int, error: ApiError) -> ProduceResult:
+def refused(number: int, error: ApiError, leader: CurrentLeader | None = None) -> ProduceResult:
     """The result that carries an error."""
     errors = error.record_errors if isinstance(error, BatchRefused) else ()
-    return number, error.code, -1, -1, -1, error.message, errors
+    return number, error.code, -1, -1, -1, ProduceRefusal(error.message, errors, leader)
 
 
 def check_unanswered(answers: TopicAnswers) -> None:
     """With acks=0 nobody hears of errors: the connection is closed, so that the client at least looks again."""
     for _, results in answers:
-        for _, error, _, _, _, message, _ in results:
-            if error:
-                raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {message}")
+        for _, error, _, _, _, refusal in results:
+            if refusal is not None:
+                raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {refusal.message}")
 
 
 class PendingProduce:

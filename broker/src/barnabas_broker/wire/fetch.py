@@ -1,7 +1,8 @@
 """Fetch (1), v4 to v18: requests parsed in place, responses as heads of a few bytes between slices of files.
 
 v5 brings log start offsets, v7 sessions, v9 leader epochs, v11 racks; v12 is flexible with the last fetched epoch, v13
-has topic ids for names, v15 moves the replica's id into a tagged field, v17 and v18 bring tagged fields of followers.
+has topic ids for names, v15 moves the replica's id into a tagged field, v16 brings current leaders, v17 and v18
+tagged fields of followers.
 """
 
 import struct
@@ -10,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from barnabas_broker.wire.current_leader import CurrentLeader, endpoint_fields, leader_fields
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     ELEMENTS_MAX,
@@ -36,6 +38,8 @@ TOPIC_IDS_SINCE: Final = 13
 REPLICA_STATE_SINCE: Final = 15
 REPLICA_STATE_TAG: Final = 1
 DIVERGING_EPOCH_TAG: Final = 0
+CURRENT_LEADERS_SINCE: Final = 16
+CURRENT_LEADER_TAG: Final = 1
 
 LIMITS: Final = struct.Struct(">iiib")
 """max_wait_ms, min_bytes, max_bytes, isolation_level."""
@@ -121,6 +125,8 @@ class FetchResult(msgspec.Struct, frozen=True, gc=False):
     log_start_offset: int
     records: FileSlice | None
     diverging_epoch: tuple[int, int] | None = None
+    leader: CurrentLeader | None = None
+    """Who leads the partition, if it is not this broker, or no longer in the epoch of the client."""
 
 
 def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> FetchRequest:
@@ -271,6 +277,7 @@ def encode_fetch_response(
     head += _THROTTLE_ERROR_SESSION.pack(0, error, session_id) if version >= SESSIONS_SINCE else _THROTTLE
     head += write_count(len(topics), flexible=flexible)
     parts: list[Part] = [head]
+    leaders: list[CurrentLeader] = []
     size = 0
     for topic, results in topics:
         head += write_name(topic.name or "", flexible=flexible) if topic.topic_id is None else topic.topic_id.bytes
@@ -282,9 +289,15 @@ def encode_fetch_response(
                 size += len(head) + records.length
                 head = bytearray()
                 parts += (records, head)
-            head += no_tags if result.diverging_epoch is None else _diverging(result.diverging_epoch, flexible)
+            if result.diverging_epoch is not None:
+                head += _diverging(result.diverging_epoch, flexible)
+            elif result.leader is not None and version >= CURRENT_LEADERS_SINCE:
+                head += leader_fields(CURRENT_LEADER_TAG, result.leader)
+                leaders.append(result.leader)
+            else:
+                head += no_tags
         head += no_tags
-    head += no_tags
+    head += endpoint_fields(leaders) if leaders else no_tags
     size += len(head)
     if not head:
         parts.pop()

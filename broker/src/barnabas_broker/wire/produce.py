@@ -1,15 +1,17 @@
 """Produce (0), v3 to v13: requests parsed in place, responses written straight down.
 
-The records stay where they are: the request has their places in the buffer. v9 is flexible, v13 has topic ids for
-names. This is the hottest code of the broker: it makes plain tuples, and each version's shape is read in one go.
+The records stay where they are: the request has their places in the buffer. v9 is flexible, v10 brings current
+leaders, v13 has topic ids for names. This is the hottest code of the broker: it makes plain tuples, and each version's
+shape is read in one go.
 """
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 
+from barnabas_broker.wire.current_leader import NO_TAGS, CurrentLeader, endpoint_fields, leader_fields
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     ELEMENTS_MAX,
@@ -31,6 +33,8 @@ FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13
 LOG_START_OFFSET_SINCE: Final = 5
 ERROR_MESSAGES_SINCE: Final = 8
+CURRENT_LEADERS_SINCE: Final = 10
+CURRENT_LEADER_TAG: Final = 0
 
 ProducePartition = tuple[int, int, int]
 """Partition number, and where its batch starts and ends in the buffer (the same place for null records)."""
@@ -38,9 +42,19 @@ ProducePartition = tuple[int, int, int]
 RecordErrors = tuple[tuple[int, str | None], ...]
 """The records at fault by their number in the batch, and why: None where the batch's message says it (KIP-467)."""
 
-ProduceResult = tuple[int, int, int, int, int, str | None, RecordErrors]
-"""Partition number, error, base offset, log append time in ms, log start offset; -1 for none. The error message, and
-the records at fault where it is not the batch as a whole: none without a message."""
+
+class ProduceRefusal(NamedTuple):
+    """What a result says besides its error code."""
+
+    message: str | None
+    record_errors: RecordErrors = ()
+    """Empty where the batch as a whole is at fault."""
+    leader: CurrentLeader | None = None
+    """Who leads the partition, if it is not this broker."""
+
+
+ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
+"""Partition number, error, base offset, log append time in ms, log start offset; -1 for none."""
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
@@ -161,7 +175,7 @@ def encode_produce_response(
     if version < FLEXIBLE_SINCE:
         _encode_classic(out, version, topics)
     else:
-        _encode_flexible(out, topics)
+        _encode_flexible(out, version, topics)
     _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, correlation_id)
     return out
 
@@ -171,44 +185,54 @@ def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopi
     for topic, results in topics:
         out += write_name(topic.name or "", flexible=False)
         out += _INT32.pack(len(results))
-        for partition, error, base_offset, append_time_ms, log_start_offset, message, errors in results:
+        for partition, error, base_offset, append_time_ms, log_start_offset, refusal in results:
             if version < LOG_START_OFFSET_SINCE:
                 out += _RESULT_V3.pack(partition, error, base_offset, append_time_ms)
                 continue
             out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
             if version >= ERROR_MESSAGES_SINCE:
-                out += _NO_ERRORS_NO_MESSAGE if message is None else _errors_classic(errors, message)
+                out += _NO_ERRORS_NO_MESSAGE if refusal is None else _refusal_classic(refusal)
     out += b"\0\0\0\0"  # Throttle time.
 
 
-def _encode_flexible(out: bytearray, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
+def _encode_flexible(out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
+    leaders: list[CurrentLeader] = []
     out += b"\0"  # The header's tagged fields.
     out += encode_unsigned_varint(len(topics) + 1)
     for topic, results in topics:
         out += write_name(topic.name or "", flexible=True) if topic.topic_id is None else topic.topic_id.bytes
         out += encode_unsigned_varint(len(results) + 1)
-        for partition, error, base_offset, append_time_ms, log_start_offset, message, errors in results:
+        for partition, error, base_offset, append_time_ms, log_start_offset, refusal in results:
             out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
-            if message is None:
+            if refusal is None:
                 out += _NO_ERRORS_NO_MESSAGE_COMPACT
-            else:
-                out += _errors_flexible(errors, message)
+                continue
+            leader = refusal.leader if version >= CURRENT_LEADERS_SINCE else None
+            out += _refusal_flexible(refusal, leader)
+            if leader is not None:
+                leaders.append(leader)
         out += b"\0"
-    out += b"\0\0\0\0\0"  # Throttle time, no tagged fields.
+    out += b"\0\0\0\0"  # Throttle time.
+    out += endpoint_fields(leaders) if leaders else NO_TAGS
 
 
-def _errors_classic(errors: RecordErrors, message: str) -> bytes:
-    out = bytearray(_INT32.pack(len(errors)))
-    for number, text in errors:
-        out += _INT32.pack(number)
-        out += b"\xff\xff" if text is None else write_name(text, flexible=False)
-    return bytes(out + write_name(message, flexible=False))
+def _refusal_classic(refusal: ProduceRefusal) -> bytes:
+    out = bytearray(_INT32.pack(len(refusal.record_errors)))
+    for number, text in refusal.record_errors:
+        out += _INT32.pack(number) + _write_nullable(text, flexible=False)
+    return bytes(out + _write_nullable(refusal.message, flexible=False))
 
 
-def _errors_flexible(errors: RecordErrors, message: str) -> bytes:
+def _refusal_flexible(refusal: ProduceRefusal, leader: CurrentLeader | None) -> bytes:
     """Tagged fields end every record error, and the partition behind its message."""
-    out = bytearray(encode_unsigned_varint(len(errors) + 1))
-    for number, text in errors:
-        out += _INT32.pack(number)
-        out += (b"\0" if text is None else write_name(text, flexible=True)) + b"\0"
-    return bytes(out + write_name(message, flexible=True) + b"\0")
+    out = bytearray(encode_unsigned_varint(len(refusal.record_errors) + 1))
+    for number, text in refusal.record_errors:
+        out += _INT32.pack(number) + _write_nullable(text, flexible=True) + NO_TAGS
+    out += _write_nullable(refusal.message, flexible=True)
+    return bytes(out + (NO_TAGS if leader is None else leader_fields(CURRENT_LEADER_TAG, leader)))
+
+
+def _write_nullable(text: str | None, *, flexible: bool) -> bytes:
+    if text is not None:
+        return write_name(text, flexible=flexible)
+    return b"\0" if flexible else b"\xff\xff"

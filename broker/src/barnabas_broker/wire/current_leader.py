@@ -1,0 +1,53 @@
+"""Who leads a partition now, in answers of Produce (v10) and Fetch (v16) that refuse it for its leader (KIP-951).
+
+The client goes there at once, without asking for metadata first.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from barnabas_broker.wire.framing import encode_unsigned_varint
+from barnabas_broker.wire.strings import write_name
+
+ENDPOINTS_TAG: Final = 0
+NO_TAGS: Final = b"\0"
+_INT32: Final = struct.Struct(">i")
+_LEADER: Final = struct.Struct(">ii")
+
+
+class LeaderEndpoint(NamedTuple):
+    """Where clients of the same listener reach a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class CurrentLeader(NamedTuple):
+    """The leader that the metadata names; no endpoint where it is not alive, or not on the client's listener."""
+
+    leader_id: int
+    leader_epoch: int
+    endpoint: LeaderEndpoint | None
+
+
+def leader_fields(tag: int, leader: CurrentLeader) -> bytes:
+    """The tagged fields of a partition: its leader, and nothing else."""
+    return bytes((1, tag, _LEADER.size + 1)) + _LEADER.pack(leader.leader_id, leader.leader_epoch) + NO_TAGS
+
+
+def endpoint_fields(leaders: Iterable[CurrentLeader]) -> bytes:
+    """The tagged fields of an answer: the endpoint of each leader once."""
+    endpoints = dict.fromkeys(each.endpoint for each in leaders if each.endpoint is not None)
+    if not endpoints:
+        return NO_TAGS
+    array = encode_unsigned_varint(len(endpoints) + 1) + b"".join(map(_encode_endpoint, endpoints))
+    return bytes((1, ENDPOINTS_TAG)) + encode_unsigned_varint(len(array)) + array
+
+
+def _encode_endpoint(endpoint: LeaderEndpoint) -> bytes:
+    rack = b"\0" if endpoint.rack is None else write_name(endpoint.rack, flexible=True)
+    address = write_name(endpoint.host, flexible=True) + _INT32.pack(endpoint.port)
+    return _INT32.pack(endpoint.node_id) + address + rack + NO_TAGS
