@@ -10,6 +10,7 @@ from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, encode
+from barnabas_broker.replication.end_offsets import EARLIEST, LATEST
 from barnabas_broker.server.metrics.exposition import render
 from barnabas_broker.server.metrics.group_families import group_families
 from barnabas_core.topic_partition import TopicPartition
@@ -21,20 +22,25 @@ GROUPS = 10
 
 
 class EndOffsets:
-    """Others lead everything, and all end at 100."""
+    """Others lead everything; all logs start at 20 and end at 100."""
 
-    async def ask(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 100)
+    async def ask(self, partitions: Iterable[TopicPartition], end: int = LATEST) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 20 if end == EARLIEST else 100)
 
 
-def _services(world: World) -> SimpleNamespace:
+def _services(world: World, **partitions: int) -> SimpleNamespace:
+    """With so many `partitions` of topics."""
+    topics = {topic: SimpleNamespace(partitions=range(count)) for topic, count in partitions.items()}
     return SimpleNamespace(
-        groups=world.coordinator, end_offsets=EndOffsets(), replicas=SimpleNamespace(lookup=SimpleNamespace(topics={}))
+        groups=world.coordinator,
+        end_offsets=EndOffsets(),
+        image=SimpleNamespace(topics=topics),
+        replicas=SimpleNamespace(lookup=SimpleNamespace(topics={})),
     )
 
 
-async def _page(world: World) -> list[bytes]:
-    return [data async for data in render(await group_families(_services(world)))]  # type: ignore[arg-type]
+async def _page(world: World, **partitions: int) -> list[bytes]:
+    return [data async for data in render(await group_families(_services(world, **partitions)))]  # type: ignore[arg-type]
 
 
 def test_offsets_lags_and_members_are_told() -> None:
@@ -43,7 +49,7 @@ def test_offsets_lags_and_members_are_told() -> None:
     stable(world, client)
     client.commit(("flights", 0, 60), ("flights", 1, 120), ("weather", 0, 99))
     world.timers.pass_time()
-    lines = b"".join(asyncio.run(_page(world))).decode().splitlines()
+    lines = b"".join(asyncio.run(_page(world, flights=3, weather=1, unread=5))).decode().splitlines()
     prefix, readers = "kafka_consumergroup_", 'consumergroup="readers"'
     assert {line for line in lines if line.startswith(prefix)} == {
         f'{prefix}current_offset{{{readers},topic="flights",partition="0"}} 60',
@@ -51,10 +57,11 @@ def test_offsets_lags_and_members_are_told() -> None:
         f'{prefix}current_offset{{{readers},topic="weather",partition="0"}} 99',
         f'{prefix}lag{{{readers},topic="flights",partition="0"}} 40',
         f'{prefix}lag{{{readers},topic="flights",partition="1"}} 0',
+        f'{prefix}lag{{{readers},topic="flights",partition="2"}} 80',
         f'{prefix}lag{{{readers},topic="weather",partition="0"}} 1',
         f'{prefix}current_offset_sum{{{readers},topic="flights"}} 180',
         f'{prefix}current_offset_sum{{{readers},topic="weather"}} 99',
-        f'{prefix}lag_sum{{{readers},topic="flights"}} 40',
+        f'{prefix}lag_sum{{{readers},topic="flights"}} 120',
         f'{prefix}lag_sum{{{readers},topic="weather"}} 1',
         f"{prefix}members{{{readers}}} 1",
     }
@@ -77,7 +84,7 @@ def test_a_scrape_of_all_holds_up_nobody_and_survives_what_goes_on_meanwhile() -
     world = _loaded()
 
     async def longest_turn_s() -> float:
-        scraping = asyncio.ensure_future(_page(world))
+        scraping = asyncio.ensure_future(_page(world, **{f"t-{number}": 100 for number in range(100)}))
         longest_s, turns = 0.0, 0
         while not scraping.done():
             begun_s = time.thread_time()

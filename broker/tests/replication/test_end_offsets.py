@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_broker.replication.end_offsets import PARTITIONS_A_REQUEST, VERSION, EndOffsets
+from barnabas_broker.replication.end_offsets import EARLIEST, PARTITIONS_A_REQUEST, VERSION, EndOffsets
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
@@ -22,7 +22,7 @@ Answer = Callable[[memoryview], None]
 
 
 class FakeLinks:
-    """Every broker's number is the offset of its partitions, and 100 more for each partition's number."""
+    """Every broker's number is the end of its partitions, and 100 more for each partition's number; they start at 0."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ class FakeLink:
                     Topic.ListOffsetsPartitionResponse(
                         partition_index=each.partition_index,
                         error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER if topic.name == "moved" else ErrorCode.NONE,
-                        offset=self._broker_id + 100 * each.partition_index,
+                        offset=0 if each.timestamp == EARLIEST else self._broker_id + 100 * each.partition_index,
                     )
                     for each in topic.partitions
                 ],
@@ -93,7 +93,8 @@ async def _every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
     asked = [TopicPartition("a", number) for number in range(3)] + [TopicPartition("b", 0)]
     found = await ends.ask(asked)
     assert found == dict(zip(asked, (2, 103, 202, 3), strict=True))
-    assert sorted(links.requests) == [(2, 2), (3, 2)]
+    assert await ends.ask(asked, EARLIEST) == dict.fromkeys(asked, 0)
+    assert sorted(links.requests) == [(2, 2), (2, 2), (3, 2), (3, 2)]
     assert links.open_count == 0
 
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 VERSION: Final = 7
 CONSUMER: Final = -1
 LATEST: Final = -1
+EARLIEST: Final = -2
 ANSWER_S: Final = 2.0
 """A broker that does not answer for so long is left out."""
 PARTITIONS_A_REQUEST: Final = 500
@@ -42,8 +43,9 @@ class EndOffsets:
         self._image = image
         self._timeout = timeout
 
-    async def ask(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Their high watermarks; without those that have no leader elsewhere, or whose leader does not tell."""
+    async def ask(self, partitions: Iterable[TopicPartition], end: int = LATEST) -> dict[TopicPartition, int]:
+        """Their high watermarks, or with EARLIEST where their logs start; without those that have no leader elsewhere,
+        or whose leader does not tell."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for number, topic_partition in enumerate(partitions):
             if number % PARTITIONS_A_REQUEST == 0:
@@ -51,7 +53,7 @@ class EndOffsets:
             leader = self._leader(topic_partition)
             if leader not in (NO_LEADER, self._broker_id):
                 by_leader[leader].append(topic_partition)
-        answers = await asyncio.gather(*(self._ask_leader(leader, asked) for leader, asked in by_leader.items()))
+        answers = await asyncio.gather(*(self._ask_leader(leader, asked, end) for leader, asked in by_leader.items()))
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     def _leader(self, topic_partition: TopicPartition) -> int:
@@ -60,14 +62,16 @@ class EndOffsets:
             return NO_LEADER
         return document.partitions[topic_partition.partition].leader
 
-    async def _ask_leader(self, leader_id: int, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def _ask_leader(
+        self, leader_id: int, partitions: Sequence[TopicPartition], end: int
+    ) -> Mapping[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         client_id = f"broker-{self._broker_id}-lag"
         request_link = RequestLink(self._links, leader_id)
         try:
             async with self._timeout(ANSWER_S):
                 for begin in range(0, len(partitions), PARTITIONS_A_REQUEST):
-                    request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST])
+                    request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST], end)
                     found |= _told(await request_link.ask(encode_request(request, VERSION, 0, client_id)))
         except (TimeoutError, ConnectionError, MalformedRequest) as error:
             log.info("broker %d does not report the ends of its partitions: %r", leader_id, error)
@@ -85,10 +89,10 @@ def _told(answer: memoryview) -> dict[TopicPartition, int]:
     }
 
 
-def _request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+def _request(partitions: Sequence[TopicPartition], end: int) -> ListOffsetsRequest:
     by_topic: dict[str, list[Topic.ListOffsetsPartition]] = defaultdict(list)
     for name, number in partitions:
-        wanted = Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
+        wanted = Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=end)
         by_topic[name].append(wanted)
     topics = [Topic(name=name, partitions=asked) for name, asked in by_topic.items()]
     return ListOffsetsRequest(replica_id=CONSUMER, isolation_level=0, topics=topics)

@@ -57,7 +57,9 @@ GROUP_OFFSET: Final = Metric(
     "kafka_consumergroup_current_offset", "Offset that the group has committed.", GROUP_PARTITION
 )
 LAG: Final = Metric(
-    "kafka_consumergroup_lag", "Offsets between the committed one and the end of the log.", GROUP_PARTITION
+    "kafka_consumergroup_lag",
+    "Offsets between the committed one, or without one the start of the log, and the end of the log.",
+    GROUP_PARTITION,
 )
 LAG_SECONDS: Final = Metric(
     "kafka_consumergroup_lag_seconds",

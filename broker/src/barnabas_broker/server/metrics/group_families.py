@@ -1,7 +1,7 @@
 """Groups and their lag, under kafka_exporter's names, also for groups without members.
 
 The lag is exported by the broker that coordinates the group. Of partitions that are not on it, it asks the leaders at
-the scrape (docs/decisions/consumer-lag.md).
+the scrape (docs/decisions/consumer-lag.md). Which partitions count is `group_lag`'s rule.
 """
 
 import asyncio
@@ -10,16 +10,29 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator, GroupOffset
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.replication.end_offsets import EARLIEST
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Sample, escaped, labels
+from barnabas_core import group_lag
 from barnabas_core.topic_partition import TopicPartition
 
-OffsetValue = Callable[[GroupOffset], int | None]
 
+class GroupPlace(NamedTuple):
+    """A group in a partition that counts; `committed` is None where it has committed nothing there."""
+
+    group_id: str
+    topic_partition: TopicPartition
+    committed: int | None
+
+
+OffsetValue = Callable[[GroupPlace], int | None]
+Places = Callable[[], Iterator[GroupPlace]]
+
+LAG: Final = "Offsets between the committed one, or without one the start of the log, and the high watermark"
 _AT_ONCE: Final = 1_000
 """Offsets; about a millisecond."""
 
@@ -27,38 +40,61 @@ _AT_ONCE: Final = 1_000
 async def group_families(environment: HandlerEnvironment) -> list[Family]:
     """Offsets, lag, members and what the coordinator has done. It waits for the answers of other brokers."""
     prefix, groups = "kafka_consumergroup_", environment.groups
-    lag = await _lag(environment)
+    lag, places = await _lag(environment), partial(_places, environment)
     return [
-        _by_partition(groups, f"{prefix}current_offset", "Offset that the group has committed", _offset),
-        _by_partition(groups, f"{prefix}lag", "Offsets between the committed one and the high watermark", lag),
+        _by_partition(places, f"{prefix}current_offset", "Offset that the group has committed", _offset),
+        _by_partition(places, f"{prefix}lag", LAG, lag),
         _by_topic(
-            groups, f"{prefix}current_offset_sum", "Committed offsets, summed over the topic's partitions", _offset
+            places, f"{prefix}current_offset_sum", "Committed offsets, summed over the topic's partitions", _offset
         ),
-        _by_topic(groups, f"{prefix}lag_sum", "Lag, summed over the topic's partitions", lag),
+        _by_topic(places, f"{prefix}lag_sum", "Lag, summed over the topic's partitions", lag),
         Family(f"{prefix}members", "gauge", "Members of the group", lambda: _members(groups)),
         *_counters(groups),
         *_partitions(groups),
     ]
 
 
-def _offset(each: GroupOffset) -> int:
-    return each.committed.offset
+def _offset(each: GroupPlace) -> int | None:
+    return each.committed
+
+
+def _places(environment: HandlerEnvironment) -> Iterator[GroupPlace]:
+    """Each group in what it has committed to, then in the other partitions of the same topics."""
+    for group_id, offsets in groupby(environment.groups.group_offsets(), key=attrgetter("group_id")):
+        committed = set()
+        for each in offsets:
+            committed.add(each.topic_partition)
+            yield GroupPlace(group_id, each.topic_partition, each.committed.offset)
+        for topic_partition in group_lag.partitions_read(committed, partial(_of_topic, environment)):
+            if topic_partition not in committed:
+                yield GroupPlace(group_id, topic_partition, None)
+
+
+def _of_topic(environment: HandlerEnvironment, topic: str) -> Iterator[TopicPartition]:
+    document = environment.image.topics.get(topic)
+    return (TopicPartition(topic, number) for number in range(len(document.partitions) if document is not None else 0))
 
 
 async def _lag(environment: HandlerEnvironment) -> OffsetValue:
     """How far a group is behind in a partition; None where nobody tells how far the partition is."""
     elsewhere: set[TopicPartition] = set()
-    for number, each in enumerate(environment.groups.group_offsets()):
+    without_commit: set[TopicPartition] = set()
+    for number, each in enumerate(_places(environment)):
         if _hosted(environment, each.topic_partition) is None:
             elsewhere.add(each.topic_partition)
+            if each.committed is None:
+                without_commit.add(each.topic_partition)
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
-    ends = await environment.end_offsets.ask(elsewhere)
+    ask = environment.end_offsets.ask
+    ends, starts = await asyncio.gather(ask(elsewhere), ask(without_commit, EARLIEST))
 
-    def lag(each: GroupOffset) -> int | None:
+    def lag(each: GroupPlace) -> int | None:
         hosted = _hosted(environment, each.topic_partition)
-        end = ends.get(each.topic_partition) if hosted is None else hosted.high_watermark
-        return None if end is None else max(0, end - each.committed.offset)
+        if hosted is not None:
+            return group_lag.lag(each.committed, hosted.log_start_offset, hosted.high_watermark)
+        start, end = starts.get(each.topic_partition, each.committed), ends.get(each.topic_partition)
+        return None if start is None or end is None else group_lag.lag(each.committed, start, end)
 
     return lag
 
@@ -70,9 +106,9 @@ def _hosted(environment: HandlerEnvironment, topic_partition: TopicPartition) ->
     return partition if partition is not None and partition.failure is None else None
 
 
-def _by_partition(groups: GroupCoordinator, name: str, help_text: str, value: OffsetValue) -> Family:
+def _by_partition(places: Places, name: str, help_text: str, value: OffsetValue) -> Family:
     def samples() -> Iterator[Sample | None]:
-        for each in groups.group_offsets():
+        for each in places():
             topic, partition = each.topic_partition
             number = value(each)
             if number is None:
@@ -84,9 +120,9 @@ def _by_partition(groups: GroupCoordinator, name: str, help_text: str, value: Of
     return Family(name, "gauge", help_text, samples)
 
 
-def _by_topic(groups: GroupCoordinator, name: str, help_text: str, value: OffsetValue) -> Family:
+def _by_topic(places: Places, name: str, help_text: str, value: OffsetValue) -> Family:
     def samples() -> Iterator[Sample | None]:
-        for group_id, offsets in groupby(groups.group_offsets(), key=attrgetter("group_id")):
+        for group_id, offsets in groupby(places(), key=attrgetter("group_id")):
             sums: dict[str, int] = defaultdict(int)
             for each in offsets:
                 sums[each.topic_partition.topic] += value(each) or 0
