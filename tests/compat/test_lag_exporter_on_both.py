@@ -174,7 +174,7 @@ def test_groups_topics_and_records_that_are_deleted_show_in_the_next_round(
 
 
 def test_a_lag_that_grows_is_told_with_its_pace(exporter: RunningExporter, client: StockClient, topic: str) -> None:
-    commit(client, topic, TopicPartition(topic, 0, 0))
+    commit(client, topic, TopicPartition(topic, 0, 0), TopicPartition(topic, 1, RECORDS))
     exporter.wait_for_value("kafka_consumergroup_lag_sum", RECORDS, consumergroup=topic)
     client.write(topic, [b"more"] * 50)
     exporter.wait_for_value("kafka_consumergroup_lag_sum", RECORDS + 50, consumergroup=topic)
