@@ -1,0 +1,59 @@
+"""The queries of `examples/` for KEDA and prometheus-adapter count lag once that brokers and lag exporter both tell."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import TopicPartition
+from ruamel.yaml import YAML
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+from monitoring.prometheus_server import prometheus
+from monitoring.scraped import CLUSTER, NAMESPACE, brokers_job, exporter_job, lag_exporter
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples" / "kubernetes" / "scaling"
+LAG: Final = 7
+
+
+def read(name: str) -> Any:
+    return YAML(typ="safe").load((EXAMPLES / name).read_text(encoding="utf-8"))
+
+
+def of_keda() -> str:
+    query = read("keda-prometheus.yaml")["spec"]["triggers"][0]["metadata"]["query"]
+    return str(query).replace('cluster="flights"', f'cluster="{CLUSTER}"')
+
+
+def of_adapter() -> str:
+    """As prometheus-adapter fills it in for the HorizontalPodAutoscaler of a namespace."""
+    (metric,) = read("hpa.yaml")["spec"]["metrics"]
+    chosen = {**metric["external"]["metric"]["selector"]["matchLabels"], "namespace": NAMESPACE, "cluster": CLUSTER}
+    matchers = ",".join(f'{name}="{value}"' for name, value in chosen.items())
+    (rule,) = read("prometheus-adapter.yaml")["rules"]["external"]
+    query = rule["metricsQuery"].replace("<<.Series>>", metric["external"]["metric"]["name"])
+    return str(query.replace("<<.LabelMatchers>>", matchers))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=1) as running:
+        running.create_topic("flights", 2)
+        yield running
+
+
+@pytest.mark.slow
+def test_lag_that_brokers_and_lag_exporter_tell_counts_once(cluster: BarnabasCluster, tmp_path: Path) -> None:
+    client = cluster.client()
+    client.write("flights", [b"x"] * LAG)
+    consumer = client.consumer("billing")
+    consumer.commit(offsets=[TopicPartition("flights", each, 0) for each in range(2)], asynchronous=False)
+    consumer.close()
+    with (
+        lag_exporter(tmp_path, cluster.bootstrap) as exporter,
+        prometheus(tmp_path, [brokers_job(cluster), exporter_job(exporter)]) as running,
+    ):
+        sums = 'kafka_consumergroup_lag_sum{consumergroup="billing"}'
+        wait_for(lambda: [each.values for each in running.now(sums)], lambda told: told == [[LAG], [LAG]], pause_s=0.2)
+        assert [[each.values for each in running.now(query)] for query in (of_keda(), of_adapter())] == [[[LAG]]] * 2
