@@ -39,6 +39,13 @@ RUN: Final[Mapping[str, Any]] = {
     "recordsPerSecond": 1,
 }
 """The status of a run of which everything is known."""
+UNDER_WAY: Final[Mapping[str, Any]] = {
+    "phase": "Running",
+    "driverRunning": True,
+    "lastCommitTime": "2026-01-01T00:00:00Z",
+    "recordsBehind": 1,
+}
+"""The same of a continuous archive."""
 
 
 class Told(NamedTuple):
@@ -79,7 +86,7 @@ def exporter_metrics() -> list[Told]:
 
 
 def operator_metrics() -> list[Told]:
-    """Of one that has a Cluster, a ConsumerGroup and a MaintenanceJob."""
+    """Of one that has a Cluster, a ConsumerGroup and two MaintenanceJobs."""
     inventory = Inventory()
     metrics = OperatorMetrics(inventory)
     metrics.add_leadership(Leadership.without_others())
@@ -89,6 +96,8 @@ def operator_metrics() -> list[Told]:
     cron_job = {"name": "one-nightly", "namespace": "air", "creationTimestamp": "2026-01-01T00:00:00Z"}
     inventory.keep_cron_job({"metadata": cron_job}, is_gone=False)
     inventory.keep(_resource("MaintenanceJob", {"cluster": "one", "job": "archive"}, RUN), is_gone=False)
+    archive = {"cluster": "one", "job": "archive", "options": {"continuous": "true"}}
+    inventory.keep(_resource("MaintenanceJob", archive, UNDER_WAY, name="under-way"), is_gone=False)
     inventory.keep(_resource("ConsumerGroup", *_group()), is_gone=False)
     return _metrics(asyncio.run(metrics.page()).decode())
 
@@ -101,8 +110,8 @@ def _group() -> tuple[dict[str, Any], dict[str, Any]]:
     return {"cluster": "one", "lagObjective": objective}, status
 
 
-def _resource(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": kind, "metadata": {"name": "one", "namespace": "air"}, "spec": spec, "status": status}
+def _resource(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], name: str = "one") -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": name, "namespace": "air"}, "spec": spec, "status": status}
 
 
 def _metrics(*pages: str) -> list[Told]:

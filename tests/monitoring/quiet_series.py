@@ -47,6 +47,8 @@ HEALTHY: Final = {
     f"kafka_consumergroup_status{{{READS}}}": "1x600",
     f"kafka_consumergroup_retention_percent{{{HOT}}}": "2x600",
     f"kafka_consumer_fetch_manager_records_lead_min{{{READS}}}": "5000x600",
+    # Read by nobody for days: what it lost, it lost long ago.
+    f'kafka_consumer_fetch_manager_records_lead_min{{{BILLING},topic="lost"}}': "-7x600",
     f"kafka_offsets_retention_seconds{{{MAIN}}}": "604800x600",
     f"kafka_consumergroup_offsets_expire_seconds{{{BILLING}}}": "_x9 604800-60x120 stale",  # Left alone for two hours.
     f'kafka_consumergroup_offsets_expire_seconds{{{MAIN},consumergroup="console-consumer-52017"}}': "60x600",
@@ -56,6 +58,11 @@ HEALTHY: Final = {
     f'barnabas_lag_exporter_round_age_seconds{{{EXPORTER},job="large"}}': "299x600",
     f'barnabas_lag_exporter_interval_seconds{{{EXPORTER},job="large"}}': "300x600",
     f"barnabas_lag_exporter_up{{{EXPORTER}}}": "1x600",
+    # Of two Clusters one declares none any more, and the other is deleted.
+    'barnabas_lag_exporter_up{namespace="kafka",cluster="plain"}': "1x90 stale",
+    f'barnabas_cluster_has_lag_exporter{{{OPERATOR},resource_namespace="kafka",cluster="plain"}}': "1x90 0x600",
+    'barnabas_lag_exporter_up{namespace="kafka",cluster="of-yesterday"}': "1x90 stale",
+    f'barnabas_cluster_has_lag_exporter{{{OPERATOR},resource_namespace="kafka",cluster="of-yesterday"}}': "1x90 stale",
     f'barnabas_lag_exporter_cut_off{{{EXPORTER},option="--max-groups"}}': "0x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Topic",name="flights",reason="Reconciled"}}': "1x600",
@@ -68,6 +75,17 @@ HEALTHY: Final = {
     f"barnabas_maintenance_schedule_max_age_seconds{{{OPERATOR},{NIGHTLY}}}": "600x600",
     f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "2x600",
     f'barnabas_watch_errors_total{{{OPERATOR},kind="Topic"}}': "0x600",
+    # Up to date, though it has committed nothing for hours: nothing was written.
+    f"barnabas_maintenance_run_last_commit_timestamp_seconds{{{OPERATOR},{NIGHTLY_RUN}}}": "60x600",
+    f"barnabas_maintenance_run_commit_max_age_seconds{{{OPERATOR},{NIGHTLY_RUN}}}": "600x600",
+    f"barnabas_maintenance_run_records_behind{{{OPERATOR},{NIGHTLY_RUN}}}": "0x600",
+    f"barnabas_maintenance_run_driver_running{{{OPERATOR},{NIGHTLY_RUN}}}": "1x90 0x14 1x500",
+    # An operator that was uninstalled, and whose Cluster another one has taken over.
+    'barnabas_operator_is_leader{namespace="kafka"}': "1x90 stale",
+    f'barnabas_resource_state{{{MAIN},kind="Cluster",resource_namespace="kafka"}}': "1x90 stale",
+    # One that was uninstalled with all that it had.
+    'barnabas_operator_is_leader{namespace="removed"}': "1x90 stale",
+    'barnabas_resource_state{namespace="removed",kind="Cluster",resource_namespace="old",cluster="old"}': "1x90 stale",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="a"}}': "1x600",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="b"}}': "0x600",
 }

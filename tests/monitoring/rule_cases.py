@@ -45,6 +45,11 @@ def disk(usable_percent: str) -> dict[str, str]:
     }
 
 
+SERVED: Final = {
+    f"up{{{ONE}}}": "1x60",
+    f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x4 stale",
+}
+"""A Cluster whose operator tells nothing of it any more."""
 FULL_DISK: Final = f'{ONE},log_dir="/data-0"'
 CASES: Final = (
     Case(
@@ -208,6 +213,16 @@ CASES: Final = (
         READS,
         "critical",
     ),
+    Case(  # Nobody reads the topic any more.
+        "ConsumerGroupLostRecords",
+        {
+            f"kafka_consumer_fetch_manager_records_lead_min{{{READS}}}": "0x4 -7x30",
+            f"kafka_consumergroup_status{{{READS}}}": "4x40",
+        },
+        4,
+        6,
+        READS,
+    ),
     Case(
         "ConsumerGroupOffsetsExpireSoon",
         {
@@ -240,7 +255,10 @@ CASES: Final = (
         7,
         EXPORTER,
     ),
-    Case("LagExporterGone", {f"barnabas_lag_exporter_up{{{EXPORTER}}}": "1x4 _x30"}, 9, 16, MAIN),
+    *(  # One that nobody declares, and one that a Cluster does.
+        Case("LagExporterGone", {f"barnabas_lag_exporter_up{{{EXPORTER}}}": "1x4 _x30", **declared}, 9, 16, MAIN)
+        for declared in ({}, {f"barnabas_cluster_has_lag_exporter{{{RESOURCE}}}": "1x40"})
+    ),
     Case(
         "LagExporterCutsOff",
         {f'barnabas_lag_exporter_cut_off{{{EXPORTER},option="--max-groups"}}': "0x4 7x30"},
@@ -309,6 +327,24 @@ CASES: Final = (
         18,
         NIGHTLY,
     ),
+    Case(
+        "MaintenanceStalled",
+        {
+            f"barnabas_maintenance_run_last_commit_timestamp_seconds{{{OPERATOR},{NIGHTLY_RUN}}}": "60x60",
+            f"barnabas_maintenance_run_commit_max_age_seconds{{{OPERATOR},{NIGHTLY_RUN}}}": "600x60",
+            f"barnabas_maintenance_run_records_behind{{{OPERATOR},{NIGHTLY_RUN}}}": "7x60",
+        },
+        16,
+        18,
+        NIGHTLY_RUN,
+    ),
+    Case(
+        "MaintenanceWithoutDriver",
+        {f"barnabas_maintenance_run_driver_running{{{OPERATOR},{NIGHTLY_RUN}}}": "1x4 0x60"},
+        19,
+        21,
+        NIGHTLY_RUN,
+    ),
     Case("OperatorErrors", {f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "0x4 0+1x40"}, 19, 22, RESOURCE),
     Case(
         "OperatorWatchErrors",
@@ -326,7 +362,7 @@ CASES: Final = (
     ),
     Case(
         "NoOperatorActs",
-        {f"barnabas_operator_is_leader{{{OPERATOR}}}": "1x4 0x20"},
+        {f"barnabas_operator_is_leader{{{OPERATOR}}}": "1x4 0x20", **SERVED},
         9,
         11,
         'namespace="barnabas"',
@@ -334,7 +370,7 @@ CASES: Final = (
     ),
     Case(
         "NoOperatorActs",
-        {f"barnabas_operator_is_leader{{{OPERATOR}}}": "1x4 _x30"},
+        {f"barnabas_operator_is_leader{{{OPERATOR}}}": "1x4 _x30", **SERVED},
         9,
         16,
         'namespace="barnabas"',

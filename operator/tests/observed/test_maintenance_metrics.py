@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.maintenance.run_status import recalled, refused
@@ -102,7 +104,8 @@ def test_a_run_that_is_found_to_be_lost_late_is_not_the_last_one_of_its_schedule
 
 def test_a_schedule_tells_how_old_its_last_success_may_be() -> None:
     entry = {"name": "nightly", "job": "archive", "schedule": "@daily", "maxAgeSeconds": 90000}
-    page = page_of(resource("Cluster", "one", maintenance=[entry, {**entry, "name": "x", "maxAgeSeconds": None}]))
+    others = {**entry, "name": "x", "maxAgeSeconds": None}, {**entry, "name": "y", "suspend": True}
+    page = page_of(resource("Cluster", "one", maintenance=[entry, *others]))
     assert total(page, "barnabas_maintenance_schedule_max_age_seconds", **ABOUT) == 90000
 
 
@@ -141,3 +144,33 @@ def test_the_operator_knows_the_cron_jobs_that_its_watch_tells_of() -> None:
             await workers.close()
 
     asyncio.run(scenario())
+
+
+def under_way(name: str, options: dict[str, str], **status: object) -> dict[str, Any]:
+    body = run(name, "Running")
+    return {**body, "spec": {**body["spec"], "options": options}, "status": {**body["status"], **status}}
+
+
+def by_run(page: str, metric: str) -> dict[str, float]:
+    """Of each run by its name."""
+    families = text_string_to_metric_families(page)
+    name = f"barnabas_maintenance_run_{metric}"
+    return {each.labels["name"]: each.value for family in families for each in family.samples if each.name == name}
+
+
+def test_a_continuous_archive_tells_its_last_commit_and_how_far_it_is_behind() -> None:
+    said = {"driverRunning": True, "lastCommitTime": AT, "recordsBehind": 7}
+    page = page_of(
+        under_way("a", {"continuous": "true"}, **said),
+        under_way("slow", {"continuous": "true", "trigger_seconds": "3600"}, **said),
+        under_way("once", {}, **said),
+    )
+    assert by_run(page, "last_commit_timestamp_seconds") == dict.fromkeys(("a", "slow"), 1767312000.0)
+    assert by_run(page, "records_behind") == dict.fromkeys(("a", "slow"), 7)
+    assert by_run(page, "commit_max_age_seconds") == {"a": 900, "slow": 10800}
+
+
+def test_a_run_that_is_under_way_tells_whether_its_driver_runs() -> None:
+    over = run("over", "Succeeded", "2026-01-01T00:00:00Z")
+    page = page_of(under_way("a", {}, driverRunning=True), under_way("waits", {}), over)
+    assert by_run(page, "driver_running") == {"a": 1, "waits": 0}

@@ -42,6 +42,16 @@ def test_each_resource_tells_its_state_and_the_reason_that_its_condition_has() -
     assert 'cluster="one",kind="Topic",name="planes",reason="NotSupported",resource_namespace="air"} 0.0' in text
 
 
+def test_a_cluster_tells_whether_it_declares_a_lag_exporter() -> None:
+    inventory = Inventory()
+    inventory.keep(resource("Cluster", "one", "Reconciled", lagExporter={}), is_gone=False)
+    inventory.keep(resource("Cluster", "two", "Reconciled"), is_gone=False)
+    text = page(OperatorMetrics(inventory))
+    for cluster, declared in (("one", 1.0), ("two", 0.0)):
+        told = f'barnabas_cluster_has_lag_exporter{{cluster="{cluster}",resource_namespace="air"}} {declared}'
+        assert told in text
+
+
 def test_an_outcome_that_no_round_had_is_0_and_not_absent() -> None:
     metrics = OperatorMetrics(Inventory())
     metrics.round_ended(Key("air", "one"), 0.2, True)

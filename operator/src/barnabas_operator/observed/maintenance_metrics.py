@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 from prometheus_client.core import GaugeMetricFamily
 
+from barnabas_operator.planning.maintenance.run_status import RUNNING
 from barnabas_operator.planning.object_names import SCHEDULE_LABEL, schedule_name
 from barnabas_operator.planning.time_text import epoch_s
 from barnabas_operator.resources.json_types import Json
@@ -23,6 +24,10 @@ NUMBERS: Final = {
     "run_records_per_second": ("Records a second of a run that is under way.", ("recordsPerSecond",)),
 }
 """Of each run, by metric: its text, and where the number is in the status."""
+COMMIT_AGE_MIN_S: Final = 900.0
+COMMIT_AGE_TRIGGERS: Final = 3
+TRIGGER_S: Final = 60.0
+"""How often a continuous archive commits where its options do not say."""
 
 
 class RunRow(NamedTuple):
@@ -32,6 +37,8 @@ class RunRow(NamedTuple):
     name: str
     status: Json
     created: str = ""
+    commit_max_age_s: float | None = None
+    """How old its last commit may be; None where it is not a continuous archive."""
 
     @property
     def planned(self) -> tuple[str, str]:
@@ -43,7 +50,7 @@ class RunRow(NamedTuple):
 
 
 class ScheduleRow(NamedTuple):
-    """An entry of a Cluster's maintenance."""
+    """An entry of a Cluster's maintenance. One that is suspended may be of any age."""
 
     about: tuple[str, str, str, str]
     max_age_s: float | None
@@ -58,7 +65,16 @@ def run_row(body: Json, cluster: str) -> RunRow:
     meta, job = body["metadata"], body.get("spec", {}).get("job", "")
     schedule = (meta.get("labels") or {}).get(SCHEDULE_LABEL, "")
     about = meta["namespace"], cluster, job, schedule
-    return RunRow(about, meta["name"], body.get("status") or {}, meta.get("creationTimestamp") or "")
+    status, created = body.get("status") or {}, meta.get("creationTimestamp") or ""
+    return RunRow(about, meta["name"], status, created, _commit_max_age_s(body.get("spec", {}).get("options") or {}))
+
+
+def _commit_max_age_s(options: Json) -> float | None:
+    """By the options of its job."""
+    if options.get("continuous") != "true":
+        return None
+    trigger = str(options.get("trigger_seconds", ""))
+    return max(COMMIT_AGE_MIN_S, COMMIT_AGE_TRIGGERS * (float(trigger) if trigger.isdigit() else TRIGGER_S))
 
 
 def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[ScheduleRow]:
@@ -70,7 +86,8 @@ def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[Schedul
         cron_job = cron_jobs.get(Key(meta["namespace"], schedule_name(meta["name"], name)), {})
         created = cron_job.get("metadata", {}).get("creationTimestamp")
         succeeded = cron_job.get("status", {}).get("lastSuccessfulTime")
-        yield ScheduleRow(about, entry.get("maxAgeSeconds"), _seconds(created), _seconds(succeeded))
+        max_age_s = None if entry.get("suspend") else entry.get("maxAgeSeconds")
+        yield ScheduleRow(about, max_age_s, _seconds(created), _seconds(succeeded))
 
 
 def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Iterator[GaugeMetricFamily]:
@@ -80,6 +97,7 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
     yield _counts(there)
     for name, (text, path) in NUMBERS.items():
         yield _family(name, text, (*ABOUT, "name"), ((*row.about, row.name, _at(row.status, path)) for row in there))
+    yield from _under_way([row for row in there if row.status.get("phase") == RUNNING])
     yield _family(
         "last_run_succeeded",
         "1 if the last run of a schedule, or one that no schedule has started, succeeded; 0 if it failed.",
@@ -103,6 +121,37 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
         "How old the last success of a schedule may be: maxAgeSeconds of its entry.",
         ABOUT,
         ((*each.about, each.max_age_s) for each in planned),
+    )
+
+
+def _under_way(runs: Iterable[RunRow]) -> Iterator[GaugeMetricFamily]:
+    """Of runs that have begun and not ended. Those of the last commit are about continuous archives."""
+    named = [(row, (*row.about, row.name)) for row in runs]
+    archives = [(row, labels) for row, labels in named if row.commit_max_age_s is not None]
+    labels = (*ABOUT, "name")
+    yield _family(
+        "run_driver_running",
+        "1 if the driver of a run that is under way runs, 0 if it waits or has ended.",
+        labels,
+        ((*about, float(bool(row.status.get("driverRunning")))) for row, about in named),
+    )
+    yield _family(
+        "run_last_commit_timestamp_seconds",
+        "When a continuous archive committed last, in Unix time.",
+        labels,
+        ((*about, _seconds(row.status.get("lastCommitTime"))) for row, about in archives),
+    )
+    yield _family(
+        "run_records_behind",
+        "Records of the topic that a continuous archive has not committed.",
+        labels,
+        ((*about, _at(row.status, ("recordsBehind",))) for row, about in archives),
+    )
+    yield _family(
+        "run_commit_max_age_seconds",
+        "How old the last commit of a continuous archive may be before it counts as stalled.",
+        labels,
+        ((*about, row.commit_max_age_s) for row, about in archives),
     )
 
 

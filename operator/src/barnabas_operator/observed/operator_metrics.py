@@ -123,6 +123,7 @@ class _Resources(Collector):
         self._groups: list[GroupRow] = []
         self._runs: list[RunRow] = []
         self._schedules: list[ScheduleRow] = []
+        self._lag_exporters: dict[tuple[str, str], bool] = {}
 
     def look(self) -> None:
         """On the loop, where the inventory changes."""
@@ -132,8 +133,13 @@ class _Resources(Collector):
         self._groups = [group_row(body, self._cluster(body)) for body in groups]
         runs = (body for body in bodies if body["kind"] == MAINTENANCE_JOB.name)
         self._runs = [run_row(body, self._cluster(body)) for body in runs]
-        clusters = (body for body in bodies if body["kind"] == CLUSTER_KIND.name)
+        clusters = [body for body in bodies if body["kind"] == CLUSTER_KIND.name]
         self._schedules = [row for body in clusters for row in schedule_rows(body, self._inventory.cron_jobs)]
+        self._lag_exporters = {
+            (body["metadata"]["namespace"], body["metadata"]["name"]): body.get("spec", {}).get("lagExporter")
+            is not None
+            for body in clusters
+        }
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Resources by kind and Cluster, those that are paused, the state of each, what groups and runs are."""
@@ -152,6 +158,11 @@ class _Resources(Collector):
         for row in rows:
             states.add_metric([*row.labels, row.name, row.reason], float(row.is_ready))
         yield states
+        text = "1 if a Cluster declares spec.lagExporter, else 0."
+        exporters = GaugeMetricFamily("barnabas_cluster_has_lag_exporter", text, labels=CLUSTER)
+        for cluster, is_declared in self._lag_exporters.items():
+            exporters.add_metric(cluster, float(is_declared))
+        yield exporters
         yield from group_families(self._groups)
         yield from maintenance_families(self._runs, self._schedules)
 

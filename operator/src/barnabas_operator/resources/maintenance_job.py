@@ -51,11 +51,16 @@ class MaintenanceJobStatus(
     duration_seconds: Annotated[int, Meta(description="from its begin to its end, or to now")] | None = None
     duration: Annotated[str, Meta(description="the same for people")] | None = None
     attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
+    driver_running: Annotated[bool, Meta(description="while it is under way: whether its driver runs")] | None = None
     activity: Annotated[str, Meta(description="what the job does now, in its own word")] | None = None
     stages: Annotated[Count, Meta(description="stages of the work")] | None = None
     records: Annotated[Count, Meta(description="records of the work")] | None = None
     records_per_second: Annotated[int, Meta(description="records a second now")] | None = None
     progress: Annotated[str, Meta(description="such as 43%")] | None = None
+    last_commit_time: Annotated[str, Meta(description="when an archive committed last")] | None = None
+    records_behind: (
+        Annotated[int, Meta(description="records of the topic that an archive has not committed")] | None
+    ) = None
     ledger: Annotated[str, Meta(description="where the ledger of the archive is")] | None = None
     result: Annotated[dict[str, Any], Meta(description="what the job found, as docs/jobs.md has it")] = field(
         default_factory=dict

@@ -20,6 +20,23 @@ ENDS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
 ]
 
 
+def test_what_a_driver_said_of_its_last_commit_stays_when_another_driver_waits() -> None:
+    said = '{"phase": "archiving", "lastCommitMs": 1767312000000, "recordsBehind": 7}'
+    first = {
+        "metadata": {"name": "a-driver-x", "annotations": {"barnabas.dev/progress": said}},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "driver", "state": {"running": {}}}]},
+    }
+    waits = {"metadata": {"name": "a-driver-y"}, "status": {"phase": "Pending"}}
+    job = RunJob("uid", "", False, False, 1, NOW, None)
+    going_on = running(RUN, "one", ObservedRun(job, (driver_pod(first),)), NOW)
+    assert going_on.status is not None
+    assert going_on.status.driver_running is True
+    waiting = running(going_on, "one", ObservedRun(job, (driver_pod(first), driver_pod(waits))), NOW)
+    assert waiting.status is not None
+    told = waiting.status.driver_running, waiting.status.last_commit_time, waiting.status.records_behind
+    assert told == (False, "2026-01-02T00:00:00Z", 7)
+
+
 def observed(status: dict[str, Any], terminated: dict[str, Any], end: JobEnd | None) -> ObservedRun:
     containers = [{"name": "driver", "state": {"terminated": terminated}}]
     pod = {"metadata": {"name": "a-driver-x"}, "status": {"phase": "Failed", "containerStatuses": containers, **status}}

@@ -28,6 +28,8 @@ class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
     stages: Count | None = None
     records: Count | None = None
     records_per_second: float | None = None
+    last_commit_ms: int | None = None
+    records_behind: int | None = None
 
 
 class TerminationMessage(Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class DriverPod(NamedTuple):
     """Why it does not run; "" where it does, or just starts."""
     end_reason: str = ""
     """Why Kubernetes ended it, such as OOMKilled or Evicted; "" if it ended by itself."""
+    is_running: bool = False
+    """True if its process runs."""
 
 
 class JobEnd(NamedTuple):
@@ -145,6 +149,7 @@ def driver_pod(found: Json) -> DriverPod:
         _progress((meta.get("annotations") or {}).get(PROGRESS)),
         _trouble(status, container),
         _end_reason(status, ended or {}),
+        "running" in container.get("state", {}),
     )
 
 

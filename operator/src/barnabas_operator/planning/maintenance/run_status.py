@@ -13,7 +13,7 @@ from barnabas_operator.planning.maintenance.observed_run import (
     Progress,
 )
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.time_text import seconds_between
+from barnabas_operator.planning.time_text import seconds_between, time_text
 from barnabas_operator.resources.maintenance_job import (
     FINISHED,
     Count,
@@ -64,7 +64,9 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
     last = next((each for each in reversed(observed.drivers) if each.exit_code is not None), None)
     run = _with_numbers(run, observed, end.at or now)
     assert run.status is not None, "numbers are in a status"
-    status = replace(run.status, completion_time=end.at or now, activity=None, records_per_second=None)
+    status = replace(
+        run.status, completion_time=end.at or now, activity=None, records_per_second=None, driver_running=None
+    )
     if end.is_good:
         status = replace(status, progress="100%")
     if last is not None:
@@ -144,6 +146,7 @@ def _with_numbers(run: MaintenanceJob, observed: ObservedRun, until: str) -> Mai
         duration_seconds=seconds,
         duration=duration_text(seconds),
         attempts=max(before.attempts or 0, observed.job.attempts if observed.job is not None else 0),
+        driver_running=last is not None and last.is_running,
     )
     progress = last.progress if last is not None else None
     return replace(run, status=_with_progress(status, progress) if progress is not None else status)
@@ -158,7 +161,13 @@ def _with_progress(status: MaintenanceJobStatus, progress: Progress) -> Maintena
         records=progress.records,
         records_per_second=round(rate) if rate is not None else None,
         progress=_percent(progress.records) or _percent(progress.stages),
+        last_commit_time=_time_text(progress.last_commit_ms) or status.last_commit_time,
+        records_behind=progress.records_behind if progress.records_behind is not None else status.records_behind,
     )
+
+
+def _time_text(at_ms: int | None) -> str | None:
+    return time_text(at_ms) if at_ms is not None else None
 
 
 def _percent(count: Count | None) -> str | None:
