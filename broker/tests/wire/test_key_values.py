@@ -66,3 +66,12 @@ def test_damage_is_told_as_such(made: list[bytearray], data: st.DataObject) -> N
         damaged[data.draw(st.integers(16, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with suppress(BrokenRecords):
         _read(bytes(damaged))
+
+
+@pytest.mark.parametrize(("base_offset", "last_delta"), [(0, 0), (5, -1)], ids=["from before", "without an end"])
+def test_a_batch_that_leads_back_is_damage_as_a_reader_would_go_in_circles(base_offset: int, last_delta: int) -> None:
+    record = Record(0, 0, b"key", b"value")
+    first = encode_batch([record], base_offset=4)
+    second = encode_batch([record], base_offset=base_offset, last_offset_delta=last_delta)
+    with pytest.raises(BrokenRecords, match=f"batch at offset {base_offset}"):
+        _read(bytes(first + second))

@@ -43,6 +43,8 @@ class KeyValueReader:
             start, position = position + HEADER_BYTES, position + LENGTH_OFFSET + length
             if position > len(data):
                 break
+            if last_delta < 0 or base_offset < (self.next_offset or 0):  # Who reads on from there would go in circles.
+                raise BrokenRecords(f"batch at offset {base_offset}+{last_delta}, after {self.next_offset}")
             if not attributes & (CONTROL_BIT | COMPRESSION_MASK) and 0 < count <= _RECORDS_AT_ONCE:
                 _read_batch(data, start, position, count, base_offset, found)
                 records += count
