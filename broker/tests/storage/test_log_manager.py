@@ -146,8 +146,17 @@ def test_a_log_dir_of_another_broker_is_refused(tmp_path: Path, identity: Broker
 
 def test_a_broken_meta_properties_is_refused_with_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    with pytest.raises(LogDirRefused, match=r"it lacks cluster\.id, directory\.id, node\.id"):
+    with pytest.raises(LogDirRefused, match=r"no log dir can be used: .*it lacks cluster\.id, directory\.id, node\.id"):
         started(tmp_path)
+
+
+def test_a_broken_meta_properties_costs_its_log_dir_and_no_other(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    bad.mkdir()
+    (bad / "meta.properties").write_bytes(b"version=1\n\xff")
+    logs = started(bad, good)
+    assert [log_dir.state for log_dir in logs.log_dirs] == [LogDirState.OFFLINE, LogDirState.ONLINE]
+    assert "meta.properties cannot be read" in str(logs.log_dirs[0].failure)
 
 
 def test_one_bad_log_dir_does_not_stop_the_others(tmp_path: Path) -> None:

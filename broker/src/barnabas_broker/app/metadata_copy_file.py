@@ -92,15 +92,13 @@ class MetadataCopyFile:
         return any(file_names.parse_partition_dir(name) is not None for name in names)
 
     def _owners(self) -> dict[str, MetaProperties]:
-        """By log dir, but for those that are new or whose disk does not work. LogDirRefused."""
+        """By log dir, but for those that are new, whose disk does not work, or that do not say whose they are."""
         found: dict[str, MetaProperties] = {}
         for log_dir in self._config.log_dirs:
             try:
                 found[log_dir] = decode_meta_properties(self._files.read(f"{log_dir}/{file_names.META_PROPERTIES}"))
-            except OSError:
+            except (OSError, ValueError):
                 continue
-            except ValueError as error:
-                raise LogDirRefused(log_dir, f"{file_names.META_PROPERTIES} cannot be read: {error}") from error
         return found
 
     def _contents(self, log_dirs: Mapping[str, MetaProperties]) -> Iterator[bytes]:

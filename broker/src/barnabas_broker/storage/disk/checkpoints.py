@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -38,6 +39,14 @@ def _decode_lines(data: bytes, fields: int) -> list[list[str]]:
     return rows
 
 
+def _number(text: str) -> int:
+    """No epoch, partition or offset is less than 0, or has more than 63 bits."""
+    number = int(text)
+    if not 0 <= number < 2**63:
+        raise ValueError(f"{number} is out of range; 0 to {2**63 - 1} are allowed")
+    return number
+
+
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """`topic partition offset` a line, as in `recovery-point-offset-checkpoint`."""
     return _encode_lines([f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()])
@@ -46,7 +55,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
     """The reverse of `encode_offsets`."""
     rows = _decode_lines(data, 3)
-    return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+    return {TopicPartition(topic, _number(partition)): _number(offset) for topic, partition, offset in rows}
 
 
 def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
@@ -56,7 +65,11 @@ def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
 
 def decode_epochs(data: bytes) -> list[EpochStart]:
     """The reverse of `encode_epochs`."""
-    return [EpochStart(int(epoch), int(start)) for epoch, start in _decode_lines(data, 2)]
+    epochs = [EpochStart(_number(epoch), _number(start)) for epoch, start in _decode_lines(data, 2)]
+    for before, after in pairwise(epochs):
+        if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
+            raise ValueError(f"{after} comes after {before}")
+    return epochs
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:

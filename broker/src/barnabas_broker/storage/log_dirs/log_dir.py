@@ -149,7 +149,7 @@ class LogDir:
         try:
             meta = decode_meta_properties(self._files.read(path))
         except ValueError as error:
-            raise LogDirRefused(self.path, f"{file_names.META_PROPERTIES} cannot be read: {error}") from error
+            raise LogDirFailed(self.path, f"{file_names.META_PROPERTIES} cannot be read: {error}; mend it") from error
         if (meta.cluster_id, meta.node_id) != identity:
             raise LogDirRefused(
                 self.path,
