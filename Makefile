@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz sim torture weeks soak proof bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz proof-stored-bytes sim torture weeks soak proof bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
@@ -120,6 +120,10 @@ kubernetes-down: venv
 # FUZZ='--seed 7 --cases 1000' replays; the seed is printed first.
 fuzz: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m fuzz $(FUZZ)
+
+# Brokers on damaged files and records; FUZZ replays as above.
+proof-stored-bytes: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m fuzz.damaged_broker $(FUZZ)
 
 # SIM='--seed 7' replays; SIM='--seeds 500 --first 10000' goes on elsewhere.
 sim: venv

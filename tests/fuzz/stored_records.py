@@ -1,0 +1,96 @@
+"""Records of `__consumer_offsets` in every version, and such that no coordinator would write. Functions of a Random."""
+
+import struct
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from barnabas_broker.coordinators.groups import records
+from barnabas_broker.coordinators.groups.record_fields import varint, write_struct
+from barnabas_broker.coordinators.groups.records import GroupMetadata, OffsetKey, StoredMember
+from barnabas_broker.replication.record_log import KeyValue
+from fuzz.hostile_requests import BODY_BREAKS, EDGES
+
+GROUPS = tuple(f"group-{number}" for number in range(40))
+TOPICS = ("plain", "plain", "compacted", "gone", "", "é" * 20)
+VERSIONS = range(5)
+TEXTS = ("", "a", "range", "consumer", "x" * 300, "x" * 40_000, "\0", "\U0001d54f")
+
+
+def hostile_record(random: Random, groups: tuple[str, ...] = GROUPS) -> tuple[str, KeyValue]:
+    """The group that it is about, and a record as some version has it, or one that is broken."""
+    group_id = random.choice(groups)
+    if random.random() < 0.5:
+        key, value = _offset_key(random, group_id), _offset(random)
+    else:
+        key, value = records.encode_group_key(group_id), _group(random)
+    if random.random() < 0.05:
+        key = random.choice(BODY_BREAKS)(random, key)
+    if random.random() < 0.2:
+        value = random.choice(BODY_BREAKS)(random, value)
+    return group_id, (key, None if random.random() < 0.03 else value)
+
+
+def _offset_key(random: Random, group_id: str) -> bytes:
+    key = records.encode_offset_key(OffsetKey(group_id, random.choice(TOPICS), random.choice((0, 0, 1, 2, 99, -1, -5))))
+    return struct.pack(">h", random.choice((0, 1, 1, 1, 3, -1))) + key[2:]
+
+
+def _offset(random: Random) -> bytes:
+    version = random.choice((*VERSIONS, 4, 5, -1))
+    head = struct.pack(">hq", version, random.choice((0, 5, *EDGES)))
+    epoch = struct.pack(">i", _int32(random.choice((0, *EDGES))))
+    metadata = random.choice(TEXTS).encode()
+    times = struct.pack(">q", random.choice((0, 1_700_000_000_000, *EDGES)))
+    if version < 4:
+        tail = struct.pack(">q", random.choice(EDGES)) if version == 1 else b""
+        return (
+            head + (epoch if version == 3 else b"") + struct.pack(">h", len(metadata) % 2**15) + metadata + times + tail
+        )
+    return head + epoch + varint(len(metadata) + 1) + metadata + times + _tags(random)
+
+
+def _tags(random: Random) -> bytes:
+    size = random.choice((0, 3, 15, 16, 16, 17))
+    tag = random.choice((0, 0, 0, 1, 77))
+    return random.choice((b"\0", varint(1) + varint(tag) + varint(size) + UUID(int=7).bytes[:size].ljust(size, b"x")))
+
+
+def _group(random: Random) -> bytes:
+    version = random.choice(VERSIONS)
+    members = [_member(random, name) for name in random.choice(((), ("a",), ("a", "b"), ("a", "b", "c")))]
+    group = GroupMetadata(
+        protocol_type=_mostly(random, "consumer", "connect", ""),
+        generation=_int32(_mostly(random, 1, *EDGES)),
+        protocol=_mostly(random, "range", None, ""),
+        leader=_mostly(random, "a-1", None, "nobody", ""),
+        state_timestamp_ms=_mostly(random, 0, *EDGES),
+        members=tuple(members),
+    )
+    fields: dict[str, Any] = group._asdict() | {"members": [member._asdict() for member in members]}
+    return struct.pack(">h", version) + write_struct(fields, records._GROUP_FIELDS[version], version)
+
+
+def _member(random: Random, name: str) -> StoredMember:
+    pick: Callable[..., Any] = random.choice
+    return StoredMember(
+        member_id=_mostly(random, f"{name}-1", "a-1", ""),
+        instance_id=_mostly(random, pick((None, None, name)), "gate", ""),
+        client_id=pick(("client", "", "x" * 300)),
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=_int32(_mostly(random, 60_000, 0, 100, *EDGES)),
+        session_timeout_ms=_int32(_mostly(random, pick((100, 300, 10_000)), *EDGES)),
+        subscription=pick(
+            (b"", b"\0\1\0\0\0\1\0\5plain\xff\xff\xff\xff", b"\0\1\xff\xff\xff\xff", b"\0\3\x7f\xff\xff\xff")
+        ),
+        assignment=pick((b"", b"all")),
+    )
+
+
+def _mostly(random: Random, usual: Any, *others: Any) -> Any:
+    return usual if random.random() < 0.85 else random.choice(others)
+
+
+def _int32(number: int) -> int:
+    return max(-(2**31), min(number, 2**31 - 1))
