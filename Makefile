@@ -109,10 +109,11 @@ e2e: venv
 	E2E=$(E2E) $(PYTEST) -n 0 --timeout 900 tests/e2e/pods $(E2E_ARGS)
 
 # A real Kubernetes by itself: it stays in the background until `make kubernetes-down`, and says how to use it. Needs root and
-# what `make e2e-tools` installs. NODES=3 are as many nodes, HELM=1 installs the chart, FOLDER=... is one more beside it.
+# what `make e2e-tools` installs. NODES=3 are as many nodes, HELM=1 installs the chart, JOBS=1 loads the image of MaintenanceJobs,
+# FOLDER=... is one more beside it.
 KUBERNETES = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m local_kubernetes $(if $(FOLDER),--folder=$(FOLDER))
 kubernetes: venv
-	@$(KUBERNETES) up --nodes=$(or $(NODES),1) $(if $(HELM),--helm)
+	@$(KUBERNETES) up --nodes=$(or $(NODES),1) $(if $(HELM),--helm) $(if $(JOBS),--jobs)
 
 kubernetes-down: venv
 	@$(KUBERNETES) down

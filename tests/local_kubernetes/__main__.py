@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from local_kubernetes.binaries import CannotStart, programs
 from local_kubernetes.cluster import NETWORK_FILE, PROGRAMS_LINK, LocalCluster, Say
 from local_kubernetes.control_plane import NODES
 from local_kubernetes.helm import CHART, helm
-from local_kubernetes.images import BASE_IMAGE, IMAGES, SERVING, project_archive
+from local_kubernetes.images import BASE_IMAGE, IMAGES, JOBS, SERVING, project_archive
 from local_kubernetes.kubectl import cache_of
 from local_kubernetes.node import ZONE_LABEL, check_machine
 
@@ -42,6 +42,7 @@ def main() -> int:
         actions.add_parser(name, help=action.__doc__)
     actions.choices["up"].add_argument("--nodes", type=int, choices=range(1, len(NODES) + 1), default=1)
     actions.choices["up"].add_argument("--helm", action="store_true", help="installs the chart of Barnabas, too")
+    actions.choices["up"].add_argument("--jobs", action="store_true", help="loads the image of MaintenanceJobs, too")
     actions.choices["supply"].add_argument("image", choices=(*IMAGES, BASE_IMAGE))
     options = parser.parse_args()
     options.folder = options.folder.resolve()
@@ -67,28 +68,29 @@ def _up(options: argparse.Namespace) -> None:
     def say(text: str) -> None:
         print(f"{time.monotonic() - began_s:6.1f} s  {text}", flush=True)
 
-    _make_what_takes_long(say)
+    images = (*SERVING, JOBS) if options.jobs else SERVING
+    _make_what_takes_long(images, say)
     cluster = LocalCluster.begin(options.folder, outlive=True)
     try:
-        _start(cluster, options.nodes, options.helm, say)
+        _start(cluster, images, options.nodes, options.helm, say)
     except BaseException:
         cluster.down()
         raise
     print(_told(cluster))
 
 
-def _make_what_takes_long(say: Say) -> None:
+def _make_what_takes_long(images: Sequence[str], say: Say) -> None:
     """What is in the cache from the second time on; raises CannotStart before anything was started."""
     programs()
     helm()
-    for image in SERVING:
+    for image in images:
         project_archive(image)
     say("images of the sources as they are")
 
 
-def _start(cluster: LocalCluster, nodes: int, with_chart: bool, say: Say) -> None:
+def _start(cluster: LocalCluster, images: Sequence[str], nodes: int, with_chart: bool, say: Say) -> None:
     cluster.up(say)
-    for image in SERVING:
+    for image in images:
         say(f"{cluster.supply(image)} loaded")
     for number in range(2, nodes + 1):
         say(f"{cluster.add_node(f'zone-{number}')} ready")
