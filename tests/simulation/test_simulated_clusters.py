@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.soak import size
 from simulation.__main__ import is_failed
 from simulation.mutants import MUTANTS, SET_UPS, SOONEST_SEEDS
 from simulation.run import Outcome
 
 TESTS = Path(__file__).parents[1]
-SEEDS = (range(12), range(12, 24), range(24, 36), range(73, 74), range(116, 117))
-"""Those from which mistakes are looked for are among them. `make soak` runs ten thousand."""
+SEEDS = size((range(3), range(3, 6)), (range(12), range(12, 24), range(24, 36), range(73, 74), range(116, 117)))
+"""In the soak those from which mistakes are looked for are among them. It runs ten thousand besides."""
+
+MUTANTS_TRIED = size(sorted(MUTANTS)[::4], sorted(MUTANTS))
 
 MUTANT_SEEDS = 150
 """Within so many seeds every mistake shows; the first one that shows it is enough, and mostly it is where we begin."""
@@ -32,7 +35,8 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # A minute on an idle machine.
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 def test_clusters_keep_their_promises(seeds: range) -> None:
     done = simulate("--first", str(seeds.start), "--seeds", str(len(seeds)))
@@ -47,6 +51,7 @@ def test_a_seed_tells_the_same_story_each_time() -> None:
     assert first.stdout.split("seeds in")[0] == second.stdout.split("seeds in")[0]
 
 
+@pytest.mark.soak(only=True)
 def test_every_mistake_is_looked_for_from_a_seed_that_passes_without_it() -> None:
     """Else it would not be the mistake that shows."""
     assert set(SOONEST_SEEDS) == set(MUTANTS)
@@ -54,8 +59,9 @@ def test_every_mistake_is_looked_for_from_a_seed_that_passes_without_it() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # A minute on an idle machine.
-@pytest.mark.parametrize("mutant", sorted(MUTANTS))
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mutant", MUTANTS_TRIED)
 def test_a_known_mistake_is_found(mutant: str) -> None:
     done = simulate(
         *("--mutant", mutant, "--failures-max", "1"),
