@@ -17,6 +17,7 @@ from harness.kafka_jars import JarsMissing, jars_folder
 from harness.require import missing
 from harness.stock_client import StockClient
 
+pytestmark = pytest.mark.xdist_group("apache-kafka")
 MIB = 1 << 20
 
 

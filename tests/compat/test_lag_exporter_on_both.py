@@ -15,6 +15,7 @@ from harness.running_exporter import RunningExporter
 from harness.server_process import ServerProcess
 from harness.stock_client import WAIT_SECONDS, StockClient
 
+pytestmark = pytest.mark.xdist_group("apache-kafka")
 RECORDS = 10
 OFFSETS_EXPIRE = "kafka_consumergroup_offsets_expire_seconds"
 WEEK_S = 604_800

@@ -25,6 +25,7 @@ from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
 from harness.replica_comparison import differences
 from harness.require import missing
+from harness.soak import size
 from rolling_writers import LibrdkafkaWriter
 from torture.history import History, Lane, check
 
@@ -33,7 +34,7 @@ TOPIC = "flights"
 BALLAST_RECORDS, BALLAST_BYTES = 12_000, 1_000
 SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 200_000, 1_000_000_000
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
-ROUNDS = 3
+ROUNDS = size(1, 3)
 RATE = 200
 SECONDS_MAX = 90.0
 PROPERTIES = {

@@ -1,7 +1,6 @@
 """Hostile requests against a running broker: it answers or closes the connection, and serves everybody else as ever."""
 
 import asyncio
-import os
 import socket
 import struct
 from pathlib import Path
@@ -10,20 +9,22 @@ import pytest
 
 from fuzz.fuzzer import FuzzedBroker, Fuzzer
 from harness.barnabas_server import peak_resident_bytes, prepare_barnabas
+from harness.soak import seed, size
 
-SEED = int(os.environ.get("FUZZ_SEED", "20261121"))
-CASES = 10_000
+CASES = size(2_000, 50_000)
 MEBIBYTE = 1024 * 1024
 KEPT_BYTES_MAX = 8 * MEBIBYTE
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_hostile_requests_are_answered_or_cost_their_connection_and_nothing_else(tmp_path: Path) -> None:
     broker = FuzzedBroker(tmp_path)
     try:
-        fuzzer = Fuzzer(broker, broker.start(), SEED)
+        chosen = seed()
+        fuzzer = Fuzzer(broker, broker.start(), chosen)
         asyncio.run(fuzzer.run(0, CASES))
-        assert not fuzzer.problems, f"make fuzz FUZZ='--seed {SEED} --cases {CASES}':\n" + "\n".join(fuzzer.problems)
+        assert not fuzzer.problems, f"make fuzz FUZZ='--seed {chosen} --cases {CASES}':\n" + "\n".join(fuzzer.problems)
         assert fuzzer.ends["answered"] > CASES * 0.3
         assert fuzzer.answers_owed > CASES / 20  # All of them were given, or it would be among the problems.
         assert broker.server.stop() == 0

@@ -18,6 +18,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "controllers": "controllers",
     "api_server": "api-server",
     "peer": "client-drivers",
+    "java": "client-drivers",
 }
 """Of a test that has the fixture; the first that fits. `xdist_group` names the group of others."""
 
@@ -48,7 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out := [item for item in items if item not in set(chosen)]:
         config.hook.pytest_deselected(items=left_out)
     for item in chosen:
-        if group := group_of(_fixtures(item)):
+        group = group_of(_fixtures(item))
+        if group and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
     # Those that take long go first, so that no worker has one of them left when the others have nothing to do.
     items[:] = sorted(chosen, key=lambda item: item.get_closest_marker("slow") is None)

@@ -13,10 +13,13 @@ from barnabas_operator.kube.api_resources import API_RESOURCES
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from e2e.operators.mortal_operator import LOOK_S, SECONDS_MAX, Life, die, live, new_workers
 from harness.server_process import ServerProcess
+from harness.soak import size
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
 WRITES_MAX = 60
+EVERY = size(6, 1)
+"""A death at each such write."""
 OWNED = (
     "ConfigMap",
     "NetworkPolicy",
@@ -69,17 +72,18 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, 
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
 def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
     defined_api_server: ControlPlane, broker: ServerProcess, sent: bool
 ) -> None:
     assert set(OWNED) <= API_RESOURCES.keys()
     deaths = 0
-    for last in range(1, WRITES_MAX):
+    for last in range(1, WRITES_MAX, EVERY):
         if not asyncio.run(die_and_begin_anew(defined_api_server, f"127.0.0.1:{broker.port}", last, sent=sent)):
             break
         deaths += 1
-    assert 10 < deaths < WRITES_MAX - 1
+    assert 10 < deaths * EVERY < WRITES_MAX - 1
 
 
 async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done: Callable[[], bool]) -> None:

@@ -17,13 +17,17 @@ from barnabas_operator.resources.json_types import JsonObject
 from e2e.operators.mortal_operator import Bodies, Life, die, live
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
+from harness.soak import size
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 API = "barnabas.dev/v1alpha1"
 BROKERS = 3
 WRITES_MAX = 40
+EVERY = size(4, 1)
+"""A death at each such write."""
+SENT = size([True], [False, True])
 DELETE = {"deletionPolicy": "Delete"}
 LABELS = {
     "app.kubernetes.io/name": "barnabas-broker",
@@ -211,21 +215,23 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
         yield running
 
 
-@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
+@pytest.mark.parametrize("sent", SENT, ids=["before it is sent", "before the answer"][-len(SENT) :])
 @pytest.mark.parametrize("name", CHANGES)
 def test_wherever_an_operator_dies_the_next_one_comes_to_the_same_when(
     defined_api_server: ControlPlane, brokers: BarnabasCluster, name: str, *, sent: bool
 ) -> None:
-    number, deaths = list(CHANGES).index(name), 0
-    has_died = True
-    while has_died and deaths < WRITES_MAX:
-        scene = Scene(defined_api_server, brokers, f"change-{number}-{deaths}-{'sent' if sent else 'unsent'}")
-        has_died = asyncio.run(die_and_begin_anew(scene, CHANGES[name], deaths + 1, sent=sent))
+    number, deaths, has_died = list(CHANGES).index(name), 0, True
+    for last in range(1, WRITES_MAX, EVERY):
+        scene = Scene(defined_api_server, brokers, f"change-{number}-{last}-{'sent' if sent else 'unsent'}")
+        has_died = asyncio.run(die_and_begin_anew(scene, CHANGES[name], last, sent=sent))
         deaths += has_died
         if scene.exists():  # A broker that goes would have to be rid of it, too.
             scene.admin.delete_topics([scene.name])[scene.name].result(30)
+        if not has_died:
+            break
     print(f"{deaths} deaths")
-    assert 2 <= deaths < WRITES_MAX
+    assert deaths >= size(1, 2)
+    assert not has_died, f"it makes more than {WRITES_MAX} writes"
 
 
 async def die_and_begin_anew(scene: Scene, change: Change, last: int, *, sent: bool) -> bool:
