@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ from gate.quarantine import read_quarantine
 from gate.stages import QUARANTINED, STAGES, Outcome, Stage, due, table
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+SHOWN_SECONDS_MAX: Final = 10.0
+"""After the end of a stage. A process that it left behind may keep the pipe open."""
 RESULTS: Final = ROOT / ".cache" / "results"
 
 
@@ -28,11 +31,8 @@ def main() -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
     for old in RESULTS.glob("*.jsonl"):
         old.unlink()
-    run = Run()
-    try:
-        run.all_stages()
-    finally:
-        run.end_all()
+    run = Run((*STAGES, QUARANTINED) if read_quarantine() else STAGES, RESULTS)
+    run.all_stages()
     costs = [cost for file in sorted(RESULTS.glob("*.jsonl")) for cost in from_lines(file.read_text("utf-8"))]
     print("\n".join(["", *report(costs, read_budgets()), "", *table(run.outcomes)]), flush=True)
     failed = [outcome.stage for outcome in run.outcomes if outcome.code]
@@ -44,42 +44,51 @@ def main() -> int:
 class Run:
     """The stages that run, each in a group of processes of its own, and those that have ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Sequence[Stage], results: Path) -> None:
+        self._stages = stages
+        self._results = results
         self._began_s = time.monotonic()
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._ended: queue.Queue[Outcome] = queue.Queue()
         self.outcomes: list[Outcome] = []
 
     def all_stages(self) -> None:
-        """Returns when all have passed, or as soon as one has failed."""
-        stages = (*STAGES, QUARANTINED) if read_quarantine() else STAGES
+        """Returns when all have passed. Once one has failed, it ends those that run."""
+        try:
+            self._until_one_fails()
+        finally:
+            self._end_all()
+
+    def _until_one_fails(self) -> None:
         while True:
-            for stage in due(stages, {one.stage: one for one in self.outcomes}, list(self._running)):
+            for stage in due(self._stages, {one.stage: one for one in self.outcomes}, list(self._running)):
                 self._start(stage)
             if not self._running:
                 return
-            outcome = self._ended.get()
-            del self._running[outcome.stage]
-            self.outcomes.append(outcome)
-            print(f"[{outcome.stage}] ended after {outcome.seconds:.0f} s with {outcome.code}", flush=True)
-            if outcome.code:
+            if self._end_of_one().code:
                 return
 
-    def end_all(self) -> None:
-        """Ends what still runs."""
+    def _end_of_one(self) -> Outcome:
+        outcome = self._ended.get()
+        del self._running[outcome.stage]
+        self.outcomes.append(outcome)
+        print(f"[{outcome.stage}] ended after {outcome.seconds:.0f} s with {outcome.code}", flush=True)
+        return outcome
+
+    def _end_all(self) -> None:
         for name, process in self._running.items():
             print(f"[{name}] is ended", flush=True)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
         while self._running:
-            del self._running[self._ended.get().stage]
+            self._end_of_one()
 
     def _start(self, stage: Stage) -> None:
         print(f"[{stage.name}] {stage.command}", flush=True)
         process = subprocess.Popen(
             stage.command.split(),
             cwd=ROOT,
-            env={**os.environ, "RESULTS": str(RESULTS)},
+            env={**os.environ, "RESULTS": str(self._results)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -90,17 +99,22 @@ class Run:
         threading.Thread(target=self._follow, args=(stage, process), daemon=True).start()
 
     def _follow(self, stage: Stage, process: subprocess.Popen[str]) -> None:
-        """Shows its output as it comes."""
         began_s = time.monotonic()
-        assert process.stdout is not None, "it was started with a pipe"
-        with (RESULTS / f"{stage.name}.log").open("w", encoding="utf-8") as log:
-            for line in process.stdout:
-                log.write(line)
-                print(f"[{stage.name}] {line}", end="", flush=True)
+        showing = threading.Thread(target=self._show, args=(stage, process), daemon=True)
+        showing.start()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = code = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - began_s
+        showing.join(SHOWN_SECONDS_MAX)
         self._ended.put(Outcome(stage.name, code, began_s - self._began_s, seconds, used.ru_utime + used.ru_stime))
+
+    def _show(self, stage: Stage, process: subprocess.Popen[str]) -> None:
+        """Its output as it comes."""
+        assert process.stdout is not None, "it was started with a pipe"
+        with (self._results / f"{stage.name}.log").open("w", encoding="utf-8", buffering=1) as log:
+            for line in process.stdout:
+                log.write(line)
+                print(f"[{stage.name}] {line}", end="", flush=True)
 
 
 if __name__ == "__main__":
