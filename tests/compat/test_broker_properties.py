@@ -4,16 +4,21 @@ import json
 import socket
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaException
+from kafka.protocol.metadata import MetadataRequest
 
+from barnabas_core.errors import ErrorCode
 from drivers.broker_under_test import BrokerWith
 from drivers.interface import Message, value_of
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
+from harness.ask import ask
 from harness.deadline import wait_for
+from harness.server_process import ServerProcess
 
 TOPIC = "observed"
 SHORT_TIMEOUT: Final[dict[str, Any]] = {"message.timeout.ms": 3_000}
@@ -64,3 +69,15 @@ def test_partitions_are_spread_over_log_dirs_and_moved_between_them(
     wait_for(lambda: log_dirs_of(tools)[second], lambda partitions: moved in partitions)
     assert moved not in log_dirs_of(tools)[first]
     assert sorted(value_of(r) for r in client.read(TOPIC, 1_200)) == sorted(value_of(m) for m in messages * 2)
+
+
+def test_metadata_does_not_make_the_log_of_transactions(broker: ServerProcess, peer: str) -> None:
+    """Kafka makes it as its coordinator needs it; here nobody makes it yet."""
+    host, _, port = broker.bootstrap.rpartition(":")
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(topic_id=UUID(int=0), name="__transaction_state")],
+        allow_auto_topic_creation=True,
+    )
+    (found,) = ask(int(port), request, version=12, host=host).topics
+    expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if peer == "barnabas" else ErrorCode.LEADER_NOT_AVAILABLE
+    assert found.error_code == expected

@@ -297,3 +297,32 @@ def test_features_are_described_and_upgraded(tools: KafkaTools) -> None:
     tools.check(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=1")
     refused = tools.run(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=7")
     assert refused.status == 1
+
+
+def test_the_log_levels_of_a_broker_change_while_it_runs(tools: KafkaTools, peer: str) -> None:
+    entity = "--entity-type broker-loggers --entity-name 1"
+    logger = "barnabas_broker.replication" if peer == "barnabas" else "org.apache.kafka"
+    tools.check(f"kafka-configs.sh {SERVER} --alter {entity} --add-config {logger}=DEBUG")
+    assert f"{logger}=DEBUG" in tools.check(f"kafka-configs.sh {SERVER} --describe {entity}")
+    tools.check(f"kafka-configs.sh {SERVER} --alter {entity} --delete-config {logger}")
+    refused = tools.run(f"kafka-configs.sh {SERVER} --alter {entity} --add-config {logger}=LOUD")
+    assert "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("kafka-acls.sh {} --list", "No Authorizer is configured"),
+        ("kafka-configs.sh {} --describe --entity-type users", ""),
+        ("kafka-configs.sh {} --describe --entity-type clients", ""),
+        ("kafka-configs.sh {} --describe --entity-type ips", ""),
+        ("kafka-configs.sh {} --describe --entity-type groups", ""),
+        ("kafka-configs.sh {} --describe --entity-type groups --entity-name readers", "readers"),
+        ("kafka-client-metrics.sh {} --list", ""),
+        ("kafka-transactions.sh {} list", "TransactionalId"),
+    ],
+)
+def test_what_reads_a_feature_that_nobody_uses_is_answered(tools: KafkaTools, command: str, answer: str) -> None:
+    ran = tools.run(command.format(SERVER))
+    assert "UnsupportedVersion" not in ran.text
+    assert answer in ran.text

@@ -9,6 +9,8 @@ from barnabas_core.errors import ApiError, ErrorCode
 NAME_LENGTH_MAX: Final = 249
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
+CLUSTER_METADATA: Final = "__cluster_metadata"
+"""Kafka's own log of metadata. No topic may have its name (KIP-500)."""
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -52,6 +52,13 @@ def test_a_stock_kraft_file_starts_a_broker() -> None:
     assert config.offsets_topic_replication_factor == 1
 
 
+def test_preallocation_is_taken_and_named_as_without_effect() -> None:
+    assert parse_broker_config({"log.preallocate": "true"}).value("log.preallocate") is True
+    assert unused_settings({"log.preallocate": "true"}) == [
+        "log.preallocate has no effect: segment files grow as they are written"
+    ]
+
+
 def test_what_has_no_effect_is_named_with_the_reason() -> None:
     warnings = unused_settings(parse_properties(STOCK_KRAFT_FILE))
     assert [warning.partition(" ")[0] for warning in warnings] == [
@@ -120,7 +127,6 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
             "must be text, ADDRESS:COUNT",
         ),
         ({"group.min.session.timeout.ms": "1800001"}, "group.min.session.timeout.ms", "must be at most group.max."),
-        ({"log.preallocate": "true"}, "log.preallocate", "must be true or false, false (segment files grow as they"),
         ({"log.cleanup.policy": "shred"}, "log.cleanup.policy", "must be a list separated by commas, one of compact"),
         (
             {"metadata.store": "postgres://h/db"},

@@ -133,7 +133,6 @@ def test_text_that_kafka_takes_is_taken(name: str, text: str, value: object) -> 
         ("segment.bytes", "9999999999", "must be an integer, at least 1048576"),
         ("compression.gzip.level", "0", "must be an integer, from 1 to 9 or -1"),
         ("preallocate", "yes", "must be true or false"),
-        ("preallocate", "true", "must be true or false, false (segment files grow as they are written)"),
         ("min.cleanable.dirty.ratio", "1.1", "must be a number, from 0 to 1"),
         ("min.cleanable.dirty.ratio", "nan", "must be a number, from 0 to 1"),
         ("min.cleanable.dirty.ratio", "0,5", "must be a number, from 0 to 1"),

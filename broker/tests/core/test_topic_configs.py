@@ -89,7 +89,6 @@ def test_a_description_says_where_a_topics_value_comes_from() -> None:
         ConfigSynonym("log.retention.ms", "4", ConfigSource.DYNAMIC_BROKER),
         ConfigSynonym("log.retention.ms", "3", ConfigSource.DYNAMIC_DEFAULT_BROKER),
         ConfigSynonym("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
-        ConfigSynonym("log.retention.hours", "168", ConfigSource.DEFAULT),
     )
     inherited = described(describe_topic({}, broker), "retention.ms")
     assert (inherited.value, inherited.source) == ("4", ConfigSource.DYNAMIC_BROKER)
@@ -107,7 +106,9 @@ def test_a_description_of_a_broker_says_what_can_change() -> None:
     partitions = described(entries, "num.partitions")
     assert (partitions.value, partitions.source, partitions.read_only) == ("3", ConfigSource.STATIC_BROKER, True)
     assert not described(entries, "message.max.bytes").read_only
-    assert described(entries, "log.retention.ms").value == "604800000"
+    retention = described(entries, "log.retention.ms")
+    assert (retention.value, retention.synonyms) == (None, ()), "log.retention.hours is set, and this one is not"
+    assert described(entries, "log.retention.hours").value == "168"
     assert described(entries, "broker.rack").value is None
 
 

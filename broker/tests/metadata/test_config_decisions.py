@@ -51,7 +51,6 @@ def test_configs_of_a_topic_change(changes: list[ConfigChange], expected: dict[s
 REFUSED_CHANGES = [
     ([ConfigChange("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG, "retention.ms=x: must be an integer"),
     ([ConfigChange("nope", SET, "x")], ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
-    ([ConfigChange("preallocate", SET, "true")], ErrorCode.INVALID_CONFIG, "preallocate=true: must be true or false, "),
     (
         [ConfigChange("retention.ms", SET, None)],
         ErrorCode.INVALID_REQUEST,
@@ -99,8 +98,6 @@ REFUSED_BROKER_CHANGES = [
     ("0", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered"),
     ("0", "nope", "3", ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
     ("0", "message.max.bytes", "-3", ErrorCode.INVALID_CONFIG, "message.max.bytes=-3: must be an integer, at least 0"),
-    ("0", "log.preallocate", "true", ErrorCode.INVALID_CONFIG, "log.preallocate=true: must be true or false, false (s"),
-    ("", "log.preallocate", "true", ErrorCode.INVALID_CONFIG, "log.preallocate=true: must be true or false, false (s"),
     ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '7'; there are [0]."),
     ("x", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id 'x'; there are [0]."),
 ]

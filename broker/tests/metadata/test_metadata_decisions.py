@@ -15,6 +15,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
 
 REFUSED_TOPICS = [
+    (NewTopic("__cluster_metadata"), ErrorCode.INVALID_REQUEST, "Creation of internal topic __cluster_metadata is"),
     (NewTopic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: 'a b' contains"),
     (NewTopic("old"), ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'old' already exists."),
     (NewTopic("o_ld"), ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic 'o_ld' collides with existing topic 'o.ld'"),

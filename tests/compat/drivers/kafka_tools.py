@@ -11,7 +11,9 @@ from harness.kafka_jars import java_command
 ALONE_SECONDS_MAX = 60.0
 TOOLS = "org.apache.kafka.tools."
 MAIN_CLASSES = {
+    "kafka-acls.sh": TOOLS + "AclCommand",
     "kafka-broker-api-versions.sh": TOOLS + "BrokerApiVersionsCommand",
+    "kafka-client-metrics.sh": TOOLS + "ClientMetricsCommand",
     "kafka-cluster.sh": TOOLS + "ClusterTool",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-console-consumer.sh": TOOLS + "consumer.ConsoleConsumer",

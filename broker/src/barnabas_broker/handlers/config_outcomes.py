@@ -28,7 +28,7 @@ async def alter_each(
     wanted: dict[ConfigResource, Wanted] = {}
     for number, (kind, name, change) in enumerate(requests):
         if kind not in known:
-            refused[number] = f"resource type {kind}; topics (2) and brokers (4) have configs"
+            refused[number] = f"resource type {kind}; topics (2), brokers (4) and broker loggers (8) have configs"
         elif isinstance(change, str):
             refused[number] = change
         elif (resource := ConfigResource(ConfigResourceType(kind), name)) in wanted:

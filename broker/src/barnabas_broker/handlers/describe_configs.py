@@ -1,10 +1,14 @@
-"""DescribeConfigs (32), v1 to v4: the settings of topics and of this broker; v3 with types and documentation."""
+"""DescribeConfigs (32), v1 to v4: settings of topics, of this broker and of its loggers; v3 adds types and texts.
 
-from collections.abc import Iterable, Sequence
+Groups and client metrics have none, as in a Kafka where nobody has set any.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
+from barnabas_broker.handlers.broker_loggers import check_this_broker
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResourceType
@@ -27,6 +31,12 @@ STRAY_LOGS_OFFLINE_TEXT: Final = (
     "the log dir is back and has been looked at, or the broker starts again."
 )
 
+WITHOUT_CONFIGS: Final[Mapping[int, str]] = {
+    ConfigResourceType.CLIENT_METRICS: "Client metrics subscription",
+    ConfigResourceType.GROUP: "Group",
+}
+"""Kinds of resources that never have a config here, as Kafka's messages name them."""
+
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResult
 EntryResult = ResourceResult.DescribeConfigsResourceResult
 SynonymResult = EntryResult.DescribeConfigsSynonym
@@ -43,13 +53,13 @@ async def handle(
 
 
 def _describe(environment: HandlerEnvironment, request: DescribeConfigsRequest, resource: Resource) -> ResourceResult:
-    code, message, entries = ErrorCode.NONE, None, []
+    code, message, entries = ErrorCode.NONE, "", []
     try:
-        wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
+        wanted = set(resource.configuration_keys or ())
         found = _entries(environment, resource.resource_type, resource.resource_name)
-        entries = [_entry(request, each) for each in found if wanted is None or each.name in wanted]
+        entries = [_entry(request, each) for each in found if not wanted or each.name in wanted]
     except ApiError as error:
-        code, message = error.code, error.message
+        code, message = error.code, error.message or ""
     return ResourceResult(
         error_code=code,
         error_message=message,
@@ -72,7 +82,21 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
             return [*describe_broker(environment.config), *_stray_logs(environment)]
         allowed = f"this is broker {environment.broker_id}, and a broker without a name stands for all of them"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name}: {allowed}")
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}; topics (2) and brokers (4) have configs")
+    if resource_type == ConfigResourceType.BROKER_LOGGER:
+        check_this_broker(name, environment.broker_id)
+        return [_logger(*each) for each in environment.loggers.levels().items()]
+    if resource_type in WITHOUT_CONFIGS:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{WITHOUT_CONFIGS[resource_type]} name must not be empty")
+        return ()
+    allowed = "topics (2), brokers (4), broker loggers (8), client metrics (16) and groups (32) are allowed"
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}; {allowed}")
+
+
+def _logger(name: str, level: str) -> ConfigEntry:
+    return ConfigEntry(
+        name, level, ConfigSource.DYNAMIC_BROKER_LOGGER, ConfigType.UNKNOWN, False, False, (), "The logger's level."
+    )
 
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:

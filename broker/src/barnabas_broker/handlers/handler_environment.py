@@ -1,13 +1,15 @@
 """What the handlers may use of the broker. One value, made by the app."""
 
+import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.batch_trust import BatchTrust
+from barnabas_broker.handlers.broker_loggers import BrokerLoggers
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -64,6 +66,8 @@ class HandlerEnvironment:
     """Metadata takes turns with itself only: after a failover all clients need it, whatever else is asked."""
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """Settings that are stored and cannot be used."""
+    loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
+    """Those of the process, unless a test has others."""
 
     @property
     def controller_id(self) -> int:

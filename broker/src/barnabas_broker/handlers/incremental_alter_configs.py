@@ -1,10 +1,23 @@
-"""IncrementalAlterConfigs (44), v0 to v1: single settings set, removed, appended to or subtracted from (KIP-339)."""
+"""IncrementalAlterConfigs (44), v0 to v1: single settings set, removed, appended to or subtracted from (KIP-339).
 
+Topics, brokers, and the log levels of this broker (KIP-412).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from barnabas_broker.handlers.broker_loggers import check_this_broker
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.config_outcomes import alter_each
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
+from barnabas_broker.metadata.controller.decisions.alter_configs import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    ConfigResourceType,
+)
 from barnabas_broker.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from barnabas_core.errors import ApiError
 
 ResourceResult = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -15,14 +28,34 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """For each resource that its settings are changed, or why none of them is."""
     changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
-    outcomes = await alter_each(
-        changes, lambda wanted: environment.metadata_writer.alter_configs(wanted, validate_only=request.validate_only)
-    )
+    outcomes = await alter_each(changes, partial(_alter, environment, validate_only=request.validate_only))
     results = [
         ResourceResult(error_code=code, error_message=message, resource_type=kind, resource_name=name)
         for kind, name, code, message in outcomes
     ]
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=results)
+
+
+async def _alter(
+    environment: HandlerEnvironment, wanted: Mapping[ConfigResource, list[ConfigChange]], *, validate_only: bool
+) -> dict[ConfigResource, ApiError | None]:
+    """Change log levels here, and write all other configs to the metadata store."""
+    stored = {each: changes for each, changes in wanted.items() if each.type is not ConfigResourceType.BROKER_LOGGER}
+    outcomes = dict(await environment.metadata_writer.alter_configs(stored, validate_only=validate_only))
+    for resource in wanted.keys() - stored.keys():
+        outcomes[resource] = _alter_loggers(environment, resource.name, wanted[resource], validate_only=validate_only)
+    return outcomes
+
+
+def _alter_loggers(
+    environment: HandlerEnvironment, broker: str, changes: list[ConfigChange], *, validate_only: bool
+) -> ApiError | None:
+    try:
+        check_this_broker(broker, environment.broker_id)
+        environment.loggers.alter(changes, validate_only=validate_only)
+    except ApiError as error:
+        return error
+    return None
 
 
 def _changes(resource: Resource) -> list[ConfigChange] | str:

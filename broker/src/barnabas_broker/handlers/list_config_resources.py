@@ -12,7 +12,7 @@ ResourceResult = ListConfigResourcesResponse.ConfigResource
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Topics and brokers, if they are asked for (or nothing in particular); UNSUPPORTED_VERSION for unknown types."""
+    """List topics, brokers and their loggers; UNSUPPORTED_VERSION for unknown types."""
     kinds = {int(kind) for kind in ConfigResourceType}
     asked = (
         set(request.resource_types or kinds) if context.api_version >= 1 else {int(ConfigResourceType.CLIENT_METRICS)}
@@ -21,9 +21,11 @@ def handle(
         return ListConfigResourcesResponse(
             throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
         )
+    brokers = [str(broker) for broker in environment.image.brokers]
     names = {
         ConfigResourceType.TOPIC: list(environment.image.topics),
-        ConfigResourceType.BROKER: [str(broker) for broker in environment.image.brokers],
+        ConfigResourceType.BROKER: brokers,
+        ConfigResourceType.BROKER_LOGGER: brokers,
     }
     resources = [
         ResourceResult(resource_name=name, resource_type=kind)

@@ -22,7 +22,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import check_topic_name
+from barnabas_core.topic_name import TRANSACTION_STATE, check_topic_name
 
 NO_ID: Final = UUID(int=0)
 FIRST_VERSION_BY_ID: Final = 12
@@ -82,7 +82,8 @@ def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
 def _to_create(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> list[str]:
     if not environment.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
-    names = [topic.name for topic in request.topics or () if topic.name]
+    # Only its coordinator may make __transaction_state, with the partitions and the policy that it needs.
+    names = [topic.name for topic in request.topics or () if topic.name and topic.name != TRANSACTION_STATE]
     return [name for name in names if name not in environment.image.topics and _can_be_created(name)]
 
 

@@ -1,6 +1,7 @@
 """Which APIs this broker speaks and in which versions: the one table that framing, codec and ApiVersions read.
 
-The ranges are those of Kafka 4.3; transactions, SASL, ACLs and quotas are not among them.
+The ranges are those of Kafka 4.4. Requests that only read transactions, ACLs, quotas and SCRAM credentials are answered
+as by a Kafka where nobody uses these; requests that would set them are absent.
 """
 
 from collections.abc import Mapping
@@ -58,6 +59,9 @@ _SPECS: Final = (
     ApiSpec(21, "DeleteRecords", 0, 2, 2),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4),
+    ApiSpec(29, "DescribeAcls", 1, 3, 2),
+    ApiSpec(30, "CreateAcls", 1, 3, 2),
+    ApiSpec(31, "DeleteAcls", 1, 3, 2),
     ApiSpec(32, "DescribeConfigs", 1, 4, 4),
     ApiSpec(33, "AlterConfigs", 0, 2, 2),
     ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2),
@@ -69,14 +73,48 @@ _SPECS: Final = (
     ApiSpec(45, "AlterPartitionReassignments", 0, 1, 0),
     ApiSpec(46, "ListPartitionReassignments", 0, 0, 0),
     ApiSpec(47, "OffsetDelete", 0, 0, None),
+    ApiSpec(48, "DescribeClientQuotas", 0, 1, 1),
+    ApiSpec(50, "DescribeUserScramCredentials", 0, 0, 0),
     ApiSpec(55, "DescribeQuorum", 0, 2, 0),
     ApiSpec(57, "UpdateFeatures", 0, 2, 0),
     ApiSpec(60, "DescribeCluster", 0, 2, 0),
     ApiSpec(61, "DescribeProducers", 0, 0, 0),
     ApiSpec(64, "UnregisterBroker", 0, 0, 0),
+    ApiSpec(65, "DescribeTransactions", 0, 0, 0),
+    ApiSpec(66, "ListTransactions", 0, 2, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
     ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0),
 )
 
 API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
 """By API key."""
+
+ABSENT_APIS: Final[Mapping[int, str]] = {
+    17: "SaslHandshake",
+    24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn",
+    26: "EndTxn",
+    27: "WriteTxnMarkers",
+    28: "TxnOffsetCommit",
+    36: "SaslAuthenticate",
+    38: "CreateDelegationToken",
+    39: "RenewDelegationToken",
+    40: "ExpireDelegationToken",
+    41: "DescribeDelegationToken",
+    49: "AlterClientQuotas",
+    51: "AlterUserScramCredentials",
+    68: "ConsumerGroupHeartbeat",
+    69: "ConsumerGroupDescribe",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
+    90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
+}
+"""What clients of Kafka 4.4 may ask for and this broker does not have, for messages that name it."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.apis import ABSENT_APIS, API_SPECS
 from barnabas_broker.wire.parts import Buffer
 
 _NEVER: Final = 2**15
@@ -63,7 +63,7 @@ def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int
     except struct.error as error:
         raise MalformedRequest(f"request header: {error}") from None
     except KeyError:
-        raise MalformedRequest(f"api_key {api_key}: this broker does not have it") from None
+        raise MalformedRequest(f"this broker has no API {ABSENT_APIS.get(api_key, api_key)}") from None
     position = start + _FIXED_HEADER_BYTES
     if client_id_bytes > 0:
         position += client_id_bytes

@@ -16,7 +16,7 @@ from barnabas_core.config.listeners import Listeners, ListenerSettings, resolve_
 from barnabas_core.config.near_misses import did_you_mean
 from barnabas_core.config.properties import Property
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
-from barnabas_core.config.unused import REFUSED_CONFIGS, refusal, unused_reason
+from barnabas_core.config.unused import REFUSED_CONFIGS, WITHOUT_EFFECT, refusal, unused_reason
 
 Texts = Mapping[str, str]
 _BY_TOPIC_NAME: Final = {
@@ -172,7 +172,7 @@ def parse_broker_config(properties: Mapping[str, str | Property]) -> BrokerConfi
 
 def unused_settings(originals: Iterable[str]) -> list[str]:
     """A warning for every setting that has no effect: its name and why."""
-    reasons = ((name, unused_reason(name)) for name in originals)
+    reasons = ((name, unused_reason(name) or WITHOUT_EFFECT.get(name)) for name in originals)
     return [f"{name} has no effect: {reason}" for name, reason in reasons if reason is not None]
 
 

@@ -22,6 +22,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 class ConfigType(IntEnum):
     """Types by the numbers that DescribeConfigs uses (KIP-569)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

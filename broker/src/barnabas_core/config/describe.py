@@ -23,6 +23,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 class ConfigSynonym(NamedTuple):
@@ -55,9 +56,23 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
 def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigEntry:
     names = definition.name, *(synonym.name for synonym in definition.synonyms)
     synonyms = tuple(_broker_synonyms(names, config))
-    used = definition.name in BROKER_CONFIGS
-    value = format_value(config.value(definition.name)) if used else synonyms[0].value
-    return _entry(definition, synonyms, value, read_only=definition.dynamic is Dynamic.READ_ONLY)
+    return _entry(
+        definition,
+        synonyms,
+        _broker_value(definition, synonyms, config),
+        read_only=definition.dynamic is Dynamic.READ_ONLY,
+    )
+
+
+def _broker_value(
+    definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...], config: BrokerConfig
+) -> str | None:
+    """Return the setting's own value, as Kafka does: None where only a synonym such as log.retention.hours is set."""
+    if definition.name not in BROKER_CONFIGS:
+        return synonyms[0].value
+    if definition.synonyms and all(each.name != definition.name for each in synonyms):
+        return format_value(definition.default)
+    return format_value(config.value(definition.name))
 
 
 def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
@@ -105,7 +120,8 @@ def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[C
         yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and _OF_ALL in names and _OF_ALL not in texts:
             yield ConfigSynonym(_OF_ALL, format_value(config.value(_OF_ALL)), source)
-    for name in names:
+    # Kafka shows the default of the first name only, and none where that is null.
+    for name in names[:1]:
         default = format_value(BROKER_CONFIGS[name].default) if name in BROKER_CONFIGS else None
         if default is not None:
             yield ConfigSynonym(name, default, ConfigSource.DEFAULT)

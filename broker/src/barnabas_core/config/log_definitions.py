@@ -9,13 +9,11 @@ from barnabas_core.config.definitions import (
     ConfigType,
     Dynamic,
     OneOf,
-    Only,
     Range,
     Synonym,
 )
 
 _D = ConfigDefinition
-_GROWING: Final = "segment files grow as they are written"
 _BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
 _STRING, _LIST, _DOUBLE = ConfigType.STRING, ConfigType.LIST, ConfigType.DOUBLE
 _CLUSTER: Final = Dynamic.CLUSTER_WIDE
@@ -80,8 +78,8 @@ _SEGMENTS: Final = (
         "log.preallocate",
         _BOOLEAN,
         False,
-        Only(False, _GROWING),
-        "Whether a segment file begins with its full size.",
+        None,
+        "No effect: segment files grow as they are written.",
         _CLUSTER,
     ),
     _D(

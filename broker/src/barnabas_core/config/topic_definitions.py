@@ -67,7 +67,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     ),
     _log("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "Younger records are not compacted."),
     _log("min.insync.replicas", "min.insync.replicas", "Replicas in sync without which acks=all is refused."),
-    _log("preallocate", "log.preallocate", "Whether a segment file begins with its full size."),
+    _log("preallocate", "log.preallocate", "No effect: segment files grow as they are written."),
     _log("retention.bytes", "log.retention.bytes", "Bytes of a partition that are kept; -1 for no limit."),
     _log("retention.ms", "log.retention.ms", "How long records are kept; -1 for ever.", Range(-1)),
     _log("segment.bytes", "log.segment.bytes", "The largest segment file."),

@@ -113,6 +113,10 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
 }
 
 
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {"log.preallocate": "segment files grow as they are written"}
+"""Settings with a definition, since topics have them too, that change nothing all the same."""
+
+
 class Refusal(NamedTuple):
     """The values, in lower case, that a setting may have all the same, and why it may have no other."""
 

@@ -241,7 +241,7 @@ class MetadataWriter(PartitionStateWriter):
         def decide(resource: ConfigResource) -> Planned:
             decider = deciders.get(resource.type)
             if decider is None:
-                message = f"{resource.type.name} {resource.name} has no configs to change; TOPIC and BROKER have."
+                message = f"{resource.type.name} {resource.name} has no configs that can change."
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
             return decider(resource, changes_of)
 

@@ -17,7 +17,7 @@ from barnabas_broker.metadata.controller.decisions.replicas import (
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.kafka_uuid import random_uuid
-from barnabas_core.topic_name import KnownNames, check_topic_name
+from barnabas_core.topic_name import CLUSTER_METADATA, KnownNames, check_topic_name
 
 USE_DEFAULT: Final = -1
 
@@ -62,6 +62,8 @@ def _partition_count(view: ClusterView, topic: NewTopic) -> int:
 
 def _create(view: ClusterView, topic: NewTopic, names: KnownNames, random: Random) -> TopicDocument:
     check_topic_name(topic.name)
+    if topic.name == CLUSTER_METADATA:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA} is prohibited.")
     if topic.name in view.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     other = names.colliding(topic.name)
