@@ -10,7 +10,7 @@ from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.progress import Status
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
 from barnabas_lag.kafka.chosen_groups import Chosen
-from barnabas_lag.kafka.described import Described, assigned
+from barnabas_lag.kafka.described import PARTITION_BYTES, Assignments, Described, assigned
 from barnabas_operator.kafka.group_looks import seen_of
 from barnabas_operator.planning.groups.topics_read import KEPT_S, with_look
 
@@ -91,3 +91,16 @@ def test_a_topic_that_no_member_reads_any_more_is_no_stall() -> None:
         history.look(Readings(2, partitions, {"billing": group}), now_s)
     found = history.evaluate(1100.0).groups["billing"].topics
     assert {topic: each.status for topic, each in found.items()} == {"flights": Status.STALL, "old": Status.STOP}
+
+
+def test_assignments_are_kept_by_their_size_and_the_oldest_go_first() -> None:
+    large = [member(flights=list(range(300 * number, 300 * (number + 1)))).member_assignment for number in range(20)]
+    assignments = Assignments(bytes_max=10 * 300 * PARTITION_BYTES)
+    for each in (*large, large[0]):
+        partitions = assignments.decoded(each)
+        assert partitions is not None
+        assert len(partitions) == 300
+        assert assignments.kept_bytes <= 10 * 300 * PARTITION_BYTES
+    known = assignments.decoded(large[0])
+    assert assignments.decoded(large[0]) is known
+    assert assignments.decoded(large[5]) is assignments.decoded(large[5])

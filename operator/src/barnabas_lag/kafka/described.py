@@ -1,8 +1,9 @@
 """What coordinators tell of groups' members."""
 
 import struct
+from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
@@ -12,8 +13,11 @@ from barnabas_core.topic_partition import TopicPartition
 STABLE: Final = "Stable"
 CONSUMERS: Final = "consumer"
 """The type of the protocol whose assignments are partitions; others are Kafka Connect's, for one."""
-ASSIGNMENTS_KEPT: Final = 10_000
-"""From one look to the next most members have what they had."""
+KEPT_BYTES_MAX: Final = 32 << 20
+"""About 280,000 partitions: from one look to the next most members have what they had."""
+ENTRY_BYTES: Final = 300
+PARTITION_BYTES: Final = 112
+"""What an assignment and each of its partitions take, as measured."""
 
 
 class Described(NamedTuple):
@@ -37,9 +41,36 @@ class Described(NamedTuple):
         return frozenset(topics)
 
 
-@lru_cache(ASSIGNMENTS_KEPT)
-def assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """What a member has; None where that is written in another way."""
+class Assignments:
+    """What members have, decoded once; for many threads. `bytes_max` bounds what is kept: the last asked for."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._lock = Lock()
+        self._kept: OrderedDict[bytes, tuple[TopicPartition, ...] | None] = OrderedDict()
+        self.kept_bytes = 0
+
+    def decoded(self, assignment: bytes) -> tuple[TopicPartition, ...] | None:
+        """The partitions; None where they are written in another way."""
+        with self._lock:
+            if assignment in self._kept:
+                self._kept.move_to_end(assignment)
+                return self._kept[assignment]
+        partitions = _decoded(assignment)
+        with self._lock:
+            if assignment not in self._kept:
+                self._kept[assignment] = partitions
+                self.kept_bytes += _bytes(assignment, partitions)
+            while self.kept_bytes > self._bytes_max:
+                self.kept_bytes -= _bytes(*self._kept.popitem(last=False))
+        return partitions
+
+
+def _bytes(assignment: bytes, partitions: Sequence[TopicPartition] | None) -> int:
+    return ENTRY_BYTES + len(assignment) + PARTITION_BYTES * len(partitions or ())
+
+
+def _decoded(assignment: bytes) -> tuple[TopicPartition, ...] | None:
     try:
         decoded = ConsumerProtocolAssignment.decode(assignment) if assignment else None
     except (struct.error, ValueError, IndexError):
@@ -50,3 +81,7 @@ def assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
     if topics is None or any(None in (topic.topic, topic.partitions) for topic in topics):
         return None  # A group's leader may write anything, and the decoder takes null for each of them.
     return tuple(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions)
+
+
+assigned: Final = Assignments(KEPT_BYTES_MAX).decoded
+"""Of all clusters that this process looks at."""
