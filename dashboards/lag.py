@@ -101,7 +101,7 @@ def _groups() -> Panel:
     ]
     link = (
         "This group alone",
-        "/d/barnabas-consumer-lag?${datasource:queryparam}&var-group=${__value.raw}&${__url_time_range}",
+        "/d/barnabas-consumer-lag?${datasource:queryparam}&var-group=${__value.raw:percentencode}&${__url_time_range}",
     )
     return rows(
         "Groups",
@@ -164,7 +164,10 @@ def _topics() -> Panel:
     ]
     link = (
         "This topic alone",
-        "/d/barnabas-consumer-lag?${datasource:queryparam}&${group:queryparam}&var-topic=${__value.raw}&${__url_time_range}",
+        (
+            "/d/barnabas-consumer-lag?${datasource:queryparam}&${group:queryparam}"
+            "&var-topic=${__value.raw:percentencode}&${__url_time_range}"
+        ),
     )
     return rows(
         "Topics of the groups",

@@ -106,7 +106,7 @@ def _runs() -> Panel:
 
 
 def _over_time() -> list[Panel]:
-    share = f"{_each('run_records')} / {_each('run_records_expected')} * 100"
+    share = f"{_each('run_records')} / ({_each('run_records_expected')} > 0) * 100"
     return [
         graph("Progress", "Records done, as far as it is known of how many.", "percent", Query(share, LEGEND), span=12),
         graph(

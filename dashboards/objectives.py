@@ -12,7 +12,9 @@ METRIC: Final = "barnabas_consumer_group_"
 OF_CLUSTER: Final = 'resource_namespace=~"$namespace",cluster=~"$cluster"'
 CHOSEN: Final = f'{OF_CLUSTER},consumergroup=~"$group"'
 GROUP: Final = "resource_namespace, cluster, consumergroup, name"
-PARTITIONS: Final = "/d/barnabas-consumer-lag?var-group=${__value.raw}&${__url_time_range}"
+PARTITIONS: Final = (
+    "/d/barnabas-consumer-lag?${datasource:queryparam}&var-group=${__value.raw:percentencode}&${__url_time_range}"
+)
 LEGEND: Final = "{{resource_namespace}}/{{name}}"
 YES: Final = {0: ("no", RED), 1: ("yes", GREEN)}
 WAITS: Final = {0: ("no", GREEN), 1: ("yes", YELLOW)}
@@ -102,9 +104,13 @@ def _groups() -> Panel:
     )
 
 
+def _share(metric: str, allowed: str) -> str:
+    """In percent. Where nothing is allowed, each record or second counts as 100 %."""
+    return f"{_each(metric)} / clamp_min({_each(allowed)}, 1) * 100"
+
+
 def _over_time() -> list[Panel]:
-    share = f"{_each('lag')} / {_each('objective_records')} * 100"
-    share_s = f"{_each('lag_seconds')} / {_each('objective_seconds')} * 100"
+    share, share_s = _share("lag", "objective_records"), _share("lag_seconds", "objective_seconds")
     return [
         graph(
             "Lag as share of what is allowed",

@@ -104,7 +104,7 @@ def _topics() -> Panel:
     ]
     link = (
         "Its partitions",
-        "/d/barnabas-topics?${datasource:queryparam}&var-topic=${__value.raw}&${__url_time_range}",
+        "/d/barnabas-topics?${datasource:queryparam}&var-topic=${__value.raw:percentencode}&${__url_time_range}",
     )
     return rows(
         "Topics",

@@ -59,3 +59,10 @@ def test_no_variable_is_used_that_is_not_offered(file: Path) -> None:
 def test_every_link_leads_to_a_dashboard(file: Path) -> None:
     addresses = {read(each)["uid"] for each in DASHBOARDS}
     assert set(re.findall(r"/d/([\w-]+)\?", str(read(file)))) <= addresses
+
+
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_a_link_keeps_the_data_source_and_the_value_whatever_is_in_it(file: Path) -> None:
+    for link in re.findall(r"/d/[^']*", str(read(file)["panels"])):
+        assert link.partition("?")[2].startswith("${datasource:queryparam}&"), link
+        assert re.findall(r"\$\{__value[^}]*\}", link) == ["${__value.raw:percentencode}"], link

@@ -9,19 +9,32 @@ import pytest
 
 from monitoring.panels_of import DASHBOARDS, asked, read, variables
 from monitoring.promtool import promtool
-from monitoring.rule_cases import BILLING
+from monitoring.rule_cases import BILLING, BILLS, NIGHTLY_RUN
 
 GROUPS: Final = "Groups"
+NAMED: Final = 'resource_namespace="kafka",cluster="main",name="bills",consumergroup="billing"'
 STATUS: Final = "kafka_consumergroup_status"
 VELOCITY: Final = "kafka_consumergroup_lag_velocity"
 
 
-def query_of(metric: str) -> str:
-    """The one about this metric, in the table of groups."""
-    (dashboard,) = (read(file) for file in DASHBOARDS if file.stem == "consumer-lag")
+def query_of(metric: str, name: str = "consumer-lag", panel: str = GROUPS) -> str:
+    """The one about this metric, in that panel of that dashboard."""
+    (dashboard,) = (read(file) for file in DASHBOARDS if file.stem == name)
     chosen = {each.name: each.everything for each in variables(dashboard)}
-    (found,) = (each.expr for each in asked(dashboard, chosen) if each.panel == GROUPS and metric in each.expr)
+    (found,) = (each.expr for each in asked(dashboard, chosen) if each.panel == panel and metric in each.expr)
     return found
+
+
+def check(folder: Path, query: str, series: Mapping[str, int], samples: list[dict[str, object]]) -> None:
+    """By promtool: the query gives these samples."""
+    inputs = [{"series": name, "values": f"{value}"} for name, value in series.items()]
+    asked_for = {"expr": query, "eval_time": "0m", "exp_samples": samples}
+    file = folder / "query_test.yaml"
+    file.write_text(
+        json.dumps({"tests": [{"input_series": inputs, "promql_expr_test": [asked_for]}]}), encoding="utf-8"
+    )
+    done = promtool("test", "rules", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -37,10 +50,19 @@ def query_of(metric: str) -> str:
 def test_a_group_is_as_its_worst_topic_and_two_exporters_count_once(
     metric: str, series: Mapping[str, int], expected: int, tmp_path: Path
 ) -> None:
-    inputs = [{"series": f"{metric}{{{BILLING},{labels}}}", "values": f"{value}"} for labels, value in series.items()]
-    samples = [{"labels": f"{{{BILLING}}}", "value": expected}]
-    query = {"expr": query_of(metric), "eval_time": "0m", "exp_samples": samples}
-    file = tmp_path / "query_test.yaml"
-    file.write_text(json.dumps({"tests": [{"input_series": inputs, "promql_expr_test": [query]}]}), encoding="utf-8")
-    done = promtool("test", "rules", str(file))
-    assert done.returncode == 0, done.stdout + done.stderr
+    inputs = {f"{metric}{{{BILLING},{labels}}}": value for labels, value in series.items()}
+    check(tmp_path, query_of(metric), inputs, [{"labels": f"{{{BILLING}}}", "value": expected}])
+
+
+@pytest.mark.parametrize(("lag", "share"), [(0, 0), (3, 300)])
+def test_where_no_lag_is_allowed_each_record_is_as_much_as_is_allowed(lag: int, share: int, tmp_path: Path) -> None:
+    prefix = "barnabas_consumer_group_"
+    query = query_of(f"{prefix}objective_records", "objectives", "Lag as share of what is allowed")
+    series = {f"{prefix}lag{{{BILLS}}}": lag, f"{prefix}objective_records{{{BILLS}}}": 0}
+    check(tmp_path, query, series, [{"labels": f"{{{NAMED}}}", "value": share}])
+
+
+def test_a_run_with_nothing_to_do_shows_no_progress(tmp_path: Path) -> None:
+    prefix = "barnabas_maintenance_run_records"
+    query = query_of(f"{prefix}_expected", "maintenance", "Progress")
+    check(tmp_path, query, {f"{prefix}{{{NIGHTLY_RUN}}}": 0, f"{prefix}_expected{{{NIGHTLY_RUN}}}": 0}, [])
