@@ -91,6 +91,11 @@ quarantine: .venv/spark
 jobs-test: .venv/spark
 	$(BIN)/pytest -q -n $(WORKERS) spark-on-k8s/tests
 
+# PROOF='--rounds 5 --seed 7': executors that are killed while they restore; what is restored is equal each time. Half an hour.
+.PHONY: proof-restore
+proof-restore: .venv/spark
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/spark-on-k8s/tests $(BIN)/python spark-on-k8s/tests/proof_restore.py $(PROOF)
+
 compat-clients: venv
 	tests/compat/install.sh
 

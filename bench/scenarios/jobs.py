@@ -56,12 +56,13 @@ def _session() -> "SparkSession":
     try:
         from barnabas_jobs.app.connector import default_folder
         from barnabas_jobs.app.session import session
+        from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
     except ImportError as error:
         raise NotRun(f"PySpark is not there: {error}") from None
     from barnabas_jobs.planning.errors import JobFailed
 
     try:
-        return session("local[2]", default_folder(), {"spark.driver.memory": MEMORY})
+        return session("local[2]", default_folder(), {**ONE_TASK_EACH, "spark.driver.memory": MEMORY})
     except JobFailed as error:
         raise NotRun(str(error)) from None
 

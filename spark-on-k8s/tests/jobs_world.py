@@ -15,6 +15,7 @@ from barnabas_jobs.jobs import archive, verify
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.ledger import Entry
+from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
 from barnabas_jobs.spark.records import of_files
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
@@ -22,7 +23,14 @@ from harness.server_process import ServerProcess
 from harness.stock_client import StockClient
 
 JARS = default_folder()
-SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.adaptive.enabled": "false",
+    **ONE_TASK_EACH,
+}
+QUIET_S = 3.0
+"""How long tests wait for what a task that has failed may still write."""
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
 HOUR_MS = 3_600_000
 WAIT_S = 30.0

@@ -49,7 +49,11 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
 @pytest.mark.parametrize(
     ("job", "words", "told"),
     [
-        ("restore", ["replicas=3"], "replicas=3 and create=false: replicas are for a topic that create=true makes"),
+        (
+            "restore",
+            ["replicas=3"],
+            "replicas=3 and create=false: allowed is create=true, which makes a topic with them",
+        ),
         (
             "restore",
             ["from_time=2013-01-02T00:00:00Z", "to_time=2013-01-02T00:00:00Z"],

@@ -12,6 +12,7 @@ from noted_reads import noted_reads
 from barnabas_jobs.files import archive_folder, local_folder
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, LostRange, checked, sums_of
 from barnabas_jobs.planning.leftovers import Leftovers, leftovers
@@ -312,12 +313,13 @@ def test_what_another_writer_commits_while_an_archive_is_looked_over_is_no_loss(
 
 def test_a_plan_of_a_restore_is_kept_once(tmp_path: Path) -> None:
     """Two runs that both found none, where there are no locks: the second would write all records again."""
-    one, other = ArchiveFolder(LocalFolder(str(tmp_path))), ArchiveFolder(LocalFolder(str(tmp_path)))
+    one, other = (RestoreNotes(LocalFolder(str(tmp_path)), in_archive=True) for _ in range(2))
+    one.check_writable()
     with one.restored_by_us("id"):
-        one.keep_restore_plan("restore", "id", b"one's")
+        one.keep_plan("restore", "id", b"one's")
         with pytest.raises(JobFailed, match="another run of the restore name=restore has begun meanwhile"):
-            other.keep_restore_plan("restore", "id", b"other's")
-    assert one.restore_plan("restore", "id") == b"one's"
+            other.keep_plan("restore", "id", b"other's")
+    assert one.plan("restore", "id") == b"one's"
 
 
 def test_leftovers_beyond_the_ledger_show_that_it_lost_entries() -> None:

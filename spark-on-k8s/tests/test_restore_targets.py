@@ -1,8 +1,9 @@
 """Targets that would not keep what is restored into them. No Spark runs here."""
 
+import msgspec
 import pytest
 
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.restore_plan import Selected, TargetTopic, check_target
 from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 
@@ -17,6 +18,7 @@ def selected(partition: int, size_bytes: int) -> Selected:
         oldest_ms=1,
         newest_ms=2,
         unsettable=0,
+        keyless=3,
     )
 
 
@@ -36,9 +38,7 @@ def test_a_target_that_keeps_fewer_bytes_than_it_gets_is_refused() -> None:
         check_target(target(config), [selected(0, 1000), selected(1, 1001)], 2)
 
 
-@pytest.mark.parametrize(
-    ("policy", "bound"), [("delete", "1001"), ("delete", "-1"), ("compact", "10")], ids=["enough", "all", "compacted"]
-)
+@pytest.mark.parametrize(("policy", "bound"), [("delete", "1001"), ("delete", "-1")], ids=["enough", "all"])
 def test_a_target_that_keeps_all_bytes_is_taken(policy: str, bound: str) -> None:
     config = {**KEEPS, "cleanup.policy": policy, "retention.bytes": bound}
     check_target(target(config), [selected(1, 1001)], 2)
@@ -59,20 +59,43 @@ CHANGED = (
 )
 
 
+KEYLESS = (
+    "cleanup.policy=compact,delete, and 3 records have no key: the brokers would refuse them. The value is Kafka's "
+    "default; allowed is delete: make the topic with cleanup.policy=delete before you restore"
+)
+AHEAD = (
+    "message.timestamp.after.max.ms=3600000, and the newest record is 3600001 ms ahead of now: the brokers would "
+    "refuse it. The value is Kafka's default; allowed is 3600001 or more: make the topic with "
+    "message.timestamp.after.max.ms=9223372036854775807 before you restore"
+)
+
+
 @pytest.mark.parametrize(
     ("config", "told"),
     [
         ({"retention.ms": "2000"}, DELETED),
+        ({"cleanup.policy": "compact,delete"}, KEYLESS),
         ({"message.timestamp.before.max.ms": "3"}, REFUSED),
         ({"message.timestamp.type": "LogAppendTime"}, CHANGED),
     ],
-    ids=["deleted", "refused", "changed"],
+    ids=["deleted", "keyless", "refused", "changed"],
 )
 def test_a_topic_that_would_be_made_is_refused_with_what_it_would_have(config: dict[str, str], told: str) -> None:
     made = target({**KEEPS, **config}, origin=Origin.DEFAULT, is_new=True)
     with pytest.raises(JobFailed) as refused:
         check_target(made, [selected(0, 10)], 86_400_001)
     assert str(refused.value) == f"into=flights would have {told}"
+
+
+def test_a_target_that_refuses_records_of_the_future_is_refused() -> None:
+    """As archives of Kafka 3 have them, which had no such bound."""
+    newest_ms = 3_600_001 + 1000
+    bound = {**KEEPS, "message.timestamp.after.max.ms": "3600000"}
+    ahead = msgspec.structs.replace(selected(0, 10), newest_ms=newest_ms)
+    with pytest.raises(Refused) as refused:
+        check_target(target(bound, origin=Origin.DEFAULT, is_new=True), [ahead], 1000)
+    assert str(refused.value) == f"into=flights would have {AHEAD}"
+    check_target(target(bound), [ahead], 1001)
 
 
 def test_the_place_of_a_setting_is_told_of_a_topic_that_is_there() -> None:

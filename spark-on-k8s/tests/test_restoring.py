@@ -1,5 +1,6 @@
 """The job `restore`, into a real broker."""
 
+import errno
 import os
 import shutil
 import threading
@@ -12,22 +13,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from jobs_world import FIRST_MS, HOUR_MS, World
+from jobs_world import FIRST_MS, HOUR_MS, QUIET_S, World
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.errors import SparkRuntimeException
+from pyspark.sql import DataFrame, SparkSession
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka.writer import Record, TopicWriter
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import JobFailed, Refused
+from barnabas_jobs.planning.progress import Amount
+from barnabas_jobs.spark.failures import STAGE_LOST
+from barnabas_jobs.spark.partition_tasks import write_by_partition
+from barnabas_jobs.spark.status import SparkStatus
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 
 
 def restored(spark: SparkSession, world: World, **options: Any) -> restore.Result:
     chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, **options}
-    return restore.run(spark, msgspec.convert(chosen, restore.Options))
+    return restore.run(spark, msgspec.convert(chosen, restore.Options), quiet_s=QUIET_S)
 
 
 def test_a_deleted_topic_comes_back_as_it_was(spark: SparkSession, world: World) -> None:
@@ -115,13 +121,54 @@ def test_a_second_restore_into_the_same_topic_is_refused(spark: SparkSession, wo
     world.make(1)
     world.write(5, 1)
     result = world.archive(spark)
+    (world.folder / "restores").mkdir()
     with (
-        ArchiveFolder(LocalFolder(str(world.folder))).restored_by_us(result.topic_id),
+        RestoreNotes(LocalFolder(str(world.folder)), in_archive=True).restored_by_us(result.topic_id),
         pytest.raises(
             JobFailed, match=r"process \d+ on .* restores into the same topic; wait until that run has ended"
         ),
     ):
         restored(spark, world, append=True)
+
+
+def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
+    spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into, made = f"{world.topic}-into", LocalFolder.make
+    world.make()
+    world.write(9)
+    world.archive(spark)
+
+    def make(folder: LocalFolder, *names: str) -> None:
+        """Root may write into a folder whose mode forbids it."""
+        if folder.path == world.folder:
+            with folder._as_job_failed("cannot be written"):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        made(folder, *names)
+
+    monkeypatch.setattr(LocalFolder, "make", make)
+    told = "Read-only file system; a restore keeps its plan there, if state=... does not name another folder for it"
+    with pytest.raises(Refused, match=told):
+        restored(spark, world, into=into, create=True)
+    assert into not in world.client.admin.list_topics(timeout=30).topics
+    state = {"state": str(tmp_path / "state")}
+    assert restored(spark, world, into=into, create=True, **state).written == {0: 3, 1: 3, 2: 3}
+    assert restored(spark, world, into=into, create=True, **state).already_there == {0: 3, 1: 3, 2: 3}
+    assert not (world.folder / "restores").exists()
+
+
+def test_a_restore_is_as_far_as_what_it_has_written(spark: SparkSession, world: World) -> None:
+    """Not as what it has read."""
+    into = f"{world.topic}-into"
+    world.make()
+    world.make(1, topic=into)
+    world.write(9)
+    world.archive(spark)
+    with pytest.raises(Refused, match="has 1 partitions; the records need 3"):
+        restored(spark, world, into=into)
+    assert SparkStatus(spark).seen().records == Amount(0, 9)
+    restored(spark, world, into=f"{into}-2", create=True)
+    assert SparkStatus(spark).seen().records == Amount(9, 9)
 
 
 def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: SparkSession, world: World) -> None:
@@ -140,12 +187,12 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
         restored(spark, world, into=into)
 
 
-@pytest.mark.parametrize("is_again", [True, False], ids=["of-a-task", "of-a-stage"])
-def test_a_task_that_is_tried_again_waits_for_what_the_one_before_has_sent(world: World, is_again: bool) -> None:
-    """Its executor has died, and its requests still arrive: who does not wait writes their records a second time."""
+@pytest.mark.parametrize("is_again", [True, False], ids=["tried-again", "of-another-stage"])
+def test_a_task_waits_for_what_one_before_it_has_sent(world: World, is_again: bool) -> None:
+    """Its executor has died, and its requests still arrive: a task that does not wait writes their records again."""
     world.make(1)
     rows = [(0, FIRST_MS + number, None, b"%d" % number, None) for number in range(40)]
-    before = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)})
+    before = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)}, {0: 0})
 
     def slowly() -> Iterator[Record]:
         for row in rows:
@@ -155,23 +202,69 @@ def test_a_task_that_is_tried_again_waits_for_what_the_one_before_has_sent(world
     dead = threading.Thread(target=lambda: list(before(slowly())))
     dead.start()
     wait_for(lambda: world.client.ends(world.topic)[1] > 0)
-    again = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)})
+    again = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)}, {0: 0}, QUIET_S)
     written = list(again(iter(rows), is_again=is_again))
     dead.join()
     assert written == [(0, 0, 40)]
     assert [record[4] for record in world.read()] == [row[3] for row in rows]
 
 
-def test_speculative_tasks_are_refused(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = spark.sparkContext.getConf().set("spark.speculation", "true")
+def test_a_task_that_fails_sends_nothing_more(world: World) -> None:
+    """Its input ends with an error: what it has queued is another task's."""
+    world.make(1)
+
+    def broken() -> Iterator[Record]:
+        yield 0, FIRST_MS, None, b"first", None
+        raise EOFError
+
+    writer = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: 2}, {0: 0})
+    with pytest.raises(EOFError):
+        list(writer(broken()))
+    assert list(writer(iter([(0, FIRST_MS, None, b"%d" % number, None) for number in range(2)]))) == [(0, 2, 0)]
+    assert [record[4] for record in world.read()] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("spark.speculation", "true"), ("spark.stage.maxConsecutiveAttempts", "4")]
+)
+def test_a_session_that_may_start_a_second_task_of_a_partition_is_refused(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    conf = spark.sparkContext.getConf().set(name, value)
     monkeypatch.setattr(SparkContext, "getConf", lambda _: conf)
-    with pytest.raises(JobFailed, match=r"restore with spark\.speculation=false"):
+    with pytest.raises(JobFailed, match=rf"{name}={value}: .* restore in a session that begins with {name}="):
         restored(spark, world)
 
 
-def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[int, int]) -> Any:
+def test_a_stage_that_lost_its_shuffle_is_written_by_a_new_job_once_its_tasks_have_ended(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into, starts = f"{world.topic}-into", list[dict[int, int]]()
+    world.make()
+    world.make(topic=into)
+    world.write(60)
+    world.archive(spark)
+
+    def lost_at_first(records: DataFrame, sizes: dict[int, int], writer: Any) -> Any:
+        starts.append(writer.ends)
+        counts = write_by_partition(
+            records.where("partition > 0 OR offset < 7") if len(starts) == 1 else records, sizes, writer
+        )
+        if len(starts) == 1:
+            raise SparkRuntimeException(f"Job aborted: ResultStage 7 {STAGE_LOST}: 1. FetchFailedException")
+        return counts
+
+    monkeypatch.setattr(restore, "write_by_partition", lost_at_first)
+    assert restored(spark, world, into=into).already_there == {0: 7, 1: 20, 2: 20}
+    assert starts == [{0: 0, 1: 0, 2: 0}, {0: 7, 1: 20, 2: 20}]
+    assert [record[:1] + record[2:] for record in world.read(into)] == [
+        record[:1] + record[2:] for record in world.read()
+    ]
+
+
+def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[int, int], *more: Any) -> Any:
     """A writer that leaves off."""
-    writer = TopicWriter(bootstrap, topic, bases, records)
+    writer = TopicWriter(bootstrap, topic, bases, records, *more)
 
     def write(rows: Any, *, is_again: bool = False) -> Any:
         each = list(rows)

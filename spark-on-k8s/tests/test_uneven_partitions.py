@@ -66,7 +66,7 @@ def test_a_full_queue_of_the_producer_changes_nothing(world: World, monkeypatch:
     monkeypatch.setattr(kafka_writer, "POLLED", 20)
     world.make(1)
     rows = [(0, FIRST_MS + number, None, b"%d" % number, None) for number in range(100)]
-    write = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)})
+    write = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)}, {0: 0})
     assert list(write(iter(rows))) == [(0, 100, 0)]
     assert [(record[2], record[4]) for record in world.read()] == [(row[1], row[3]) for row in rows]
 

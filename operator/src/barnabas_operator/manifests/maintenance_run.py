@@ -9,7 +9,8 @@ from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
 from barnabas_operator.manifests.run_pod_template import admission, placement, pod_meta
 from barnabas_operator.planning.maintenance.observed_run import DRIVER
-from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP, EVENT_LOGS, TMP, TMP_PATH
+from barnabas_operator.planning.maintenance.option_checks import BOOTSTRAP
+from barnabas_operator.planning.maintenance.run_checks import EVENT_LOGS, TMP, TMP_PATH
 from barnabas_operator.planning.maintenance.spark_conf import (
     BLOCKS_PORT,
     DRIVER_PORT,

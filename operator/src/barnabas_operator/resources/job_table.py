@@ -15,12 +15,25 @@ class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     required: bool
     allowed: str
-    type: Literal["string", "integer", "boolean"]
+    type: Literal["string", "integer", "number", "boolean", "time"]
     list: bool = False
     pattern: str | None = None
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] = field(default=())
+
+
+class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What two options may be together; `allowed` says it in words.
+
+    `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
+    `excludes`: not both are true.
+    """
+
+    kind: Literal["ordered", "needs", "excludes"]
+    option: str
+    other: str
+    allowed: str
 
 
 class JobEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +41,7 @@ class JobEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     summary: str
     options: dict[str, JobOption]
+    rules: tuple[JobRule, ...] = ()
 
 
 def _read() -> Mapping[str, JobEntry]:

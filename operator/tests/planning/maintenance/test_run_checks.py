@@ -12,6 +12,8 @@ from harness.worker_world import resource
 
 VOLUME = {"name": "a", "mountPath": "/archive", "claimName": "archives"}
 
+DAY_1, DAY_2 = "2026-01-31T06:30:00Z", "2026-02-01T06:30:00+01:00"
+
 
 def problems(**spec: Any) -> list[str]:
     body = resource(KIND, "a", **{"job": "archive", "options": ARCHIVE, "volumes": [VOLUME], **spec})
@@ -22,6 +24,7 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
     assert not problems(options={**ARCHIVE, "archive": "s3a://archives/flights"}, volumes=[])
     assert not problems(executors=2, options={**ARCHIVE, "commit_records": "1000", "delete_archived": "true"})
     assert not problems(job="retention-audit", options={"topics": "flights,orders", "report": "/archive/x"})
+    assert not problems(job="lag-history", options={"report": "/archive/r", "max_seconds": "0.5", "from_time": DAY_1})
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,34 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ({"job": "retention-audit", "options": {"topics": "a,b c", "report": "/r"}}, "spec.options.topics is 'a,b c'"),
         ({"job": "verify", "options": {**ARCHIVE, "match": "time"}}, "match is 'time'; allowed: offset or order"),
         ({"options": {**ARCHIVE, "commit_records": "9" * 5000}}, "allowed: a whole number, 1 or more"),
+        (
+            {"job": "restore", "options": {**ARCHIVE, "from_time": "yesterday"}},
+            "allowed: a time with its zone, like 20",
+        ),
+        (
+            {"job": "restore", "options": {**ARCHIVE, "from_time": "2026-01-31T00:00:00"}},
+            "allowed: a time with its zone",
+        ),
+        (
+            {"job": "restore", "options": {**ARCHIVE, "from_time": DAY_2, "to_time": DAY_1}},
+            f"from_time is {DAY_2}, and spec.options.to_time is {DAY_1}; allowed: a to_time after from_time",
+        ),
+        (
+            {"job": "restore", "options": {**ARCHIVE, "replicas": "3"}},
+            "replicas is 3, and spec.options.create is not given; allowed: create=true, which makes a topic with them",
+        ),
+        (
+            {"options": {**ARCHIVE, "continuous": "true", "delete_archived": "true"}},
+            "delete_archived is true, and spec.options.continuous is true; allowed: one of them; delete by runs",
+        ),
+        (
+            {"job": "lag-history", "options": {"report": "/archive/r", "max_seconds": "many"}},
+            "max_seconds is 'many'; allowed: seconds, 0 or more",
+        ),
+        (
+            {"job": "lag-history", "options": {"report": "/archive/r", "max_seconds": "nan"}},
+            "allowed: seconds, 0 or more",
+        ),
         (
             {"env": [{"name": "SPARK_LOCAL_DIRS", "value": "/x"}]},
             "spec.env SPARK_LOCAL_DIRS; allowed: names that begin",

@@ -1,16 +1,23 @@
 """Which jobs there are."""
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
+
 
 class Job(NamedTuple):
-    """The module that has its `Options` and `run(spark, options) -> Result`, and a line for the list."""
+    """The module that has its `Options` and `run(spark, options) -> Result`, and a line for the list.
+
+    `conf`: settings of Spark that it needs.
+    """
 
     module: str
     summary: str
+    conf: Mapping[str, str] = {}
 
     def load(self) -> Any:
         """Imports the module of the job."""
@@ -21,7 +28,9 @@ JOBS: Final = {
     "archive": Job("barnabas_jobs.jobs.archive", "a topic to Parquet, incremental and exactly once"),
     "audit": Job("barnabas_jobs.jobs.audit", "log dirs: segments, indexes, and replicas batch by batch"),
     "lag-history": Job("barnabas_jobs.jobs.lag_history", "commits and lag of groups over time, and their objective"),
-    "restore": Job("barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once"),
+    "restore": Job(
+        "barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once", ONE_TASK_EACH
+    ),
     "retention-audit": Job("barnabas_jobs.jobs.retention_audit", "what topics declare to keep, against what they hold"),
     "skew": Job(
         "barnabas_jobs.jobs.skew", "bytes by broker, log dir and partition, the hottest keys, and a plan to rebalance"

@@ -13,20 +13,22 @@ from msgspec import inspect
 from barnabas_jobs.app.catalog import JOBS
 from barnabas_jobs.planning.options import allowed
 
-TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.IntType: "integer"}
+TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}
 """Every other option is a text."""
 
 
 def job_table() -> str:
-    """JSON: of each job its summary and options; of each option whether it must be given, and what it allows."""
-    table = {
-        name: {
-            "summary": job.summary,
-            "options": {field.name: _option(field) for field in msgspec.structs.fields(job.load().Options)},
-        }
-        for name, job in sorted(JOBS.items())
-    }
+    """JSON: of each job its summary, options, and rules between them.
+
+    Of each option whether it must be given, and what it allows.
+    """
+    table = {name: _entry(job.summary, job.load().Options) for name, job in sorted(JOBS.items())}
     return msgspec.json.format(msgspec.json.encode(table), indent=1).decode() + "\n"
+
+
+def _entry(summary: str, options: Any) -> dict[str, Any]:
+    entry = {"summary": summary, "options": {each.name: _option(each) for each in msgspec.structs.fields(options)}}
+    return {**entry, "rules": options.RULES} if options.RULES else entry
 
 
 def _option(field: Any) -> dict[str, Any]:
@@ -46,6 +48,8 @@ def _schema(kind: inspect.Type) -> dict[str, Any]:
             return {"type": "string", "choices": list(values)}
         case inspect.IntType(ge=low, le=high):
             return {"type": "integer"} | _given(minimum=low, maximum=high)
+        case inspect.FloatType(ge=low, le=high):
+            return {"type": "number"} | _given(minimum=low, maximum=high)
         case inspect.StrType(pattern=pattern):
             return {"type": "string"} | _given(pattern=pattern)
     return {"type": TYPES.get(type(kind), "string")}

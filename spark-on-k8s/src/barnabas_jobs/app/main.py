@@ -20,7 +20,7 @@ from barnabas_jobs.app.executor import run_executor
 from barnabas_jobs.app.run import Request, Terminated, run_job, sigterm_raises
 from barnabas_jobs.app.submitted import forget_submission, submitted_words
 from barnabas_jobs.planning.ending import Ending
-from barnabas_jobs.planning.errors import BadOption, JobFailed, JobFailedLate
+from barnabas_jobs.planning.errors import BadOption, JobFailed, JobFailedLate, Refused
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -35,7 +35,7 @@ CONF: Final = re.compile(r"(spark\.[^=\s]+)=(.*)")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0 done, 1 failed, 2 bad options, 3 the job found something wrong, 143 by SIGTERM.
+    """The exit code: 0 done, 1 failed, 2 refused, 3 the job found something wrong, 143 by SIGTERM.
 
     Of a job that goes on until somebody ends it: 75 failed after an hour or more, 130 by Ctrl-C.
     """
@@ -54,7 +54,7 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
             given = _parser().parse_args(arguments)
             command: Command = given.command
             return command(given, pod)
-    except BadOption as error:
+    except (BadOption, Refused) as error:
         return Ending(exit=EXIT_USAGE, message=str(error))
     except JobFailedLate as error:
         return Ending(exit=EXIT_FAILED_LATE, message=str(error))

@@ -80,7 +80,7 @@ def _needs_s3(options: msgspec.Struct) -> bool:
 @contextmanager
 def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
     try:
-        spark = session(request.master, request.jars, request.conf, s3=s3)
+        spark = session(request.master, request.jars, {**JOBS[request.job].conf, **request.conf}, s3=s3)
     except (PySparkException, OSError) as error:
         raise JobFailed(f"Spark did not start: {error}") from error
     try:

@@ -24,7 +24,6 @@ PACKED: Final = 1000
 """How many ledger entries a pack has."""
 DATA: Final = "data"
 LOCK: Final = "lock"
-RESTORES: Final = "restores"
 COPY: Final = "_entry.json"
 OF_RUN: Final = f"put it back from a backup, or copy `{COPY}` of the run with its number in {DATA}/*/ to its place"
 
@@ -77,24 +76,6 @@ class ArchiveFolder:
 
     def __str__(self) -> str:
         return str(self.store)
-
-    @contextmanager
-    def restored_by_us(self, into_id: str) -> Iterator[None]:
-        """Inside, nobody else restores from it into the topic with this id."""
-        self.store.make(RESTORES)
-        with self.store.locked(f"{RESTORES}/{into_id}.lock", "restores into the same topic"):
-            yield
-
-    def restore_plan(self, name: str, into_id: str) -> bytes | None:
-        """The plan that an earlier run kept of this restore."""
-        return self.store.read(_plan(name, into_id))
-
-    def keep_restore_plan(self, name: str, into_id: str, plan: bytes) -> None:
-        """For runs that go on with it. Raises JobFailed where another run has kept one: a bucket has no locks."""
-        if not self.store.add(_plan(name, into_id), plan):
-            raise JobFailed(
-                f"archive={self}: another run of the restore name={name} has begun meanwhile; wait until it has ended"
-            )
 
     @contextmanager
     def written_by_us(self) -> Iterator[None]:
@@ -221,7 +202,3 @@ class ArchiveFolder:
 def _file(number: int) -> str:
     """Of a ledger entry, or of the pack that begins with it."""
     return f"{number:08d}.json"
-
-
-def _plan(name: str, into_id: str) -> str:
-    return f"{RESTORES}/{name}-into-{into_id}.json"

@@ -11,17 +11,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import JobFailed, Refused
 
 PARTIAL: Final = ".partial"
+NOT_OURS: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
 
 
 class LocalFolder:
-    """Paths are relative to it, with `/`. What cannot be done raises JobFailed with the kernel's reason."""
+    """Paths are relative to it, with `/`. What cannot be done raises JobFailed with the kernel's reason.
 
-    def __init__(self, path: str) -> None:
+    `option`: the option that names it.
+    """
+
+    def __init__(self, path: str, option: str = "archive") -> None:
         self.path = Path(path).absolute()
+        self._option = option
 
     def __str__(self) -> str:
         return str(self.path)
@@ -66,7 +71,7 @@ class LocalFolder:
             except BlockingIOError:
                 lock.seek(0)
                 owner = lock.read().strip() or "another process"
-                raise JobFailed(f"archive={self}: {owner} {taken}; wait until that run has ended") from None
+                raise JobFailed(f"{self._option}={self}: {owner} {taken}; wait until that run has ended") from None
             except OSError:
                 pass  # Each entry is still added only once: of two writers one fails at its next commit.
             with self._as_job_failed("cannot be written"):
@@ -152,7 +157,8 @@ class LocalFolder:
                 hint = "; the disk is full: free some, and run the job again"
             elif error.filename2 is not None and error.errno in NO_LINKS:
                 hint = "; an archive needs a file system that has hard links"
-            raise JobFailed(f"archive={self}: {what}: {error.strerror}{hint}") from error
+            kind = Refused if error.errno in NOT_OURS else JobFailed
+            raise kind(f"{self._option}={self}: {what}: {error.strerror}{hint}") from error
 
 
 def _write_synced(path: Path, content: bytes) -> None:

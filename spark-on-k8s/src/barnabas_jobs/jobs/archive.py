@@ -8,7 +8,7 @@ entry names: they do not count, and the next run removes them and reads the same
 import threading
 import time
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -20,8 +20,9 @@ from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.jobs.until_signal import SignalName, until_signal
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.committed import Committed
-from barnabas_jobs.planning.errors import BadOption, JobFailed
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import LostRange, check_topic
+from barnabas_jobs.planning.option_rules import Rule
 from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, TopicName
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
@@ -30,6 +31,15 @@ from barnabas_jobs.spark.records import of_topic, reading
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `archive` takes. `commit_records` bounds what a run that ends early has to read again."""
+
+    RULES: ClassVar = (
+        Rule(
+            kind="excludes",
+            option="delete_archived",
+            other="continuous",
+            allowed="one of them; delete by runs of their own",
+        ),
+    )
 
     bootstrap: Bootstrap
     topic: TopicName
@@ -43,14 +53,6 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     on_mismatch: Mismatch = "fail"
     continuous: bool = False
     trigger_seconds: Count = 60
-
-    def __post_init__(self) -> None:
-        """Also of options that contradict each other."""
-        super().__post_init__()
-        if self.continuous and self.delete_archived:
-            raise BadOption(
-                "delete_archived=true and continuous=true: allowed is one of them; delete by runs of their own"
-            )
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,10 +161,10 @@ def _commits(job: Run, options: Options, begun: Begun, committed: Committed) -> 
 
 
 def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
-    """What the topic deleted before it was archived. Raises JobFailed unless that was allowed."""
+    """What the topic deleted before it was archived. Raises Refused unless that was allowed."""
     ranges = gone(ends, log)
     if ranges and options.fail_on_data_loss:
-        raise JobFailed(
+        raise Refused(
             f"{topic}: {', '.join(map(str, ranges))} was deleted from the topic before it was archived; "
             "with fail_on_data_loss=false the archive goes on after it, and its ledger says so"
         )

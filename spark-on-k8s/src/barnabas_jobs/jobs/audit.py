@@ -50,7 +50,11 @@ from barnabas_jobs.spark.run_name import run_name
 from barnabas_jobs.spark.segments import differing, epochs, extents, first_of_each_partition, held
 
 LogDirWord = Annotated[
-    str, msgspec.Meta(pattern=r"^[0-9]+:/.*", description="ID:/FOLDER, the number of a broker and a log dir")
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]+:/.*",
+        description="ID:/FOLDER, the number of a broker and a log dir",
+    ),
 ]
 STOPS: Final = frozenset((BAD_HEADER, TORN_BATCH, UNREADABLE))
 FINDINGS_NAMED_MAX: Final = 200

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -19,6 +19,7 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, TopicPartition, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
 from barnabas_jobs.planning.lag.report import GroupDay, GroupLag, Now, Objective, TopicHour, drawn, groups, lag_page
+from barnabas_jobs.planning.option_rules import range_rule
 from barnabas_jobs.planning.options import (
     Bootstrap,
     Count,
@@ -27,7 +28,6 @@ from barnabas_jobs.planning.options import (
     Location,
     Time,
     TopicName,
-    check_range,
     since_1970_ms,
 )
 from barnabas_jobs.planning.ranges import pending
@@ -65,6 +65,8 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     all.
     """
 
+    RULES: ClassVar = (range_rule("time"),)  # No group would miss the objective in a range without any time in it.
+
     bootstrap: Bootstrap
     report: Folder
     groups: list[GroupName] = msgspec.field(default_factory=list)
@@ -75,11 +77,6 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_records: Records | None = None
     max_seconds: Seconds | None = None
     lag_samples: Count = 100_000
-
-    def __post_init__(self) -> None:
-        """Also of a range without any time in it: no group would miss the objective there."""
-        super().__post_init__()
-        check_range("time", self.from_time, self.to_time)
 
     @property
     def objective(self) -> Objective:

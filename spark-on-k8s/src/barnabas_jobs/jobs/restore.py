@@ -1,32 +1,36 @@
 """`restore`: records of an archive into a topic, each to its partition, in order, with timestamp and headers, once.
 
-A restore has a plan, kept in the archive: which records, and where each partition of the target ends before the first
-of them. A run that goes on with it finds how far it had come by where the target ends now.
+A restore has a plan, kept in the archive or where `state` says: which records, and where each partition of the target
+ends before the first of them. A run that goes on with it finds how far it had come by where the target ends now.
 """
 
+import sys
 import time
 from collections.abc import Callable
-from typing import Annotated
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
-from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.files.restore_notes import RestoreNotes
+from barnabas_jobs.jobs.location import archive_at, store_at
 from barnabas_jobs.kafka.new_topic import settings_of_new_topic
-from barnabas_jobs.kafka.quiet import quiet_ends
+from barnabas_jobs.kafka.quiet import QUIET_S, quiet_ends
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.kafka.writer import TopicWriter
-from barnabas_jobs.planning.errors import BadOption, JobFailed
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import Generation, Ledger
+from barnabas_jobs.planning.option_rules import Rule, range_rule
 from barnabas_jobs.planning.options import (
     Bootstrap,
     JobOptions,
     Location,
     Time,
     TopicName,
-    check_range,
     since_1970_ms,
 )
 from barnabas_jobs.planning.restore_plan import (
@@ -38,11 +42,14 @@ from barnabas_jobs.planning.restore_plan import (
     check_selected,
     check_target,
     check_written,
+    is_complete,
 )
-from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.partition_tasks import write_by_partition
+from barnabas_jobs.spark.failures import StageLost, spark_failures
+from barnabas_jobs.spark.partition_tasks import check_one_task_each, write_by_partition
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, size
+
+STARTS_MAX: Final = 4
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=32767, description="a whole number, 1 to 32767")]
@@ -54,8 +61,14 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     From (inclusive) and to (exclusive) bound times and offsets. `create` makes the target as the topic was, with
     `replicas` of each partition, or as many as the brokers give. `append` allows a target that has had records. `name`
-    tells restores into one topic from each other: the same goes on.
+    tells restores into one topic from each other: the same goes on. `state` has its plan, instead of the archive.
     """
+
+    RULES: ClassVar = (
+        Rule(kind="needs", option="replicas", other="create", allowed="create=true, which makes a topic with them"),
+        range_rule("time"),
+        range_rule("offset"),
+    )
 
     bootstrap: Bootstrap
     topic: TopicName
@@ -72,16 +85,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     append: bool = False
     dry_run: bool = False
     name: Name = "restore"
-
-    def __post_init__(self) -> None:
-        """Also of options that contradict each other."""
-        super().__post_init__()
-        if self.replicas is not None and not self.create:
-            raise BadOption(
-                f"replicas={self.replicas} and create=false: replicas are for a topic that create=true makes"
-            )
-        check_range("time", self.from_time, self.to_time)
-        check_range("offset", self.from_offset, self.to_offset)
+    state: Location | None = None
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,18 +104,26 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts."""
-    _check_one_task_each(spark)
+def run(
+    spark: SparkSession, options: Options, clock: Callable[[], float] = time.time, quiet_s: float = QUIET_S
+) -> Result:
+    """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts.
+
+    `quiet_s`: how long nobody may have written where tasks before have failed.
+    """
+    check_one_task_each(spark)
     folder = archive_at(spark, options.archive)
     ledger, _ = folder.survey()
     generation = ledger.chosen(options.topic_id)
     if generation.topic != options.topic:
-        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {options.topic!r}")
+        raise Refused(f"archive={options.archive} is of the topic {generation.topic!r}, not of {options.topic!r}")
     cluster = Cluster(options.bootstrap)
     name = options.into or options.topic
     selection = _selection(options, generation.topic_id)
     selected = None
+    notes = _notes(spark, options)
+    if not options.dry_run:
+        notes.check_writable()
     if options.dry_run or not cluster.has(name):
         selected = _selected(spark, folder, generation, selection)
         _check(cluster, name, generation, selected, options, clock)
@@ -119,42 +131,56 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
             return Result(into=name, dry_run=True, selected=selected, bases={}, written={}, already_there={})
         cluster.create_topic(name, generation.topic_partitions, generation.topic_config, options.replicas)
     target = cluster.topic(name)
-    with folder.restored_by_us(target.topic_id):
-        return _restore(spark, options, folder, ledger, _Target(cluster, target, selection, clock), selected)
+    with notes.restored_by_us(target.topic_id):
+        into = _Target(cluster, target, selection, clock, quiet_s)
+        return _restore(spark, options, folder, ledger, notes, into, selected)
 
 
-def _check_one_task_each(spark: SparkSession) -> None:
-    """Two tasks of one partition would write its records twice. Raises JobFailed."""
-    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise JobFailed(
-            "spark.speculation=true begins a second task beside one that is slow, and both would write the same "
-            "records; restore with spark.speculation=false"
-        )
+def _notes(spark: SparkSession, options: Options) -> RestoreNotes:
+    if options.state is None:
+        return RestoreNotes(store_at(spark, options.archive), in_archive=True)
+    return RestoreNotes(store_at(spark, options.state, "state"), in_archive=False)
 
 
 class _Target:
     """Where a restore writes."""
 
-    def __init__(self, cluster: Cluster, topic: Topic, selection: Selection, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: Topic, selection: Selection, clock: Callable[[], float], quiet_s: float
+    ) -> None:
         self.cluster = cluster
         self.topic = topic
         self.selection = selection
         self.clock = clock
+        self.quiet_s = quiet_s
+        self._written = 0
 
     def ends(self) -> dict[int, int]:
         """By partition, the offset after the last record."""
         return {partition: bounds.latest for partition, bounds in self.cluster.bounds(self.topic).items()}
 
+    def written(self, plan: Plan) -> int:
+        """How many records of the plan the target has; the last number that is known while no broker answers."""
+        with suppress(JobFailed):
+            ends = self.ends()
+            self._written = sum(ends[partition] - plan.bases[partition] for partition in plan.records)
+        return self._written
 
-def _begun(folder: ArchiveFolder, name: str, into_id: str) -> Plan | None:
+    def await_quiet(self, plan: Plan) -> None:
+        """Tasks of a run that ended early may still write, unless all that they had is there."""
+        if not is_complete(plan, self.ends()):
+            quiet_ends(self.topic.name, self.ends, self.quiet_s)
+
+
+def _begun(notes: RestoreNotes, name: str, into_id: str) -> Plan | None:
     """The plan of a run before."""
-    kept = folder.restore_plan(name, into_id)
+    kept = notes.plan(name, into_id)
     try:
         return None if kept is None else msgspec.json.decode(kept, type=Plan)
     except msgspec.DecodeError as error:
         raise JobFailed(
-            f"archive={folder}: the plan of the restore name={name} cannot be read: {error}; empty the target and "
-            "restore under another name"
+            f"the plan of the restore name={name} cannot be read: {error}; empty the target and restore under another "
+            "name"
         ) from error
 
 
@@ -163,14 +189,15 @@ def _restore(
     options: Options,
     folder: ArchiveFolder,
     ledger: Ledger,
+    notes: RestoreNotes,
     target: _Target,
     selected: list[Selected] | None,
 ) -> Result:
     """`selected`: what was found before the target was made, which then has no plan yet."""
-    plan = _begun(folder, options.name, target.topic.topic_id)
+    plan = _begun(notes, options.name, target.topic.topic_id)
     if plan is not None:
         check_same(plan, target.selection, options.name)
-        quiet_ends(target.topic.name, target.ends)
+        target.await_quiet(plan)
         ledger = Ledger(ledger.entries[: plan.entries])
     generation = ledger.chosen(target.selection.topic_id)
     if plan is not None or selected is None:
@@ -180,9 +207,8 @@ def _restore(
         check_selected(plan, selected)
     else:
         plan = _plan(options, target, len(ledger.entries), selected)
-        folder.keep_restore_plan(options.name, plan.into_id, msgspec.json.encode(plan))
-    records = _records(spark, folder, generation, target.selection)
-    counts = _write(records, TopicWriter(options.bootstrap, plan.into, plan.bases, plan.records))
+        notes.keep_plan(options.name, plan.into_id, msgspec.json.encode(plan))
+    counts = _write(_records(spark, folder, generation, target.selection), options.bootstrap, plan, target)
     check_written(plan, target.ends())
     written, there = ({row["partition"]: row[which] for row in counts} for which in ("written", "there"))
     return Result(
@@ -194,7 +220,7 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
     """A new one. Raises JobFailed where the target has had records and that was not allowed."""
     ends = target.ends()
     if any(ends.values()) and not options.append:
-        raise JobFailed(
+        raise Refused(
             f"into={target.topic.name} has had {sum(ends.values())} records: with append=true the restored ones come "
             "after them; or restore into an empty topic"
         )
@@ -208,10 +234,24 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
     )
 
 
-def _write(records: DataFrame, writer: TopicWriter) -> list[Row]:
-    in_phase = phase(records.sparkSession, "restoring", sum(writer.records.values()))
-    with spark_failures(f"restoring into {writer.topic}"), in_phase:
-        return write_by_partition(records, writer.records, writer)
+def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
+    """Starts again where an executor died with a part of the shuffle, once none of the tasks before writes any more.
+
+    Raises JobFailed after as many starts as Spark gives a stage by default.
+    """
+    for start in range(1, STARTS_MAX + 1):
+        try:
+            writer = TopicWriter(bootstrap, plan.into, plan.bases, plan.records, target.ends(), target.quiet_s)
+            written = partial(target.written, plan)
+            in_phase = phase(records.sparkSession, "restoring", sum(plan.records.values()), written)
+            with spark_failures(f"restoring into {plan.into}"), in_phase:
+                return write_by_partition(records, plan.records, writer)
+        except StageLost as failure:
+            if start == STARTS_MAX:
+                raise
+            print(f"barnabas jobs: {failure}; what is not written yet is restored by new tasks", file=sys.stderr)
+            target.await_quiet(plan)
+    raise AssertionError("the last start returns or raises")
 
 
 def _check(
@@ -232,7 +272,7 @@ def _check(
         )
         target = TargetTopic(name, generation.topic_partitions, settings, is_new=True)
     else:
-        raise JobFailed(
+        raise Refused(
             f"into={name}: the cluster at {cluster.bootstrap} has no such topic; create=true makes it with "
             f"{generation.topic_partitions} partitions and the config that it had"
         )
@@ -279,7 +319,10 @@ def _selected(
         F.min("timestamp_ms").alias("oldest_ms"),
         F.max("timestamp_ms").alias("newest_ms"),
         F.count(F.when(F.col("timestamp_ms") <= 0, 1)).alias("unsettable"),
+        F.count(F.when(F.col("key").isNull(), 1)).alias("keyless"),
     )
-    with spark_failures(f"reading the archive {folder}"):
+    # Nothing is written meanwhile, which is what the progress of a restore counts.
+    in_phase = phase(spark, "checking", generation.records, lambda: 0)
+    with spark_failures(f"reading the archive {folder}"), in_phase:
         rows = _records(spark, folder, generation, selection).groupBy("partition").agg(*columns).collect()
     return sorted((Selected(**row.asDict()) for row in rows), key=lambda each: each.partition)

@@ -1,8 +1,9 @@
 """Records into one topic, each to its partition, in order, once: what a Spark task of a restore does.
 
 A task that begins asks where the partition ends: what is beyond its base was written by a run or task before it, and is
-skipped. Where a task before it has begun, it waits first until nobody writes any more: what that has sent may be on its
-way yet. An idempotent producer that stops at the first failure leaves no gap, so the target always has a beginning of
+skipped. Where a task of this run has begun before it, or the end is not the one that the driver saw, it waits first
+until nobody writes any more: what that task has sent may be on its way yet. A task that fails drops what it has not
+sent, and an idempotent producer that stops at the first failure leaves no gap, so the target always has a beginning of
 what is to be written.
 """
 
@@ -15,10 +16,9 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from barnabas_jobs.kafka.quiet import quiet_ends
+from barnabas_jobs.kafka.quiet import QUIET_S, SILENT_S, quiet_ends
 
 TIMEOUT_S: Final = 30.0
-STUCK_S: Final = 120.0
 POLL_S: Final = 0.1
 REASON_S: Final = 1.0
 POLLED: Final = 5000
@@ -52,13 +52,26 @@ a record to send.
 
 
 class TopicWriter:
-    """Goes to the executors. `bases` and `records`: where each partition begins, and how many records it gets."""
+    """Goes to the executors. `bases` and `records`: where each partition begins, and how many records it gets.
 
-    def __init__(self, bootstrap: str, topic: str, bases: Mapping[int, int], records: Mapping[int, int]) -> None:
+    `ends`: where each ended when the driver last looked, after it had been quiet.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        bases: Mapping[int, int],
+        records: Mapping[int, int],
+        ends: Mapping[int, int],
+        quiet_s: float = QUIET_S,
+    ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
         self.bases = dict(bases)
         self.records = dict(records)
+        self.ends = dict(ends)
+        self.quiet_s = quiet_s
 
     def __call__(self, records: Iterable[Record], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
         """Of records in the order of partitions and offsets: partition, records written, records that were there.
@@ -83,6 +96,8 @@ class TopicWriter:
         except KafkaException as error:
             reason = _reason(producer, error.args[0])
             raise NotWritten(f"{self.topic}-{partition}: the brokers refused a record: {reason}") from error
+        finally:
+            producer.purge()  # Another task writes what this one leaves.
         return partition, written, there
 
     def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
@@ -93,8 +108,8 @@ class TopicWriter:
             ask = partial(consumer.get_watermark_offsets, place, TIMEOUT_S)
             base, records_max = self.bases[partition], self.records[partition]
             end = ask()[1]
-            if is_again or base < end < base + records_max:
-                end = quiet_ends(self.topic, ask)[1]
+            if is_again or end != self.ends[partition]:
+                end = quiet_ends(self.topic, ask, self.quiet_s)[1]
             there = end - base
             if not 0 <= there <= records_max:
                 raise NotWritten(
@@ -128,10 +143,12 @@ class TopicWriter:
 
     def _await_acknowledgement(self, producer: Producer, partition: int) -> None:
         """Of at least one record. A record that fails is a fatal error, which `poll` raises."""
-        waiting, deadline_s = len(producer), time.monotonic() + STUCK_S
+        waiting, deadline_s = len(producer), time.monotonic() + SILENT_S
         while len(producer) >= waiting > 0:
             if time.monotonic() > deadline_s:
-                raise NotWritten(f"{self.topic}-{partition}: no broker took a record for {STUCK_S:.0f} s; run it again")
+                raise NotWritten(
+                    f"{self.topic}-{partition}: no broker took a record for {SILENT_S:.0f} s; run it again"
+                )
             producer.poll(POLL_S)
 
 

@@ -5,6 +5,10 @@ class JobFailed(Exception):
     """The job cannot go on. The text says what was found, what is allowed, and what to do next."""
 
 
+class Refused(JobFailed):
+    """What was asked for cannot be done, and another try would find the same."""
+
+
 class JobFailedLate(JobFailed):
     """A job without an end failed after it had gone well for long: that says nothing of the next try."""
 

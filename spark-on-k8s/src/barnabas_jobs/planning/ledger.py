@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ranges import OffsetRange
 
 FORMAT: Final = 1
@@ -189,17 +189,17 @@ class Ledger(NamedTuple):
         """The generation of this topic id, or the one that was archived last. Raises JobFailed if it is missing."""
         bringing = [entry for entry in self.entries if entry.ranges]
         if not bringing:
-            raise JobFailed("there is no archive, or it is empty: no records were ever committed; run `archive` first")
+            raise Refused("there is no archive, or it is empty: no records were ever committed; run `archive` first")
         wanted = topic_id or bringing[-1].topic_id
         if wanted not in self.topic_ids():
-            raise JobFailed(f"topic_id={wanted}: the archive has none such; allowed is {', '.join(self.topic_ids())}")
+            raise Refused(f"topic_id={wanted}: the archive has none such; allowed is {', '.join(self.topic_ids())}")
         return self.generation(self.entries[0].topic, wanted)
 
 
 def check_topic(ledger: LedgerSums, topic: str, archive: str) -> None:
-    """Raises JobFailed where the archive is that of another topic."""
+    """Raises Refused where the archive is that of another topic."""
     if ledger.topic not in (None, topic):
-        raise JobFailed(
+        raise Refused(
             f"archive={archive} is of the topic {ledger.topic!r}, not of {topic!r}: an archive has one topic; "
             "name another folder"
         )

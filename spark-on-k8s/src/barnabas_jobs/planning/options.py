@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from barnabas_jobs.planning.errors import BadOption
+from barnabas_jobs.planning.option_rules import Rule
 
 Options = TypeVar("Options", bound=msgspec.Struct)
-Bound = TypeVar("Bound", datetime, int)
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a job: every value is checked, whoever makes them. Raises BadOption."""
+    """Options of a job: every value is checked, and every rule between two. Raises BadOption."""
+
+    RULES: ClassVar[Sequence[Rule]] = ()
 
     def __post_init__(self) -> None:
         """A time may be given as text, a list as a tuple: afterwards each field has its own type."""
@@ -24,6 +26,9 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 msgspec.structs.force_setattr(self, field.name, msgspec.convert(value, field.type))
             except msgspec.ValidationError:
                 raise BadOption(f"{field.name}={value!r}: allowed is {allowed(field.type)}") from None
+        for rule in self.RULES:
+            if problem := rule.problem(self):
+                raise BadOption(problem)
 
 
 Bootstrap = Annotated[
@@ -36,7 +41,11 @@ TopicName = Annotated[
     ),
 ]
 Folder = Annotated[
-    str, msgspec.Meta(pattern=r"^(?![a-zA-Z][a-zA-Z0-9+.-]*://).+", description="a folder of this machine, no URL")
+    str,
+    msgspec.Meta(
+        pattern=r"^(?![a-zA-Z][a-zA-Z0-9+.-]*://).+",
+        description="a folder of this machine, no URL",
+    ),
 ]
 Location = Annotated[
     str,
@@ -55,12 +64,6 @@ Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 is no bound")]
 def since_1970_ms(moment: datetime) -> int:
     """A time as records have it."""
     return round(moment.timestamp() * 1000)
-
-
-def check_range(of: str, first: Bound | None, after: Bound | None) -> None:
-    """Raises BadOption where the options `from_` and `to_` of this name leave nothing between them."""
-    if first is not None and after is not None and first >= after:
-        raise BadOption(f"from_{of}={first} and to_{of}={after}: allowed is a to_{of} after from_{of}")
 
 
 def in_bucket(location: object) -> bool:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.topic_setting import TopicSetting
 
 DAY_MS: Final = 86_400_000
@@ -25,7 +25,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 class Selected(msgspec.Struct, frozen=True, kw_only=True):
     """The selected records of one partition.
 
-    `unsettable` records have a timestamp that librdkafka cannot write: 0 and less.
+    `unsettable` records have a timestamp that librdkafka cannot write: 0 and less. `keyless` ones have no key.
     """
 
     partition: int
@@ -36,6 +36,7 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
     oldest_ms: int
     newest_ms: int
     unsettable: int
+    keyless: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,28 +62,28 @@ class TargetTopic(NamedTuple):
         """The setting in force; `default` where the brokers do not know it."""
         return self.settings[setting].value if setting in self.settings else default
 
-    def refusal(self, setting: str, problem: str, allowed: str, keeps_all: str) -> JobFailed:
+    def refusal(self, setting: str, problem: str, allowed: str, keeps_all: str) -> Refused:
         """The error that names the setting, and what it has to be."""
         value, origin = self.settings[setting]
         kept = f"{setting}={keeps_all}"
         has, do = ("would have", f"make the topic with {kept} before") if self.is_new else ("has", f"set {kept} while")
-        return JobFailed(
+        return Refused(
             f"into={self.name} {has} {setting}={value}{problem}. The value is {origin}; allowed {allowed}: {do} you "
             "restore"
         )
 
 
 def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int) -> None:
-    """Raises JobFailed where the target would not keep the records as they are."""
+    """Raises Refused where the target would not keep the records as they are."""
     found = [each for each in selected if each.records]
     beyond = [each.partition for each in found if each.partition >= target.partitions]
     if beyond:
-        raise JobFailed(
+        raise Refused(
             f"into={target.name} has {target.partitions} partitions; the records need {max(beyond) + 1}: add partitions"
         )
     unsettable = sum(each.unsettable for each in found)
     if unsettable:
-        raise JobFailed(
+        raise Refused(
             f"{unsettable} records have a timestamp of 1970-01-01T00:00:00Z or before, which the producer would "
             "replace by the present; restore from later with from_time=1970-01-01T00:00:00.001Z"
         )
@@ -90,8 +91,16 @@ def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int)
         problem = ": its broker would replace the timestamps"
         raise target.refusal("message.timestamp.type", problem, "is CreateTime", "CreateTime")
     if found:
+        _check_keys(target, sum(each.keyless for each in found))
         _check_age(target, now_ms - min(each.oldest_ms for each in found))
+        _check_future(target, max(each.newest_ms for each in found) - now_ms)
         _check_size(target, max(found, key=lambda each: each.bytes))
+
+
+def _check_keys(target: TargetTopic, keyless: int) -> None:
+    if keyless and "compact" in target.value("cleanup.policy", "delete"):
+        problem = f", and {keyless} records have no key: the brokers would refuse them"
+        raise target.refusal("cleanup.policy", problem, "is delete", "delete")
 
 
 def _check_size(target: TargetTopic, largest: Selected) -> None:
@@ -115,11 +124,18 @@ def _check_age(target: TargetTopic, age_ms: int) -> None:
             raise target.refusal(name, problem, f"{allowed} {age_ms} or more", keeps_all)
 
 
+def _check_future(target: TargetTopic, ahead_ms: int) -> None:
+    name, keeps_all = "message.timestamp.after.max.ms", str(2**63 - 1)
+    if int(target.value(name, keeps_all)) < ahead_ms:
+        problem = f", and the newest record is {ahead_ms} ms ahead of now: the brokers would refuse it"
+        raise target.refusal(name, problem, f"is {ahead_ms} or more", keeps_all)
+
+
 def check_same(plan: Plan, selection: Selection, name: str) -> None:
     """Raises JobFailed if the plan under way is for other records."""
     if plan.selection != selection:
         begun, wanted = msgspec.json.encode(plan.selection).decode(), msgspec.json.encode(selection).decode()
-        raise JobFailed(
+        raise Refused(
             f"the restore name={name} into {plan.into} was begun with {begun}, not with {wanted}: "
             "give the same options to go on with it, or another name for another restore"
         )
@@ -133,6 +149,11 @@ def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
             f"the restore into {plan.into} was begun with {sum(plan.records.values())} records, and the archive has "
             f"{sum(found.values())} of them now: its ledger has changed since; put it back from a backup"
         )
+
+
+def is_complete(plan: Plan, ends: Mapping[int, int]) -> bool:
+    """True if each partition of the target ends where the plan says."""
+    return all(ends.get(partition) == plan.bases[partition] + count for partition, count in plan.records.items())
 
 
 def check_written(plan: Plan, ends: Mapping[int, int]) -> None:

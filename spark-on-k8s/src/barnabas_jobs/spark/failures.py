@@ -34,6 +34,12 @@ OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
 """The last line of what a Python worker prints of an exception of ours."""
 LOST: Final = re.compile(r"An error occurred while calling \S+")
 LINES_MAX: Final = 3
+STAGE_LOST: Final = "has failed the maximum allowable number of times"
+"""What Spark says of a stage that lost a part of its shuffle, and is not started again."""
+
+
+class StageLost(JobFailed):
+    """An executor died, and with it what a stage had yet to read. A new job finds all of it."""
 
 
 @contextmanager
@@ -52,9 +58,8 @@ def spark_failures(doing: str) -> Iterator[None]:
             ) from error
         text = _text(error)
         known = next((meaning for sign, meaning in KNOWN if sign in text), None)
-        raise JobFailed(
-            f"{doing}: {known}. Spark says: {_cause(text)}" if known else f"{doing}: {_cause(text)}"
-        ) from error
+        kind = StageLost if STAGE_LOST in text else JobFailed
+        raise kind(f"{doing}: {known}. Spark says: {_cause(text)}" if known else f"{doing}: {_cause(text)}") from error
 
 
 def _is_of_lost_java(error: Exception) -> bool:

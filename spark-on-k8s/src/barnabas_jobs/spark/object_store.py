@@ -17,10 +17,14 @@ CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 
 
 class ObjectStore:
-    """Paths are relative to `s3a://BUCKET/FOLDER`. What cannot be done raises JobFailed."""
+    """Paths are relative to `s3a://BUCKET/FOLDER`. What cannot be done raises JobFailed.
 
-    def __init__(self, spark: SparkSession, location: str) -> None:
+    `option`: the option that names it.
+    """
+
+    def __init__(self, spark: SparkSession, location: str, option: str = "archive") -> None:
         self.location = location.rstrip("/")
+        self._option = option
         jvm: Any = spark._jvm
         self._hadoop = jvm.org.apache.hadoop
         with self._as_job_failed("open"):
@@ -47,8 +51,8 @@ class ObjectStore:
         try:
             if self.add(name, b"one") and self.add(name, b"other"):
                 raise JobFailed(
-                    f"archive={self}: its server has overwritten an object in spite of `If-None-Match: *`, so two "
-                    "writers could overwrite each other; an archive needs a server with conditional puts"
+                    f"{self._option}={self}: its server has overwritten an object in spite of `If-None-Match: *`, so "
+                    "two writers could overwrite each other; an archive needs a server with conditional puts"
                 )
         finally:
             self.remove(name)
@@ -131,4 +135,4 @@ class ObjectStore:
         stream.close()
 
     def _as_job_failed(self, doing: str) -> Any:
-        return spark_failures(f"archive={self.location}: cannot {doing}")
+        return spark_failures(f"{self._option}={self.location}: cannot {doing}")

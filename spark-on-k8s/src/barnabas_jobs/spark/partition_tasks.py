@@ -1,14 +1,19 @@
 """Records of a data frame to a function of Python: each partition of the topic in one task, in the order of offsets."""
 
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pyspark import TaskContext
-from pyspark.sql import DataFrame, Row
+from pyspark import SparkContext, TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.spark.records import settings
 
 if TYPE_CHECKING:
@@ -23,6 +28,16 @@ BATCH: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
+ONE_TASK_EACH: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "1"}
+"""Settings without which Spark starts a second task of a partition while the first still writes: beside a slow one, or
+in a stage that it starts again because a dead executor took its part of the shuffle along. Tasks on other executors go
+on then, and the attempts of the new stage count from 0.
+"""
+SPARK_DEFAULTS: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "4"}
+GROUP: Final = "spark.jobGroup.id"
+POLL_S: Final = 0.5
+TASK_ENDS_SECONDS_MAX: Final = 300.0
+"""Longer than Spark takes to notice that an executor is gone (`spark.network.timeout`, 120 s)."""
 
 
 class Writer(Protocol):
@@ -46,8 +61,50 @@ def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Wri
     filled = records.withColumn("headers", F.coalesce("headers", F.array()))  # See BATCH.
     alone = filled.select("offset", *COLUMNS).repartitionById(max(1, len(tasks)), by_partition[F.col("partition")])
     ordered = alone.sortWithinPartitions("offset").select(*COLUMNS)
-    with settings(records.sparkSession, BATCH):
+    with settings(records.sparkSession, BATCH), _all_tasks_ended(records.sparkSession):
         return ordered.mapInArrow(partial(_task, writer), COUNTS).collect()
+
+
+def check_one_task_each(spark: SparkSession) -> None:
+    """Raises Refused where Spark may start a second task of a partition beside one that writes."""
+    conf = spark.sparkContext.getConf()
+    for name, allowed in ONE_TASK_EACH.items():
+        value = conf.get(name, SPARK_DEFAULTS[name])
+        if value != allowed:
+            raise Refused(
+                f"{name}={value}: Spark may start a second task beside one that still writes, and both would write the "
+                f"same records; restore in a session that begins with {name}={allowed}"
+            )
+
+
+@contextmanager
+def _all_tasks_ended(spark: SparkSession) -> Iterator[None]:
+    """After a failure waits until none of the tasks that were started inside runs: Spark only asks them to end.
+
+    Raises JobFailed where one goes on.
+    """
+    context, group = spark.sparkContext, f"barnabas-{uuid.uuid4().hex}"
+    before = context.getLocalProperty(GROUP)
+    context.setLocalProperty(GROUP, group)
+    try:
+        yield
+    except PySparkException:
+        _await_no_task(context, group)
+        raise
+    finally:
+        context.setLocalProperty(GROUP, before)  # type: ignore[arg-type]  # None takes it away.
+
+
+def _await_no_task(context: SparkContext, group: str) -> None:
+    tracker, deadline_s = context.statusTracker(), time.monotonic() + TASK_ENDS_SECONDS_MAX
+    jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+    stages = [stage for job in jobs for stage in job.stageIds]
+    while any(info.numActiveTasks for info in filter(None, map(tracker.getStageInfo, stages))):
+        if time.monotonic() > deadline_s:
+            raise JobFailed(
+                f"tasks still run {TASK_ENDS_SECONDS_MAX:.0f} s after their stage failed; run the job again"
+            )
+        time.sleep(POLL_S)
 
 
 def _task(writer: Writer, batches: "Iterable[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":

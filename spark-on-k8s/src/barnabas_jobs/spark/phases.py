@@ -1,6 +1,9 @@
-"""Names what Spark does, for those who watch a job: in the description and a tag of Spark's own jobs."""
+"""Names what Spark does, for those who watch a job: in the description and a tag of Spark's own jobs.
 
-from collections.abc import Iterator
+Spark counts what its tasks have read. A phase whose tasks write elsewhere counts by itself.
+"""
+
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -8,6 +11,9 @@ from pyspark.sql import SparkSession
 
 TAG: Final = "barnabas.phase="
 DESCRIPTION: Final = "spark.job.description"
+
+_done: Final[dict[str, Callable[[], int]]] = {}
+"""By the name of a phase of this process, how many records are done."""
 
 
 class Phase(NamedTuple):
@@ -30,9 +36,21 @@ def of_tag(tag: str) -> Phase | None:
     return Phase(name, int(records) if records else None)
 
 
+def records_done(name: str) -> int | None:
+    """What a phase counts by itself; None where Spark counts. Raises JobFailed."""
+    return _done[name]() if name in _done else None
+
+
 @contextmanager
-def phase(spark: SparkSession, name: str, records: int | None = None) -> Iterator[None]:
-    """The Spark jobs that this thread starts inside belong to this phase, which may have several blocks."""
+def phase(
+    spark: SparkSession, name: str, records: int | None = None, done: Callable[[], int] | None = None
+) -> Iterator[None]:
+    """The Spark jobs that this thread starts inside belong to this phase, which may have several blocks.
+
+    `done`: how many records are done, where Spark does not know; who watches asks for it in a thread of its own.
+    """
+    if done is not None:
+        _done[name] = done
     context = spark.sparkContext
     before = context.getLocalProperty(DESCRIPTION)
     tag = Phase(name, records).tag

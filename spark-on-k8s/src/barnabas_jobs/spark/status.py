@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.planning.progress import Amount, Seen
 from barnabas_jobs.spark.job_sums import UNNAMED, JobSums, SparkJob
-from barnabas_jobs.spark.phases import of_tag
+from barnabas_jobs.spark.phases import of_tag, records_done
 
 RUNNING: Final = "RUNNING"
 
@@ -26,7 +27,9 @@ class SparkStatus:
         found = self._store.jobsList(None)
         jobs = {job.jobId(): job for job in (found.apply(index) for index in range(found.size()))}
         changed = [self._job(number, job) for number, job in jobs.items() if not self._sums.has(number)]
-        return self._sums.seen(changed, jobs)
+        seen = self._sums.seen(changed, jobs)
+        done = records_done(seen.phase)
+        return seen if done is None else msgspec.structs.replace(seen, records=Amount(done, seen.records.total))
 
     def _job(self, number: int, job: Any) -> SparkJob:
         tags, stages = job.jobTags(), job.stageIds()
@@ -40,7 +43,7 @@ class SparkStatus:
         )
 
     def _records(self, stage: int) -> int:
-        """What its tasks have read; or written, when they are done, for Spark counts no records of Kafka."""
+        """What its tasks have read; or written, when they are done."""
         attempts = self._store.stageData(stage, *self._stage_defaults)
         if not attempts.size():
             return 0

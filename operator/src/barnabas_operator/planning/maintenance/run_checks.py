@@ -4,22 +4,20 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from barnabas_operator.planning.maintenance.option_checks import option_problems
 from barnabas_operator.planning.maintenance.run_places import place_problems
 from barnabas_operator.planning.maintenance.spark_conf import EXECUTOR_TEMPLATE_PATH, is_set_by_operator
-from barnabas_operator.resources.job_table import JOB_TABLE, JobOption
+from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_run import RunPod, RunSpec
 from barnabas_operator.resources.quantity import quantity_value, shown_amount
 
-BOOTSTRAP: Final = "bootstrap"
-"""The option that the operator fills in."""
 MEMORY_MIN: Final = "1Gi"
 TMP: Final = "tmp"
 TMP_PATH: Final = "/tmp"
 EVENT_LOGS: Final = "event-logs"
 EXECUTOR_POD: Final = "executor-pod"
 """Volumes that a run has by itself."""
-WHOLE: Final = re.compile(r"-?[0-9]{1,19}")
 OF_OTHERS: Final = ("BARNABAS_", "SPARK_")
 """Variables that begin so are those by which the operator, and Spark, tell pods who they are."""
 NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
@@ -36,7 +34,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
     if job is None:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"
     else:
-        yield from _option_problems(run, f"{at}.options")
+        yield from option_problems(run, f"{at}.options")
         yield from place_problems(run, at)
     yield from _env_problems(run, at)
     yield from _volume_problems(run, at)
@@ -50,38 +48,6 @@ def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, s
     for index, entry in enumerate(entries):
         for problem in run_problems(entry, f"spec.maintenance[{index}]"):
             yield entry.name, problem
-
-
-def _option_problems(run: RunSpec, at: str) -> Iterator[str]:
-    options = JOB_TABLE[run.job].options
-    known = {name: each for name, each in options.items() if name != BOOTSTRAP}
-    if BOOTSTRAP in run.options and BOOTSTRAP in options:
-        yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; allowed: leave it out, for it is that of the Cluster"
-    for name, value in run.options.items():
-        if name in known and not _fits(known[name], value):
-            yield f"{at}.{name} is {value!r}; allowed: {known[name].allowed}"
-        elif name not in options:
-            yield f"{at}.{name} is no option of {run.job}; allowed: {', '.join(known)}"
-    for name, option in known.items():
-        if option.required and name not in run.options:
-            yield f"{at}.{name} is missing; allowed: {option.allowed}"
-
-
-def _fits(option: JobOption, value: str) -> bool:
-    return all(_item_fits(option, item) for item in (value.split(",") if option.list else [value]))
-
-
-def _item_fits(option: JobOption, value: str) -> bool:
-    if option.type == "boolean":
-        return value in ("true", "false")
-    if option.type == "integer":
-        low, high = option.minimum, option.maximum
-        if WHOLE.fullmatch(value) is None:
-            return False
-        return (low is None or int(value) >= low) and (high is None or int(value) <= high)
-    if option.choices:
-        return value in option.choices
-    return option.pattern is None or re.search(option.pattern, value) is not None
 
 
 def _env_problems(run: RunSpec, at: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_operator.resources.maintenance_run import RunSpec
 
-FOLDERS: Final = ("archive", "report")
+FOLDERS: Final = ("archive", "report", "state")
 """The options of jobs that name one."""
 OBJECT_STORE: Final = "s3a://"
 

@@ -1,0 +1,43 @@
+"""Rules between two options of a job. They are data, so that the operator, which has no Spark, checks them, too."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What two options may be together; `allowed` says it in words.
+
+    `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
+    `excludes`: not both are true.
+    """
+
+    kind: Literal["ordered", "needs", "excludes"]
+    option: str
+    other: str
+    allowed: str
+
+    def problem(self, options: Any) -> str | None:
+        """What is wrong with these options; None where nothing is."""
+        one, other = getattr(options, self.option), getattr(options, self.other)
+        broken = {
+            "ordered": one is not None and other is not None and one >= other,
+            "needs": one is not None and other is not True,
+            "excludes": one is True and other is True,
+        }
+        if not broken[self.kind]:
+            return None
+        return f"{self.option}={_text(one)} and {self.other}={_text(other)}: allowed is {self.allowed}"
+
+
+def range_rule(of: str) -> Rule:
+    """The options `from_` and `to_` of this name have something between them."""
+    return Rule(kind="ordered", option=f"from_{of}", other=f"to_{of}", allowed=f"a to_{of} after from_{of}")
+
+
+def _text(value: Any) -> str:
+    """As options are given."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
