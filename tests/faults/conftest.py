@@ -1,12 +1,11 @@
 """Brokers for tests that break something under them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faulty_broker import FaultyBroker
-
-StartBroker = Callable[..., FaultyBroker]
+from started_brokers import StartBroker
 
 
 @pytest.fixture

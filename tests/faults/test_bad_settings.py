@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from conftest import StartBroker
+from started_brokers import StartBroker
 
 CANNOT_START, BAD_SETTINGS = 1, 2
 UMLAUT = "PLAINTEXT://\N{LATIN SMALL LETTER A WITH DIAERESIS}..b:0"

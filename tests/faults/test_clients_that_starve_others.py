@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from faulty_broker import FaultyBroker
+from started_brokers import StartBroker
 
-from conftest import StartBroker
 from harness.barnabas_server import resident_bytes
 from harness.deadline import wait_for
 from harness.require import require

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, TopicPartition
 from faulty_broker import KAFKA_STORAGE_ERROR, FaultyBroker
+from started_brokers import StartBroker
 
-from conftest import StartBroker
 from harness.barnabas_server import page
 from harness.deadline import wait_for
 

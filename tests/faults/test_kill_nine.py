@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from faulty_broker import FaultyBroker
+from started_brokers import StartBroker
 
-from conftest import StartBroker
 from harness.deadline import wait_for
 from harness.soak import size
 from harness.stock_client import StockClient, records_given

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from faulty_broker import KAFKA_STORAGE_ERROR, FaultyBroker
+from started_brokers import StartBroker
 
-from conftest import StartBroker
 from harness.deadline import wait_for
 from harness.mounts import fill, remount, small_disk
 

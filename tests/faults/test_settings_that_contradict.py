@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from faulty_broker import FaultyBroker
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
+from started_brokers import StartBroker
 
-from conftest import StartBroker
 from harness.ask import ask
 from harness.barnabas_server import page
 from harness.deadline import wait_for

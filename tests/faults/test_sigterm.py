@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 from faulty_broker import FaultyBroker
+from started_brokers import StartBroker
 
 from barnabas.__main__ import EXIT_TERMINATED
-from conftest import StartBroker
 from harness.deadline import wait_for
 
 

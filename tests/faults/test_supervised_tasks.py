@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 from faulty_broker import FaultyBroker
+from started_brokers import StartBroker
 
-from conftest import StartBroker
 from harness.barnabas_server import page
 from harness.deadline import wait_for
 
