@@ -21,7 +21,7 @@ RECORDS_A_COMMIT = 30
 # Of the time that a run takes which nobody kills: some end before they are killed.
 LIFE_MAX = 1.2
 ROUNDS_MAX = 3 * KILLS
-RUN_SECONDS_MAX = 120.0
+RUN_SECONDS_MAX = 300.0
 # So many of the kills must have left something behind, or they were all between two commits.
 LEFTOVERS_MIN = size(0, 3)
 
