@@ -194,12 +194,12 @@ def test_a_reassignment_to_a_dead_broker_goes_on_when_that_is_back_or_is_cancell
     assert [cluster.partition(topic, 0).replicas for topic in ("t", "u")] == [(2,), (0,)]
 
 
-@pytest.mark.parametrize("replicas", [[], [0, 0], [7], [-1, 0]], ids=str)
-def test_a_reassignment_that_cannot_be_changes_nothing(cluster: BarnabasCluster, replicas: list[int]) -> None:
+def test_a_reassignment_that_cannot_be_changes_nothing(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0]])
     before = cluster.partition("t", 0)
-    assert reassign(cluster, "t", replicas) == INVALID_REPLICA_ASSIGNMENT
-    assert cluster.partition("t", 0) == before
+    for replicas in ([], [0, 0], [7], [-1, 0]):
+        assert reassign(cluster, "t", replicas) == INVALID_REPLICA_ASSIGNMENT, replicas
+        assert cluster.partition("t", 0) == before, replicas
 
 
 def test_leadership_goes_back_to_the_preferred_replica_on_request(cluster: BarnabasCluster) -> None:

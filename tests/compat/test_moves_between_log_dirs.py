@@ -25,7 +25,6 @@ from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
 from harness.replica_comparison import differences
 from harness.require import missing
-from harness.soak import size
 from rolling_writers import LibrdkafkaWriter
 from torture.history import History, Lane, check
 
@@ -34,7 +33,7 @@ TOPIC = "flights"
 BALLAST_RECORDS, BALLAST_BYTES = 12_000, 1_000
 SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 200_000, 1_000_000_000
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
-ROUNDS = size(1, 3)
+ROUNDS = 3
 RATE = 200
 SECONDS_MAX = 90.0
 PROPERTIES = {
@@ -173,8 +172,7 @@ def test_leader_and_followers_move_by_plan_though_brokers_die_in_the_middle(
     check_nothing_lost(cluster, history, writer, places(tools))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.soak(only=True)
 def test_replicas_move_to_and_fro_by_kafka_python_and_each_time_a_broker_dies(
     cluster: BarnabasCluster, tools: KafkaTools
 ) -> None:
