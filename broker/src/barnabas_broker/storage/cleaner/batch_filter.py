@@ -16,6 +16,7 @@ from barnabas_broker.wire.record_batch import (
     sealed_batch,
 )
 from barnabas_broker.wire.records import BrokenRecords, encode_varint
+from barnabas_core.config.log_config import LONG_MAX
 
 NO_TIMESTAMP: Final = -1
 Cleaned = bytes | bytearray | memoryview | None
@@ -89,7 +90,7 @@ class BatchFilter:
         if header.attributes & DELETE_HORIZON_BIT or header.last_offset >= rules.end_offset:
             return None
         has_tombstones = any(not record[6] for record in kept)
-        return rules.now_ms + rules.delete_retention_ms if has_tombstones else None
+        return min(rules.now_ms + rules.delete_retention_ms, LONG_MAX) if has_tombstones else None
 
 
 def emptied(header: BatchHeader) -> bytearray:
