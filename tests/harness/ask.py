@@ -18,13 +18,17 @@ def ask(
 
     >>> ask(port, MetadataRequest(topics=None), version=12).brokers
     """
+    with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
+        return ask_on(connection, request, version)
+
+
+def ask_on(connection: socket.socket, request: Any, version: int) -> Any:
+    """The same on a connection that stays open."""
     request.API_VERSION = version
     request.with_header(correlation_id=next(_numbers), client_id=CLIENT_ID)
-    frame = request.encode(header=True, framed=True)
-    with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
-        connection.sendall(frame)
-        (size,) = struct.unpack(">i", _exactly(connection, 4))
-        answer = _exactly(connection, size)
+    connection.sendall(request.encode(header=True, framed=True))
+    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    answer = _exactly(connection, size)
     return request.header.get_response_class().decode(answer, header=True)
 
 

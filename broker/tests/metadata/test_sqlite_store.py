@@ -1,8 +1,10 @@
 """The SQLite store: what every store does, and what several processes on one file do to each other."""
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
@@ -347,3 +349,23 @@ class TestSqliteStore(StoreConformance):
         stores = await asyncio.gather(*(open_store() for _ in range(8)))
         await stores[0].put("k", b"1")
         assert [await store.get("k") for store in stores] == [("k", b"1", 1)] * 8
+
+
+async def test_a_process_without_descriptors_rings_nobody_and_takes_nobody_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used_up(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    store = await SqliteStore.open(tmp_path / "metadata.sqlite", SystemClock())
+    other = await SqliteStore.open(tmp_path / "metadata.sqlite", SystemClock())
+    try:
+        lease = await other.acquire_lease("brokers/1", "other", 60_000)
+        assert lease is not None
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr(socket, "socket", used_up)
+            assert await store.put("key", b"value")
+            assert await store.leases("brokers/") == [lease]
+    finally:
+        await store.close()
+        await other.close()

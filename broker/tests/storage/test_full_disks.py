@@ -1,14 +1,23 @@
 """Full and failing disks under a log manager."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from log_manager_samples import CONFIG, TOPIC_ID, FullAfter, fill, flights, started
+from log_manager_samples import CONFIG, TOPIC_ID, FullAfter, fill, flights, manager, started
 from storage_samples import NOW_MS, append, batch, read_all
 
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed
+from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
+from barnabas_broker.storage.errors import (
+    DiskFull,
+    Exhausted,
+    LogDirFailed,
+    LogDirRefused,
+    SyncFailed,
+    storage_error,
+)
 from barnabas_core.config.log_config import LogConfig
 
 
@@ -65,6 +74,34 @@ def test_a_failing_disk_is_told_from_a_full_one(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(LogDirFailed, match=r"the disk failed .*Input/output error") as failed:
         append(log, batch(1))
     assert failed.value.log_dir == str(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_who_lacks_descriptors_or_memory_tries_again_and_takes_no_disk_for_failed(tmp_path: Path, code: int) -> None:
+    error = storage_error(str(tmp_path), "flights-0", OSError(code, os.strerror(code)))
+    assert isinstance(error, Exhausted)
+    sync_failed = SyncFailed(OSError(code, os.strerror(code)))
+    assert isinstance(storage_error(str(tmp_path), "flights-0", sync_failed), LogDirFailed)
+
+
+def test_a_start_that_lacks_descriptors_takes_no_log_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path)
+    append(logs.create(flights(0), TOPIC_ID, CONFIG), batch(2))
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    again = manager(tmp_path)
+
+    def used_up(*_: object) -> LogFile:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(PosixFileSystem, "open_file", used_up)
+        with pytest.raises(LogDirRefused):
+            again.load()
+    assert again.failed == {}
+    assert again.probe(again.log_dirs)
+    assert len(read_all(again.logs[flights(0)])) == 1
 
 
 def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(

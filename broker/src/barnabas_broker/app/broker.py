@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ from uuid import uuid4
 from barnabas_broker.app import garbage
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.connection_settings import limits_of, socket_settings
+from barnabas_broker.app.descriptors import Descriptors
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.node import Node
@@ -41,10 +41,7 @@ from barnabas_core.errors import ApiError
 log = logging.getLogger(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-OPEN_FILES_SHARE: Final = 2
-"""One of so many of the process's open files may be a segment; the others are for connections."""
 ABANDON_S: Final = 5.0
-HANDLER_IMPORT_S: Final = 0.1
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -55,8 +52,15 @@ class CannotStart(Exception):
 class Broker:
     """One broker process: `start`, then `wait_for_signal`, then `stop`."""
 
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, selector: MeasuringSelector) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        descriptors: Descriptors,
+        loop: asyncio.AbstractEventLoop,
+        selector: MeasuringSelector,
+    ) -> None:
         self._config = config
+        self._descriptors = descriptors
         self._selector = selector
         self._loop = loop
         self._clock = SystemClock()
@@ -89,8 +93,8 @@ class Broker:
         return True
 
     async def _start(self) -> None:
-        _raise_open_files_limit()
         await self._start_http()
+        await _import_handlers()
         node = self._node = await self._load()
         self._takedown.append(node.stop)
         dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
@@ -113,7 +117,6 @@ class Broker:
         listener.start()
         self._takedown.append(node.hand_over)
         self._is_serving = True
-        node.supervisor.spawn(_import_handlers())
 
     async def wait_for_signal(self) -> None:
         """Serve until SIGTERM or SIGINT, or until the broker cannot go on."""
@@ -145,7 +148,7 @@ class Broker:
             random=SystemRandom(),
             new_id=lambda: str(uuid4()),
             files=PosixFileSystem(),
-            open_files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0] // OPEN_FILES_SHARE,
+            open_files_max=self._descriptors.segments,
             boot_id=_boot_id(),
             inspector=inspector,
             make_links=self._make_links,
@@ -240,10 +243,10 @@ class Broker:
 
 
 async def _import_handlers() -> None:
-    """One by one in the first seconds, so that no later request waits for an import."""
+    """Before anybody connects: no request waits for an import, nor finds the file descriptors used up."""
     for api_key in MESSAGE_HANDLERS:
-        await asyncio.sleep(HANDLER_IMPORT_S)
         message_handler(api_key)
+        await asyncio.sleep(0)
 
 
 def _boot_id() -> str:
@@ -252,10 +255,3 @@ def _boot_id() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return ""
-
-
-def _raise_open_files_limit() -> None:
-    """Thousands of clients and segments need as many files as the system lets a process have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 from barnabas_broker.app import garbage
 from barnabas_broker.app.broker import Broker, CannotStart
+from barnabas_broker.app.descriptors import Descriptors, take_all
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import interrupt_threads_soon
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
@@ -22,6 +23,7 @@ from barnabas_core.config.properties import MalformedProperties, Property, parse
 
 log = logging.getLogger(__name__)
 
+MAX_CONNECTIONS: Final = "max.connections"
 EXIT_FAILED: Final = 1
 EXIT_CONFIG: Final = 2
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
@@ -31,8 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     """Runs a broker; the exit code."""
     options = _parse_arguments(arguments)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stdout)
+    descriptors = take_all()
     try:
-        config = read_config(options.properties, options.override)
+        config = read_config(options.properties, options.override, descriptors.connections)
     except (OSError, MalformedProperties) as error:
         print(f"barnabas broker: {options.properties}: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -47,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     garbage.freeze()
     interrupt_threads_soon()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        return runner.run(_run(config, selector))
+        return runner.run(_run(config, descriptors, selector))
 
 
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -59,19 +62,23 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def read_config(path: Path, overrides: Sequence[str]) -> BrokerConfig:
-    """The file's settings with the overrides over them. OSError, MalformedProperties, InvalidConfig."""
+def read_config(path: Path, overrides: Sequence[str], connections: int) -> BrokerConfig:
+    """The file's settings with the overrides over them. OSError, MalformedProperties, InvalidConfig.
+
+    `connections` is `max.connections` where nobody has set it: what the limit of open files leaves.
+    """
     properties: dict[str, str | Property] = dict(parse_properties(path.read_text(encoding="utf-8")))
     for override in overrides:
         name, separator, value = override.partition("=")
         if not separator:
             raise MalformedProperties(f"--override {override}: NAME=VALUE is allowed")
         properties[name.strip()] = value.strip()
-    return parse_broker_config(properties)
+    return parse_broker_config({MAX_CONNECTIONS: str(connections), **properties})
 
 
-async def _run(config: BrokerConfig, selector: MeasuringSelector) -> int:
-    broker = Broker(config, asyncio.get_running_loop(), selector)
+async def _run(config: BrokerConfig, descriptors: Descriptors, selector: MeasuringSelector) -> int:
+    _tell_of_descriptors(config, descriptors)
+    broker = Broker(config, descriptors, asyncio.get_running_loop(), selector)
     try:
         is_started = await broker.start()
     except CannotStart as error:
@@ -90,6 +97,21 @@ async def _run(config: BrokerConfig, selector: MeasuringSelector) -> int:
         log.info("ended before it served")
         _end_at_once(0)
     return 0
+
+
+def _tell_of_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None:
+    log.info(
+        "%d file descriptors: %d for segments, max.connections=%d",
+        descriptors.total,
+        descriptors.segments,
+        config.max_connections,
+    )
+    if config.max_connections > descriptors.connections:
+        log.warning(
+            "max.connections=%d is more than the limit of open files leaves: set it to at most %d, or raise the limit",
+            config.max_connections,
+            descriptors.connections,
+        )
 
 
 def _end_at_once(exit_code: int) -> NoReturn:

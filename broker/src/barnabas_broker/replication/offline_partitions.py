@@ -8,7 +8,7 @@ from uuid import UUID
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_lookup import PartitionLookup
 from barnabas_broker.replication.replica_environment import Fetching
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDirState
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
@@ -57,10 +57,13 @@ class OfflinePartitions:
     def storage_failed(self, partition: Partition, error: StorageError) -> ApiError:
         """Take what broke offline and say so once; the answer for the client.
 
-        A full disk takes no appends while it is full, and nothing more: the next append tries again.
+        A full disk takes no appends while it is full, and nothing more: the next append tries again. So it does where
+        descriptors or memory are used up.
         """
         if not isinstance(error, DiskFull):
             self._take_offline(partition, error)
+            log.error("%s: %s", partition.topic_partition, error)
+        elif isinstance(error, Exhausted):
             log.error("%s: %s", partition.topic_partition, error)
         elif error.log_dir not in self._full:
             self._full.add(error.log_dir)

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class StorageError(Exception):
@@ -19,6 +20,11 @@ class StorageError(Exception):
 
 class DiskFull(StorageError):
     """No space left: the directory takes no appends until there is; reads go on."""
+
+
+class Exhausted(DiskFull):
+    """The process lacks file descriptors or memory. Nothing is wrong with the disk; as on a full one, the next try may
+    pass."""
 
 
 class LogDirFailed(StorageError):
@@ -91,6 +97,8 @@ def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> Sto
         )
     if lacks_space(error):
         return DiskFull(log_dir, f"no space left ({error}): free some, or move partitions to another log dir")
+    if error.errno in _EXHAUSTED:
+        return Exhausted(log_dir, f"{error}: the limit of open files or the memory is used up; it is tried again")
     return LogDirFailed(log_dir, f"the disk failed ({error}): its partitions are offline until it works again")
 
 

@@ -124,7 +124,14 @@ _SOCKETS: Final = (
         "Bytes of requests in memory after which no more are read; -1 for no limit.",
     ),
     _D("connections.max.idle.ms", _LONG, 600000, Range(-1), "Idle connections are closed after this; below 0, never."),
-    _D("max.connections", _INT, INT_MAX, _COUNT, "Open connections of this broker.", _CLUSTER),
+    _D(
+        "max.connections",
+        _INT,
+        INT_MAX,
+        _COUNT,
+        "Open connections of this broker; where it is not set, what the limit of open files leaves.",
+        _CLUSTER,
+    ),
     _D("max.connections.per.ip", _INT, INT_MAX, _COUNT, "Open connections of one address.", _CLUSTER),
     _D(
         "max.connections.per.ip.overrides",

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError, storage_error
+from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
@@ -121,7 +121,7 @@ class LogDirLoader:
             if self._is_of_a_topic(log):
                 log.load_epochs()
                 log_dir.logs[place.topic_partition] = log
-        except LogDirFailed:
+        except (LogDirFailed, Exhausted):  # The directory is tried again; a log that is there is not damaged.
             raise
         except StorageError as error:
             _logger.error("%s", error)

@@ -52,16 +52,16 @@ class ChangeSignal:
 
 
 def ring(address: str) -> Answer:
-    """Wakes the process at `address`; what came of it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
-        try:
+    """Wakes the process at `address`; what came of it. UNKNOWN, too, where this one lacks descriptors or memory."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
             bell.sendto(_RING, address)
-        except BlockingIOError:
-            return Answer.ALIVE  # Its queue is full of rings.
-        except ConnectionRefusedError:
-            return Answer.GONE
-        except OSError:
-            return Answer.UNKNOWN
+    except BlockingIOError:
+        return Answer.ALIVE  # Its queue is full of rings.
+    except ConnectionRefusedError:
+        return Answer.GONE
+    except OSError:
+        return Answer.UNKNOWN
     return Answer.ALIVE
 
 
