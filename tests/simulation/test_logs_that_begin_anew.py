@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment

@@ -12,10 +12,19 @@ from metadata_cluster import a_topic, led
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.membership.log_ends import LOGS_A_TURN, NO_LOG, PARTS, HeldLog, KnownEnds, LogEnds
+from barnabas_broker.metadata.membership.log_ends import (
+    LOGS_A_TURN,
+    NO_LOG,
+    PARTS,
+    HeldLog,
+    KnownEnds,
+    LogEnds,
+    lacks_records,
+)
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.storage.log_dirs.kept_records import Kept
 from harness.manual_clock import ManualClock
 
 TOPIC = a_topic("t", led(1, epoch=3), led(1, epoch=3))
@@ -31,11 +40,11 @@ class Told:
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
         self.held: dict[int, tuple[int, int]] = {}
-        self.is_whole = True
+        self.kept = Kept.ALL
         self.image = MetadataImage()
 
     def logs(self) -> list[HeldLog]:
-        return [HeldLog("t", TOPIC.topic_id, n, *end, self.is_whole) for n, end in self.held.items()]
+        return [HeldLog("t", TOPIC.topic_id, n, *end, self.kept) for n, end in self.held.items()]
 
     async def see(self) -> MetadataImage:
         await image_feed.load(self.image, self.store)
@@ -62,7 +71,7 @@ async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: 
     told.held = {0: (3, 9308), 1: (3, 5)}
     log_ends = await told.incarnation(1)
     assert await told.end(0) == LogEnd(0, 3, 9308, 9308)
-    told.held, told.is_whole = {0: (-1, 0)}, False
+    told.held, told.kept = {0: (-1, 0)}, Kept.SOME
     log_ends = await told.incarnation(2)
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
     await told.store.put(topic_key("t"), encode(a_topic("t", LOST)))
@@ -70,6 +79,26 @@ async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: 
     await log_ends.tell()
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
     assert await told.end(1) == LogEnd(1, -1, NO_LOG, 5), "its log is gone, and what it had is known still"
+
+
+@pytest.mark.parametrize(
+    ("kept", "offset", "reported_end", "lacks"),
+    [
+        (Kept.ALL, 5, 9, False),
+        (Kept.SYNCED, 9, 9, False),
+        (Kept.SYNCED, 0, None, False),
+        (Kept.SYNCED, 5, 9, True),
+        (Kept.SYNCED, 0, 9, True),
+        (Kept.SOME, 9, 9, True),
+        (Kept.SOME, 9, None, True),
+    ],
+)
+def test_a_log_lacks_records_after_a_power_cut_unless_it_has_all_that_was_synced(
+    kept: Kept, offset: int, reported_end: int | None, lacks: bool
+) -> None:
+    """One that ends before what was reported is on an older copy of its disk."""
+    reported = None if reported_end is None else LogEnd(0, 3, reported_end, reported_end)
+    assert lacks_records(HeldLog("t", TOPIC.topic_id, 0, 3, offset, kept), reported) is lacks
 
 
 async def test_a_replica_that_is_in_sync_tells_of_its_end_alone(told: Told) -> None:
@@ -110,9 +139,9 @@ async def test_what_may_not_have_been_written_is_written_again(told: Told, monke
 
 
 async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still(told: Told) -> None:
-    told.held, told.is_whole = {0: (3, 100)}, False
+    told.held, told.kept = {0: (3, 100)}, Kept.SOME
     await told.incarnation(1)
-    told.is_whole = True
+    told.kept = Kept.ALL
     await told.incarnation(2, undealt_epoch=1)
     assert await told.end(0) == LogEnd(0, 3, 100, 100, True)
     await told.incarnation(3, undealt_epoch=None)
@@ -120,9 +149,9 @@ async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still
 
 
 async def test_a_life_that_died_before_it_was_registered_hides_nothing_of_what_was_lacking(told: Told) -> None:
-    told.held, told.is_whole = {0: (3, 100)}, False
+    told.held, told.kept = {0: (3, 100)}, Kept.SOME
     await told.incarnation(1)
-    told.is_whole = True
+    told.kept = Kept.ALL
     await told.incarnation(2, undealt_epoch=1)  # The registration of the first incarnation stays.
     await told.incarnation(3, undealt_epoch=1)
     assert await told.end(0) == LogEnd(0, 3, 100, 100, True)

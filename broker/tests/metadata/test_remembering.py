@@ -46,7 +46,8 @@ from barnabas_broker.metadata.store.metadata_store import Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, LogDir
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_core.config.broker_config import parse_broker_config
 from harness.manual_clock import ManualClock
 

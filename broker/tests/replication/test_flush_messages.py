@@ -43,6 +43,9 @@ class Disk:
     def work_on(self) -> None:
         self.let_go.release(1000)
 
+    def stand_still(self) -> None:
+        self.let_go, self.begun = Semaphore(0), 0
+
 
 class Syncing:
     """A broker that leads one partition alone, with `flush.messages`, on a loop."""
@@ -75,19 +78,23 @@ def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_befor
         one, disk = Syncing(tmp_path, flush_messages=2), Disk(monkeypatch)
         partition = one.partition
         one.broker.append(1)
-        assert partition.high_watermark == partition.log.ack_end_offset == 1
+        disk.work_on()
+        await one.until(lambda: partition.high_watermark == partition.log.recovery_point == 1)
+        disk.stand_still()
         one.broker.append(1)
-        partition.when_committed(2, one.answers.append)
-        partition.when_committed(2, one.answers.append, all_replicas=False)
+        assert partition.high_watermark == partition.log.ack_end_offset == 2
+        one.broker.append(1)
+        partition.when_committed(3, one.answers.append)
+        partition.when_committed(3, one.answers.append, all_replicas=False)
         await one.until(lambda: disk.begun == 1)
         one.broker.append(3)
-        assert (partition.high_watermark, partition.log.ack_end_offset) == (1, 1)
-        assert partition.read(1, 1000, at_least_one_batch=True) is None
+        assert (partition.high_watermark, partition.log.ack_end_offset) == (2, 2)
+        assert partition.read(2, 1000, at_least_one_batch=True) is None
         assert one.answers == []
         disk.work_on()
-        await one.until(lambda: len(one.answers) == 2 and partition.high_watermark == 5)
+        await one.until(lambda: len(one.answers) == 2 and partition.high_watermark == 6)
         assert one.answers == [None, None]
-        assert partition.log.recovery_point >= 4
+        assert partition.log.recovery_point >= 5
         await asyncio.gather(*one.tasks)
 
     asyncio.run(run())

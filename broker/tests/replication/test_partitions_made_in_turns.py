@@ -21,7 +21,7 @@ from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaM
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.wire.record_batch import parse_header

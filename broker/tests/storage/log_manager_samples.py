@@ -8,12 +8,12 @@ from threading import Semaphore
 from uuid import UUID
 
 import pytest
-from storage_samples import append, batch
+from storage_samples import acknowledged_later, append, batch
 
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
@@ -33,7 +33,9 @@ def manager(
 ) -> LogManager:
     environment = LogEnvironment(files or PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths], placement)
-    return LogManager(environment, ManualClock(), settings, identity, lambda _: CONFIG)
+    logs = LogManager(environment, ManualClock(), settings, identity, lambda _: CONFIG)
+    logs.on_sync_due = acknowledged_later
+    return logs
 
 
 def started(*paths: Path) -> LogManager:

@@ -12,6 +12,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
 from barnabas_broker.storage.logs.log_offsets import LogAppend
+from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 from barnabas_broker.storage.segments.index_pages import IndexPages
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
@@ -42,6 +43,10 @@ def batch(
         base_sequence=sequence,
     )
     return memoryview(data)
+
+
+def acknowledged_later(_: UnsyncedLog) -> None:
+    """For `sync_due`: nobody waits for the first records of a log."""
 
 
 def append(log: Log, data: memoryview, *, leader_epoch: int | None = None, now_ms: int = NOW_MS) -> LogAppend:

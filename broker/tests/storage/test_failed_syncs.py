@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from storage_samples import NOW_MS, append, batch, read_all
+from storage_samples import NOW_MS, acknowledged_later, append, batch, read_all
 
 from barnabas_broker.app.log_end_reports import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -17,7 +17,8 @@ from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -34,6 +35,7 @@ def started(*paths: Path, last_incarnation: LastIncarnation = NO_INCARNATION) ->
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths])
     logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig())
+    logs.on_sync_due = acknowledged_later
     logs.load(last_incarnation=last_incarnation)
     return logs
 
@@ -203,8 +205,8 @@ def test_a_log_that_the_page_cache_has_lost_a_part_of_since_a_failed_sync_is_not
         os.truncate(segment, segment.stat().st_size // 2)
         os.truncate(segment, 2 * segment.stat().st_size)
     again = started(tmp_path, last_incarnation=LastIncarnation((5,), machine_ran_on=True))
-    whole = {each.partition: each.is_whole for each in held_logs(again, MetadataImage())}
-    assert whole == {0: not is_dropped, 1: True}
+    kept = {each.partition: each.kept for each in held_logs(again, MetadataImage())}
+    assert kept == {0: Kept.SOME if is_dropped else Kept.ALL, 1: Kept.ALL}
 
 
 def test_a_damaged_log_beside_keeps_the_note_of_a_failed_sync_for_the_next_start(

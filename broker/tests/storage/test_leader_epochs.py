@@ -138,6 +138,7 @@ def test_a_save_that_comes_late_leaves_what_a_later_one_has_saved(tmp_path: Path
 def test_a_save_that_comes_after_the_log_dir_failed_leaves_what_was_saved_once_it_was_back(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     log = one.open()
+    append(log, batch(1), leader_epoch=0)
     append(log, batch(1), leader_epoch=1)
     job = log.flush_job()
     assert job is not None
@@ -146,7 +147,7 @@ def test_a_save_that_comes_after_the_log_dir_failed_leaves_what_was_saved_once_i
     append(again, batch(1), leader_epoch=4)
     again.flush()
     job.run()
-    assert one.open(recovery_point=2).epochs.entries == [(1, 0), (4, 1)]
+    assert one.open(recovery_point=3).epochs.entries == [(0, 0), (1, 1), (4, 2)]
 
 
 def test_a_save_that_comes_after_the_log_began_anew_brings_nothing_back(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from storage_samples import NOW_MS, append, batch, read_all
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, LogDirState
+from barnabas_broker.storage.log_dirs.log_dir import LogDirState
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncated_logs import DirOfLogs
 from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.unsynced_log import sync_now
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -113,14 +115,16 @@ def test_a_job_from_before_a_truncation_does_not_move_the_recovery_point(tmp_pat
 
 def test_flush_messages_and_flush_ms_make_the_log_durable(tmp_path: Path) -> None:
     logs = started(tmp_path)
+    logs.on_sync_due = sync_now
     log = logs.create(flights(0), TOPIC_ID, LogConfig(flush_messages=3, flush_ms=1000))
+    append(log, batch(1))
     due_flushes(logs, NOW_MS)
     append(log, batch(2))
-    assert (log.recovery_point, due_flushes(logs, NOW_MS + 999)) == (0, [])
+    assert (log.recovery_point, due_flushes(logs, NOW_MS + 999)) == (1, [])
     append(log, batch(1))
-    assert log.recovery_point == 3
+    assert log.recovery_point == 4
     append(log, batch(1))
-    assert [job.recovery_point for _, job in due_flushes(logs, NOW_MS + 1000)] == [4]
+    assert [job.recovery_point for _, job in due_flushes(logs, NOW_MS + 1000)] == [5]
 
 
 def test_a_log_dir_that_another_process_holds_is_refused(tmp_path: Path) -> None:

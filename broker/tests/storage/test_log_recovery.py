@@ -58,9 +58,24 @@ def test_what_a_crash_left_unsynced_is_synced_as_flush_messages_asks(tmp_path: P
     """Else a fetch, or a producer that tries again, would acknowledge it before it is on the disk."""
     one = OneLog(tmp_path)
     filled(one, 3).release_files()
-    assert one.with_config(flush_messages=4).open().recovery_point == 0
-    log = one.with_config(flush_messages=3).open()
+    assert one.with_config(flush_messages=3).open(recovery_point=1).recovery_point == 1
+    log = one.with_config(flush_messages=2).open(recovery_point=1)
     assert (log.recovery_point, log.ack_end_offset) == (3, 3)
+
+
+def test_the_first_records_of_a_log_are_synced_before_they_are_acknowledged(tmp_path: Path) -> None:
+    """So one that a power cut leaves empty never had a record."""
+    one = OneLog(tmp_path)
+    log = one.open()
+    for _ in range(3):
+        append(log, batch(1))
+    assert (log.recovery_point, log.ack_end_offset) == (1, 3)
+    log.release_files()
+    assert one.open(recovery_point=None).recovery_point == 3, "the process died before a checkpoint"
+    log.truncate_fully_and_start_at(500, NOW_MS)
+    append(log, batch(2))
+    append(log, batch(2))
+    assert (log.recovery_point, log.ack_end_offset) == (502, 504)
 
 
 def test_a_full_disk_that_cannot_sync_what_a_crash_left_does_not_keep_a_log_out(
@@ -295,7 +310,9 @@ def test_a_checkpoint_of_epochs_is_never_replaced_by_one_that_is_not_synced(
 
     monkeypatch.setattr(PosixFileSystem, "write_atomically", noted)
     log = OneLog(tmp_path).open()
-    for epoch in range(5):
+    append(log, batch(2), leader_epoch=0)
+    synced.clear()
+    for epoch in range(1, 5):
         append(log, batch(2), leader_epoch=epoch)
     assert synced == []
     log.flush()

@@ -16,7 +16,7 @@ from barnabas_broker.storage.disk.files import FileEntry, PosixFile, PosixFileSy
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.logs.log import Log

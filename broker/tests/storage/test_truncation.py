@@ -5,13 +5,13 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from storage_samples import NOW_MS, OneLog, append, batch, read_all
+from storage_samples import NOW_MS, OneLog, acknowledged_later, append, batch, read_all
 
 from barnabas_broker.storage.disk.files import LogFile, PosixFile, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
@@ -160,6 +160,7 @@ def manager(path: Path, files: PosixFileSystem) -> LogManager:
     logs = LogManager(
         environment, ManualClock(), LogManagerSettings([str(path)]), BrokerIdentity("c", 1), lambda _: LogConfig()
     )
+    logs.on_sync_due = acknowledged_later
     logs.load()
     return logs
 
@@ -254,13 +255,16 @@ def test_a_cut_of_what_a_start_has_found_is_on_the_disk_before_the_log_takes_app
     where, files = TopicPartition("flights", 0), NotedSyncs()
     logs = manager(tmp_path, files)
     log = logs.create(where, UUID(int=7), LogConfig())
-    for _ in range(4):
+    append(log, batch())
+    log.flush()
+    logs.checkpoint(lambda _: None)
+    for _ in range(3):
         append(log, batch())
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the power goes"))
     logs = manager(tmp_path, files)
     [log_dir], log = logs.log_dirs, logs.logs[where]
     logs.truncated.on_added = lambda _: None
-    assert (log.recovery_point, log.log_end_offset) == (0, 4)
+    assert (log.recovery_point, log.log_end_offset) == (1, 4)
     files.steps.clear()
     truncate_to(log, 2)
     assert not log.takes_appends
@@ -302,7 +306,9 @@ def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the
     log.flushed(job)
     append(log, batch(4))
     truncate_to(log, 5)
-    assert (log.recovery_point, log.log_end_offset, log.takes_appends) == (1, 5, False)
+    assert log.takes_appends, "what came after the sync did not go along"
+    truncate_to(log, 1)
+    assert (log.recovery_point, log.log_end_offset, log.takes_appends) == (1, 1, False)
 
 
 def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment

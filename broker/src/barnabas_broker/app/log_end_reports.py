@@ -16,6 +16,7 @@ from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 
 TOLD_S: Final = 300.0
@@ -78,7 +79,6 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
 
     One that is from before its topic id was noted is of the topic of that name.
     """
-    log_dirs = {log_dir.path: log_dir for log_dir in logs.log_dirs}
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)
         if held is None:  # It went while others had their turn.
@@ -89,6 +89,4 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
                 end = held.epochs.latest_epoch, held.log_end_offset
             except StorageError:  # Its disk fails just now: nobody may count on it.
                 continue
-            log_dir = log_dirs[held.log_dir]
-            is_whole = not log_dir.may_have_lost and where not in log_dir.cut
-            yield HeldLog(where.topic, topic_id, where.partition, *end, is_whole)
+            yield HeldLog(where.topic, topic_id, where.partition, *end, kept_by(logs.log_dirs, held))

@@ -8,7 +8,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.log_fates import assigned_partition, only_topic
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
 from barnabas_broker.storage.logs.log_environment import LogEnvironment

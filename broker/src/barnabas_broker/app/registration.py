@@ -24,7 +24,7 @@ def registration_of(
         log_dirs=config.log_dirs,
         directory_ids=tuple(each.directory_id for each in online if each.directory_id is not None),
         boot_id=boot_id,
-        may_lack_records=any(each.cut for each in online),
+        may_lack_records=any(each.kept.cut for each in online),
         features={name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()},
         dirs_away=len(online) < len(logs.log_dirs),
     )

@@ -16,6 +16,8 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
 from barnabas_broker.storage.logs.log import Log
@@ -171,8 +173,7 @@ class LogFates:
 
     def may_lack(self, found: Log | None) -> bool:
         """Whether a log whose dir was away at the start is nowhere, or may have lost its end to a power cut."""
-        dirs = self._logs.log_dirs
-        return found is None or any(each.may_have_lost for each in dirs if each.path == found.log_dir)
+        return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
 
     def begun_anew(self, partition: Partition) -> Log | None:
         """An empty log, where the disk has lost the whole directory, and somebody else leads with all that there is."""

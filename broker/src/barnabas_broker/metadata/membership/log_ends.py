@@ -14,6 +14,7 @@ from barnabas_broker.metadata.documents import encode, log_ends_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
+from barnabas_broker.storage.log_dirs.kept_records import Kept
 
 PARTS: Final = 32
 """Documents a broker, so that those of 30,000 partitions stay below 100 kB each."""
@@ -30,14 +31,23 @@ Thing = TypeVar("Thing")
 
 
 class HeldLog(NamedTuple):
-    """A log as it is now. `is_whole`: its log dir has kept all that was written before this start."""
+    """A log as it is now, and what it has kept of what was acknowledged before this start."""
 
     topic: str
     topic_id: UUID
     partition: int
     epoch: int
     offset: int
-    is_whole: bool
+    kept: Kept
+
+
+def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
+    """True if a log may lack records after a start, by the end that this broker has reported of it before.
+
+    One that has all that was synced ends there, unless its disk is an older copy.
+    """
+    known_end = reported.known if reported is not None else 0
+    return held.kept is Kept.SOME or (held.kept is Kept.SYNCED and held.offset < known_end)
 
 
 def part_of(topic_id: UUID, partition: int) -> int:
@@ -132,7 +142,8 @@ class LogEnds:
             self._lacking = {
                 (each.topic_id, each.partition)
                 async for each in self._in_turns(self._logs())
-                if not each.is_whole or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
+                if lacks_records(each, known.find(self._broker_id, each.topic_id, each.partition))
+                or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
             }
         self._broker_epoch = broker_epoch
         await self._tell(starts=True)

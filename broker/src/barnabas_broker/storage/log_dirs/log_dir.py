@@ -11,12 +11,9 @@ from uuid import UUID
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import (
     LastIncarnation,
-    MetaProperties,
     decode_clean_mark,
-    decode_meta_properties,
     decode_offsets,
     encode_clean_mark,
-    encode_meta_properties,
     encode_offsets,
 )
 from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
@@ -26,6 +23,8 @@ from barnabas_broker.storage.log_dirs.checkpointed_offsets import (
     offset_of_each,
     raised_start,
 )
+from barnabas_broker.storage.log_dirs.kept_records import KeptRecords
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity, checked_owner
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
@@ -45,13 +44,6 @@ class LogDirState(Enum):
     ONLINE = "online"
     FULL = "full"
     OFFLINE = "offline"
-
-
-class BrokerIdentity(NamedTuple):
-    """Who may use the directory."""
-
-    cluster_id: str
-    node_id: int
 
 
 class _Measured(NamedTuple):
@@ -75,10 +67,8 @@ class LogDir:
         self.directory_id: UUID | None = None
         self.was_clean = False
         """Whether the broker before shut down cleanly; known once the logs are loaded."""
-        self.may_have_lost = False
-        """Whether what was written before this start may not have reached the disk; known then, too."""
-        self.cut: set[TopicPartition] = set()
-        """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
+        self.kept = KeptRecords()
+        """What it has of the records that were acknowledged before this start."""
         self.damaged: set[TopicPartition] = set()
         """Logs that are in it and could not be loaded: what the checkpoints say of them stays for the next start."""
         self.has_all_logs = False
@@ -138,25 +128,7 @@ class LogDir:
             self._lock = self._files.lock(f"{self.path}/{file_names.LOCK}")
         except BlockingIOError as error:
             raise LogDirRefused(self.path, "another process has locked it: is a broker running on it?") from error
-        self.directory_id = self._check_owner(identity, new_uuid)
-
-    def _check_owner(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> UUID:
-        path = f"{self.path}/{file_names.META_PROPERTIES}"
-        if not self._files.exists(path):
-            meta = MetaProperties(identity.cluster_id, identity.node_id, new_uuid())
-            self._files.write_atomically(path, encode_meta_properties(meta), sync=True)
-            return meta.directory_id
-        try:
-            meta = decode_meta_properties(self._files.read(path))
-        except ValueError as error:
-            raise LogDirFailed(self.path, f"{file_names.META_PROPERTIES} cannot be read: {error}; mend it") from error
-        if (meta.cluster_id, meta.node_id) != identity:
-            raise LogDirRefused(
-                self.path,
-                f"it belongs to node.id={meta.node_id} of cluster.id={meta.cluster_id}; "
-                f"this is node.id={identity.node_id} of cluster.id={identity.cluster_id}",
-            )
-        return meta.directory_id
+        self.directory_id = checked_owner(self._files, self.path, identity, new_uuid)
 
     def fail(self, failure: StorageError) -> None:
         """Take it offline. What is being sent from its files goes on.
@@ -241,6 +213,7 @@ class LogDir:
         calls = (
             self.checkpoint_recovery_points,
             self.checkpoint_clean_offsets,
+            self.checkpoint_synced_logs,
             self._checkpoint_log_starts,
             partial(self.checkpoint_high_watermarks, high_watermark_of),
         )
@@ -281,6 +254,7 @@ class LogDir:
         self._lower_high_watermarks()
         self.checkpoint_recovery_points()
         self.checkpoint_clean_offsets()
+        self.checkpoint_synced_logs()
         self._checkpoint_log_starts()
         self._checkpoint_if_changed(file_names.FETCHED_GAPS, bound_of_gaps)
 
@@ -312,11 +286,24 @@ class LogDir:
         """
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.clean_until)
 
-    def _checkpoint_if_changed(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
+    def checkpoint_synced_logs(self) -> None:
+        """The logs of which nothing is acknowledged before it is synced, if others are it now. Raises StorageError."""
+        before = self._written.get(file_names.SYNCED_LOGS, {})
+        now = self._checkpoint_if_changed(
+            file_names.SYNCED_LOGS, lambda log: 1 if log.promises_synced(before=log.topic_partition in before) else None
+        )
+        for log in [log for key, log in self.logs.copy().items() if key not in now]:
+            log.withdraw_promise()
+
+    def _checkpoint_if_changed(
+        self, file_name: str, offset_of: Callable[[Log], int | None]
+    ) -> Mapping[TopicPartition, int]:
+        """What the checkpoint has now."""
         with self._writing:
             offsets = self._offsets_to_write(file_name, offset_of)
             if offsets != self._written.get(file_name, {}):
                 self._write_offsets(file_name, offsets)
+        return offsets
 
     def take_clean_offsets(self) -> list[Log]:
         """Tell the logs that have been loaded up to where they are compacted. StorageError.
@@ -378,7 +365,7 @@ class LogDir:
         found_ns = self._take_clean_mark(last)
         self.was_clean = found_ns is not None
         ran_on = last.machine_ran_on and self.directory_id not in last.cut_dirs
-        self.may_have_lost = not (self.was_clean or ran_on)
+        self.kept.may_lack_unsynced = not (self.was_clean or ran_on)
         return found_ns
 
     def _take_clean_mark(self, last: LastIncarnation) -> int | None:

@@ -57,12 +57,13 @@ class LogDirLoader:
     def load(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """All logs in a directory that was opened. StorageError where its disk fails; a damaged log stays out."""
         clean_shutdown_ns = log_dir.take_clean_mark(self.last_incarnation)
-        log_dir.cut.clear()
+        log_dir.kept.cut.clear()
         log_dir.damaged.clear()
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         high_watermarks = log_dir.offsets(file_names.HIGH_WATERMARKS)
         gaps_until = log_dir.offsets(file_names.FETCHED_GAPS)
+        log_dir.kept.promised = log_dir.offsets(file_names.SYNCED_LOGS).keys()
         found = self._partition_dirs(log_dir, recovery_points)
         done, recovered_bytes, has_failed = 0, 0, log_dir.has_failed()
 
@@ -83,11 +84,12 @@ class LogDirLoader:
                 high_watermark=high_watermarks.get(topic_partition),
                 fetched_gaps_until=gaps_until.get(topic_partition, 0),
                 has_failed=has_failed,
+                is_promised=topic_partition in log_dir.kept.promised,
             )
             found_bytes = self._log_bytes(place) if has_failed else 0
             self._load_log(log_dir, place, count)
             if topic_partition in log_dir.logs and log_dir.logs[topic_partition].size_bytes < found_bytes:
-                log_dir.cut.add(topic_partition)
+                log_dir.kept.cut.add(topic_partition)
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.topic_partition import TopicPartition
@@ -15,6 +16,12 @@ def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> L
         if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
             return log
     return None
+
+
+def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
+    """How much a log has kept of what was acknowledged before this start."""
+    log_dir = next(each for each in log_dirs if each.path == log.log_dir)
+    return log_dir.kept.of(log.topic_partition, log.log_end_offset)
 
 
 def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:

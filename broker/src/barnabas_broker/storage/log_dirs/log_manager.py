@@ -17,9 +17,10 @@ from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.trash import remove_all
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
-from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, HighWatermarkOf, LogDir
+from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDirLoader
+from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_lookup import committed_in, online_log
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLog, StrayLogs, marked_directory
@@ -268,7 +269,7 @@ class LogManager:
             recovery_point=0,
         )
         log = chosen.logs[topic_partition] = self._create(place, topic_id)
-        if chosen.begin_log(topic_partition):
+        if chosen.begin_log(topic_partition) or config.flush_messages == 1:
             log.await_checkpoint()
         return log
 

@@ -79,7 +79,7 @@ class Log(LogFiles):
         self._write(batch, header, leader_epoch, timestamp_ms, now_ms)
         if producer_id >= 0:
             producers.record(header, offset, timestamp_ms)
-        if self.log_end_offset - self.recovery_point >= self._config.flush_messages:
+        if self.log_end_offset - self.recovery_point >= self.unsynced_messages:
             self.await_sync(offset)
         return LogAppend(offset, append_time_ms, False)
 

@@ -32,8 +32,10 @@ class LogFiles:
         "_environment",
         "_epochs",
         "_flushed_ms",
+        "_is_promised",
         "_renames",
         "_synced_segment",
+        "_syncs_under_way",
         "directory",
         "files",
         "known_producers",
@@ -47,6 +49,7 @@ class LogFiles:
         "topic_partition",
         "truncations",
         "unsynced_from",
+        "unsynced_messages",
         "was_recovered",
     )
 
@@ -69,7 +72,8 @@ class LogFiles:
         self.on_disk_until = self.recovery_point
         """What is cut below this may come back with a power cut: a start has found it, or a sync of it has begun."""
         self._synced_segment: Segment | None = None
-        """The last one of which a sync has begun."""
+        """The last one of which a sync has begun, until none is under way."""
+        self._syncs_under_way = 0
         self.segments = Segments(segments)
         self._environment = environment
         self.files: FileSystem = environment.files
@@ -84,6 +88,9 @@ class LogFiles:
         self._renames = 0
         self.unsynced_from: int | None = None
         """Where `flush.messages` has to be synced, what begins here is acknowledged only once it is."""
+        self._is_promised = False
+        self.unsynced_messages: int
+        """With as many that are not synced, nothing more is acknowledged before they are."""
 
     @property
     def config(self) -> LogConfig:
@@ -96,8 +103,39 @@ class LogFiles:
         self._configured()
 
     def _configured(self) -> None:
+        self._bound_unsynced()
+        if self.log_end_offset - self.recovery_point >= self.unsynced_messages:
+            self.await_sync(self.log_end_offset)
         if self._config.flush_ms != LONG_MAX:
             self._mark_unflushed()
+
+    def _bound_unsynced(self) -> None:
+        """The first records are synced before they are acknowledged: a log that is empty after a power cut lost none.
+
+        A log that begins anew counts as a new one, for a power cut may take the name of its first segment.
+        """
+        is_bound = self._is_promised or self.recovery_point <= self.segments.first.base_offset
+        self.unsynced_messages = 1 if is_bound else self._config.flush_messages
+
+    def promise(self) -> None:
+        """A checkpoint says, or may say soon, that all that was acknowledged is synced: so it stays."""
+        self._is_promised, self.unsynced_messages = True, 1
+
+    def withdraw_promise(self) -> None:
+        """No checkpoint says it any more. In a thread: the next sync tells the loop how many messages may wait."""
+        self._is_promised = False
+
+    def promises_synced(self, *, before: bool) -> bool:
+        """True if all that was acknowledged is synced, and it stays so: for the checkpoint that says it, in a thread.
+
+        `before` is whether it says so already. Who raises `flush.messages` meanwhile sees the promise and syncs on, or
+        is seen here, for each sets its own before it reads the other's.
+        """
+        if self._config.flush_messages != 1:
+            return False
+        self.promise()
+        is_synced = before or self.ack_end_offset <= self.recovery_point
+        return is_synced and self._config.flush_messages == 1
 
     def _mark_unflushed(self) -> None:
         self._environment.unflushed[self.topic_partition] = None
@@ -134,9 +172,10 @@ class LogFiles:
 
     def _synced(self) -> None:
         """The recovery point or the end has moved."""
+        self._bound_unsynced()
         if self.unsynced_from is None:
             return
-        if self.log_end_offset - self.recovery_point < self._config.flush_messages:
+        if self.log_end_offset - self.recovery_point < self.unsynced_messages:
             self.unsynced_from = None
         else:
             self.unsynced_from = min(max(self.unsynced_from, self.recovery_point), self.log_end_offset)
@@ -166,6 +205,7 @@ class LogFiles:
         if end <= self.recovery_point:
             return None
         self.on_disk_until = max(self.on_disk_until, end)
+        self._syncs_under_way += 1
         if end > self.segments.active.base_offset:
             self._synced_segment = self.segments.active
         return FlushJob(self.log_dir, self.directory, self._sync_calls(end), end, self.truncations, self._renames)
@@ -206,6 +246,9 @@ class LogFiles:
 
         Nor where its directory had another name meanwhile: the names in it may not have been synced.
         """
+        self._syncs_under_way -= 1
+        if not self._syncs_under_way:
+            self.on_disk_until, self._synced_segment = self._may_be_on_disk_until(), None
         if (job.truncations, job.renames) == (self.truncations, self._renames):
             self.recovery_point = max(self.recovery_point, job.recovery_point)
             self._synced()

@@ -50,6 +50,8 @@ class LogPlace:
     """None when the checkpoint does not know this log."""
     fetched_gaps_until: int = 0
     """0 when the checkpoint does not know this log."""
+    is_promised: bool = False
+    """The checkpoint says that nothing of this log was acknowledged before it was synced, and so it stays."""
     has_failed: bool = False
     """The disk has failed since this process started: a sync may have failed, whose pages no later one writes."""
 
@@ -77,6 +79,8 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         place = replace(place, log_start_offset=0, recovery_point=0, clean_shutdown_ns=TOUCHED_BY_NO_ONE)
     log = _as_after_clean_shutdown(environment, place, segments, snapshots)
     log.topic_id = _topic_id(environment, place, entries)
+    if place.is_promised:
+        log.promise()
     log.was_recovered = after_crash and bool(entries)
     if is_new and has_earlier:
         log.await_checkpoint()
@@ -210,11 +214,12 @@ def _rewrite(log: Log) -> None:
 
 
 def _sync_as_asked(log: Log) -> None:
-    """`flush.messages` that a crash left unsynced: a fetch, or a producer that tries again, would acknowledge them.
+    """What a crash left unsynced of `flush.messages`, or of the first records.
 
+    A fetch, or a producer that tries again, would acknowledge it.
     What a full disk does not take is synced with what is appended next.
     """
-    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+    if log.log_end_offset - log.recovery_point >= log.unsynced_messages:
         with suppress(DiskFull):
             log.flush()
 

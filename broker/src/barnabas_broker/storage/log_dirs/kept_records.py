@@ -1,0 +1,37 @@
+"""What a log dir has kept of the records that were acknowledged before a start."""
+
+from collections.abc import Container
+from enum import Enum
+
+from barnabas_core.topic_partition import TopicPartition
+
+
+class Kept(Enum):
+    """What a log has of the records that were acknowledged: SYNCED is all, if its disk is not an older copy."""
+
+    ALL = "all"
+    SYNCED = "what was synced"
+    SOME = "some"
+
+
+class KeptRecords:
+    """What a start has found in a log dir; known once its logs are loaded."""
+
+    def __init__(self) -> None:
+        self.may_lack_unsynced = False
+        """Whether what was written before this start, and not synced, may not have reached the disk."""
+        self.cut: set[TopicPartition] = set()
+        """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
+        self.promised: Container[TopicPartition] = ()
+        """Logs of which nothing was acknowledged before it was synced."""
+
+    def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
+        """How much a log has kept.
+
+        The first records of a log are synced before they are acknowledged, so one that is empty had none.
+        """
+        if topic_partition in self.cut:
+            return Kept.SOME
+        if not self.may_lack_unsynced:
+            return Kept.ALL
+        return Kept.SYNCED if topic_partition in self.promised or log_end_offset == 0 else Kept.SOME

@@ -1,0 +1,87 @@
+"""Which logs have all that was acknowledged before a power cut."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from log_manager_samples import CONFIG, TOPIC_ID, flights, started
+from storage_samples import append, batch
+
+from barnabas_broker.storage.disk.checkpoints import decode_offsets
+from barnabas_broker.storage.log_dirs.kept_records import Kept, KeptRecords
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.unsynced_log import sync_now
+
+ALWAYS_SYNCED = replace(CONFIG, flush_messages=1)
+
+
+@pytest.mark.parametrize(
+    ("may_lack_unsynced", "is_promised", "is_cut", "end_offset", "kept"),
+    [
+        (False, False, False, 9, Kept.ALL),
+        (False, False, True, 9, Kept.SOME),
+        (True, False, False, 9, Kept.SOME),
+        (True, False, False, 0, Kept.SYNCED),
+        (True, True, False, 9, Kept.SYNCED),
+        (True, True, False, 0, Kept.SYNCED),
+        (True, True, True, 9, Kept.SOME),
+        (True, False, True, 0, Kept.SOME),
+    ],
+)
+def test_a_log_has_kept_all_where_nothing_was_acknowledged_unsynced(
+    may_lack_unsynced: bool, is_promised: bool, is_cut: bool, end_offset: int, kept: Kept
+) -> None:
+    found = KeptRecords()
+    found.may_lack_unsynced = may_lack_unsynced
+    found.promised = {flights(0)} if is_promised else set()
+    found.cut = {flights(0)} if is_cut else set()
+    assert found.of(flights(0), end_offset) is kept
+
+
+def promised(path: Path) -> set[int]:
+    return {each.partition for each in decode_offsets((path / "synced-logs-checkpoint").read_bytes())}
+
+
+def synced_as_asked(path: Path) -> LogManager:
+    logs = started(path)
+    logs.on_sync_due = sync_now
+    return logs
+
+
+def test_a_new_log_is_promised_to_be_synced_before_it_takes_records(tmp_path: Path) -> None:
+    logs = synced_as_asked(tmp_path)
+    logs.truncated.on_added = lambda _: None
+    log = logs.create(flights(0), TOPIC_ID, ALWAYS_SYNCED)
+    assert not log.takes_appends
+    logs.truncated.complete(logs.log_dirs[0])
+    assert log.takes_appends
+    assert promised(tmp_path) == {0}
+
+
+def test_a_log_is_synced_on_until_the_promise_is_withdrawn(tmp_path: Path) -> None:
+    logs = synced_as_asked(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, ALWAYS_SYNCED)
+    append(log, batch(2))
+    log.config = CONFIG
+    append(log, batch(2))
+    assert log.recovery_point == 4
+    logs.checkpoint(lambda _: None)
+    assert promised(tmp_path) == set()
+    append(log, batch(2))
+    append(log, batch(2))
+    assert log.recovery_point < 8
+
+
+def test_a_log_is_promised_only_once_all_that_was_acknowledged_is_synced(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    append(log, batch(2))
+    log.flush()
+    append(log, batch(2))
+    log.config = ALWAYS_SYNCED
+    logs.checkpoint(lambda _: None)
+    assert log.ack_end_offset == 4
+    assert not (tmp_path / "synced-logs-checkpoint").exists()
+    log.flush()
+    logs.checkpoint(lambda _: None)
+    assert promised(tmp_path) == {0}
