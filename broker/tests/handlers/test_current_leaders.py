@@ -31,7 +31,7 @@ def broker_led_by(folder: Path, leader: int, *, fenced: bool = False) -> Produci
     return broker
 
 
-def told(leader: Any, endpoints: Sequence[Any] | None) -> tuple[Any, ...]:
+def named(leader: Any, endpoints: Sequence[Any] | None) -> tuple[Any, ...]:
     known = None if leader is None else (leader.leader_id, leader.leader_epoch)
     return known, [(each.node_id, each.host, each.port, each.rack) for each in endpoints or ()]
 
@@ -43,7 +43,7 @@ def test_a_producer_is_sent_to_the_leader(tmp_path: Path, version: int) -> None:
     answer = client.answer()
     (result,) = answer.responses[0].partition_responses
     assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert told(result.current_leader, answer.node_endpoints) == (
+    assert named(result.current_leader, answer.node_endpoints) == (
         ((OTHER, 5), [(OTHER, "two.example", 9092, "b")]) if version >= 10 else (None, [])
     )
 
@@ -59,7 +59,7 @@ def test_a_consumer_is_sent_to_the_leader_whose_address_comes_once(
     results = answer.responses[0].partitions
     assert [each.error_code for each in results] == [error] * 2
     expected = ((OTHER, 5), [(OTHER, "two.example", 9092, "b")]) if version >= 16 else (None, [])
-    assert [told(each.current_leader, answer.node_endpoints) for each in results] == [expected] * 2
+    assert [named(each.current_leader, answer.node_endpoints) for each in results] == [expected] * 2
 
 
 def fetched(broker: Producing, version: int, epoch: int) -> Any:
@@ -96,7 +96,7 @@ def test_no_address_is_made_up_where_nobody_leads_or_the_leader_is_away(
     client = Client(broker_led_by(tmp_path, leader, fenced=fenced))
     client.begin(bytes(true_batch()))
     answer = client.answer()
-    assert told(answer.responses[0].partition_responses[0].current_leader, answer.node_endpoints) == expected
+    assert named(answer.responses[0].partition_responses[0].current_leader, answer.node_endpoints) == expected
 
 
 def test_an_answer_that_waits_for_replicas_names_the_next_leader(tmp_path: Path) -> None:

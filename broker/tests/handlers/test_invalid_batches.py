@@ -255,7 +255,7 @@ def test_only_so_many_bytes_wait_to_be_looked_into(broker: Producing) -> None:
 
 
 def test_of_many_that_come_at_once_each_is_looked_into_as_soon_as_it_has_to_wait_for_nobody(broker: Producing) -> None:
-    batch, clients = bytes(true_batch(MANY)), [Client(broker, f"client-{number}") for number in range(50)]
+    batch, clients = bytes(true_batch(MANY)), [Client(broker, f"client-{number}") for number in range(10)]
     for waiting in range(len(clients), 0, -1):
         for client in clients:
             client.begin(batch)
