@@ -12,6 +12,7 @@ from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.fetch import SLICE_PARTITIONS
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
 from barnabas_broker.wire.parts import FileSlice, Part
@@ -62,6 +63,7 @@ class FetchedBroker:
                 lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])
             ),
             config=SimpleNamespace(fetch_max_bytes=10_000_000),
+            image=MetadataImage(),
             purgatory=purgatory,
             attempt=asyncio.ensure_future,
         )
