@@ -62,3 +62,37 @@ def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Cast
     castle.await_ready()
     figures.tell("a Cluster that was deleted is ready again", f"{time.monotonic() - began_s:.0f} s")
     assert is_whole()
+
+
+def class_of_nobody(castle: Castle, name: str, binding: str) -> None:
+    """A storage class that is there, and whose volumes nobody makes."""
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    made = {**kind, "provisioner": "nobodys.example/disks", "volumeBindingMode": binding}
+    castle.cluster_kubectl("apply", "-f-", stdin=json.dumps(made))
+
+
+def claims(castle: Castle) -> set[str]:
+    return set(castle.kubectl("get", "pvc", "-l", f"barnabas.dev/cluster={NAME}", "-oname").split())
+
+
+def test_a_disk_that_cannot_be_had_costs_one_broker_at_most_and_is_taken_back(castle: Castle) -> None:
+    is_whole = written(castle, "before-the-wrong-disk")
+    storage, before, had = castle.read("cluster", NAME)["spec"]["storage"], castle.pods(), claims(castle)
+    for name, binding in (("nobodys-now", "Immediate"), ("nobodys-late", "WaitForFirstConsumer")):
+        class_of_nobody(castle, name, binding)
+        wrong = {"id": 900, "size": "1Gi", "storageClass": name}
+        castle.patch({"storage": {**storage, "volumes": [*storage["volumes"], wrong]}})
+        if binding == "Immediate":
+            told = wait_for(
+                lambda: castle.condition("Ready"), lambda now: now["status"] == "False", SECONDS_MAX, LOOK_S
+            )
+            assert told["reason"] == "ClaimNotBound"
+            assert castle.pods() == before, "nobody has restarted"
+        else:
+            wait_for(castle.pods, lambda now: len(now) == len(before) and now != before, SECONDS_MAX, LOOK_S)
+        castle.patch({"storage": storage})
+        castle.await_ready()
+        wait_for(lambda: claims(castle), lambda now: now == had, SECONDS_MAX, LOOK_S)
+    changed = [name for name, uid in castle.pods().items() if uid != before[name]]
+    assert len(changed) == 1, "the others did not restart"
+    assert is_whole()

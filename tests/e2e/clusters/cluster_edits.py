@@ -1,0 +1,134 @@
+"""For every field of a Cluster an edit that cannot work, what the refusal names, and nothing where it is stored.
+
+What is stored harms nobody for good: it can be taken back. Of the Cluster whose claims of volume 0 are bound.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, inspect
+
+from barnabas_operator.resources.cluster import Brokers, ClusterSpec, Listener, Rolling, Storage, Volume
+from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.lag_exporter import LagExporter
+from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
+from barnabas_operator.resources.template import ClusterTemplate
+
+PARTS: Final = (Brokers, Storage, Volume, Listener, Rolling, ClusterTemplate, LagExporter, MaintenanceEntry)
+"""Each field of these is edited by itself; all else as a whole."""
+
+
+class Edit(NamedTuple):
+    """The field gets this `value`; `says` is a part of the refusal, "" where it is stored."""
+
+    value: Any
+    says: str = ""
+
+
+NO_FIELD: Final = {"spec": {"nobodys": 1}}
+NO_LABEL: Final = {"metadata": {"labels": {"a": "b c"}}}
+NOWHERE: Final = "registry.example/nobodys:1"
+EDITS: Final[Mapping[str, Edit]] = {
+    "brokers.replicas": Edit(0, "1"),
+    "brokers.image": Edit(NOWHERE),
+    "brokers.resources": Edit({"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}, "at most 1Gi"),
+    "brokers.rack": Edit({"topologyKey": "nobodys.example/label"}),
+    "storage.volumes.id": Edit(7, "Removing volumes is not supported: spec.storage.volumes lacks the id 0"),
+    "storage.volumes.size": Edit("2Gi", "cannot grow volumes"),
+    "storage.volumes.storageClass": Edit("nobodys", "for its disks have records"),
+    "storage.volumes.deleteClaim": Edit(True),
+    "listeners.name": Edit("http", "any other"),
+    "listeners.port": Edit(9091, "9091"),
+    "listeners.type": Edit("loadbalancer"),
+    "listeners.advertisedHost": Edit("nobodys.example"),
+    "listeners.preferredNodePortAddressType": Edit("Hostname"),
+    "listeners.networkPolicyPeers": Edit([{"podSelector": {"matchLabels": {"a": "b c"}}}], "NetworkPolicy"),
+    "listeners.template": Edit({"brokerServices": [{"brokerId": 0, "spec": {"selector": {"a": "b"}}}]}, "selector"),
+    "config": Edit({"log.dirs": "/tmp"}, "log.dirs"),
+    "rolling.maxUnavailablePerRack": Edit(0, "1"),
+    "rolling.pause": Edit(True),
+    "metadataVersion": Edit(1, "downgrade"),
+    "template.metadata": Edit({"labels": {"app.kubernetes.io/name": "mine"}}, "any other name"),
+    "template.statefulSet": Edit({"spec": {"replicas": 5}}, "leave it out"),
+    "template.pod": Edit({"spec": {"nodeSelector": {"nobodys": "node"}}}),
+    "template.brokerContainer": Edit({"nobodys": 1}, "nobodys"),
+    "template.persistentVolumeClaim": Edit(NO_LABEL),
+    "template.brokersService": Edit(NO_FIELD, "nobodys"),
+    "template.bootstrapService": Edit(NO_FIELD, "nobodys"),
+    "template.configMap": Edit(NO_LABEL),
+    "template.serviceAccount": Edit(NO_LABEL, "ServiceAccount"),
+    "template.podDisruptionBudget": Edit(NO_FIELD, "nobodys"),
+    "template.networkPolicy": Edit(NO_FIELD, "nobodys"),
+    "template.podMonitor": Edit(NO_FIELD),
+    "rebalance": Edit("Sometimes", "Manual"),
+    "lagExporter.topicRegex": Edit("(", "topicRegex"),
+    "lagExporter.topicExcludeRegex": Edit("(", "topicExcludeRegex"),
+    "lagExporter.groupRegex": Edit("(", "groupRegex"),
+    "lagExporter.groupExcludeRegex": Edit("(", "groupExcludeRegex"),
+    "lagExporter.image": Edit(NOWHERE),
+    "lagExporter.resources": Edit({"requests": {"memory": "1Gi"}, "limits": {"memory": "96Mi"}}, "memory"),
+    "lagExporter.template": Edit({"container": {"nobodys": 1}}, "nobodys"),
+    "maintenance.job": Edit("nobodys", "archive"),
+    "maintenance.options": Edit({"report": "/nowhere/a"}, "on one of its volumes"),
+    "maintenance.backend": Edit("Kubeflow", "SparkApplication"),
+    "maintenance.executors": Edit(-1, "0"),
+    "maintenance.driver": Edit({"resources": {"limits": {"memory": "1Gi"}}}, "at most 1Gi"),
+    "maintenance.executor": Edit({"resources": {"limits": {"memory": "1Gi"}}}, "at most 1Gi"),
+    "maintenance.template": Edit({"pod": {"spec": {"affinity": {"nobodys": {}}}}}, "nobodys"),
+    "maintenance.volumes": Edit([], "on one of its volumes"),
+    "maintenance.eventLogs": Edit({"claimName": "reports", "mountPath": "/reports"}, "another path"),
+    "maintenance.sparkConf": Edit({"spark.master": "local"}, "leave it out"),
+    "maintenance.env": Edit([{"name": "SPARK_HOME", "value": "a"}], "SPARK_HOME"),
+    "maintenance.backoffLimit": Edit(101, "100"),
+    "maintenance.activeDeadlineSeconds": Edit(0, "1"),
+    "maintenance.ttlSecondsAfterFinished": Edit(-1, "0"),
+    "maintenance.name": Edit("A B", "name"),
+    "maintenance.schedule": Edit("61 3 * * *", "schedule"),
+    "maintenance.timeZone": Edit("Mars/Base", "timeZone"),
+    "maintenance.suspend": Edit(True),
+    "maintenance.concurrencyPolicy": Edit("Queue", "Forbid"),
+    "maintenance.startingDeadlineSeconds": Edit(1, "10"),
+    "maintenance.maxAgeSeconds": Edit(1, "60"),
+    "maintenance.successfulJobsHistoryLimit": Edit(-1, "0"),
+    "maintenance.failedJobsHistoryLimit": Edit(-1, "0"),
+    "deletionPolicy": Edit("Keep", "Retain"),
+    "pause": Edit(True),
+}
+
+
+def fields_of(kind: type[Struct] = ClusterSpec, prefix: str = "") -> Iterator[str]:
+    """The paths of all fields that are edited."""
+    described = inspect.type_info(kind)
+    assert isinstance(described, inspect.StructType)
+    for field in described.fields:
+        part = next((each for each in _structs(field.type) if each in PARTS), None)
+        if part is None:
+            yield f"{prefix}{field.encode_name}"
+        else:
+            yield from fields_of(part, f"{prefix}{field.encode_name}.")
+
+
+def _structs(kind: inspect.Type) -> Iterator[type[Struct]]:
+    """Those that a field holds: itself, in a list, or where there may be none."""
+    if isinstance(kind, inspect.Metadata):
+        yield from _structs(kind.type)
+    elif isinstance(kind, inspect.UnionType):
+        for each in kind.types:
+            yield from _structs(each)
+    elif isinstance(kind, inspect.VarTupleType):
+        yield from _structs(kind.item_type)
+    elif isinstance(kind, inspect.StructType):
+        yield kind.cls
+
+
+def edited(spec: JsonObject, field: str, value: Any) -> JsonObject:
+    """The spec with another value in that field; of a list in its first entry."""
+    after = deepcopy(spec)
+    place: Any = after
+    *steps, last = field.split(".")
+    for step in steps:
+        place = place.setdefault(step, {})
+        place = place[0] if isinstance(place, list) else place
+    place[last] = value
+    return after
