@@ -56,27 +56,23 @@ class Newest:
 
     def apply(self, tables: GroupTables, count: int, left_out: LeftOut) -> None:
         """Move so many into the tables. What cannot be decoded is left out, and costs nobody else anything."""
-        pop = self._records.popitem
+        pop, topics = self._records.popitem, self._topics
         for _ in range(min(count, len(self._records))):
             key, value = pop()
             if value is None:
                 continue
             try:
-                self._apply_one(key, value, tables)
+                topic = topics.get(key[:-4]) or self._new_topic(key, value, tables)
+                if topic is None:
+                    _apply_other(key, value, tables)
+                    continue
+                offsets, name = topic
+                partition = int.from_bytes(key[-4:], "big", signed=True)
+                if partition < 0:
+                    check_partition(partition)
+                offsets[_new(TopicPartition, (name, partition))] = self._offset(value)
             except Exception as error:
                 left_out.record(key, error)
-
-    def _apply_one(self, key: bytes, value: bytes, tables: GroupTables) -> None:
-        topic = self._topics.get(key[:-4]) or self._new_topic(key, value, tables)
-        if topic is None:
-            record = decode(key, value)
-            if record is not None:
-                tables.apply(record)
-            return
-        offsets, name = topic
-        partition = int.from_bytes(key[-4:], "big", signed=True)
-        check_partition(partition)
-        offsets[_new(TopicPartition, (name, partition))] = self._offset(value)
 
     def _new_topic(self, key: bytes, value: bytes, tables: GroupTables) -> _Topic | None:
         """None where it is not the key of an offset, or has more bytes than that."""
@@ -102,3 +98,9 @@ class Newest:
     def _new_topic_id(self, data: bytes) -> UUID:
         topic_id = self._topic_ids[data] = UUID(bytes=data)
         return topic_id
+
+
+def _apply_other(key: bytes, value: bytes, tables: GroupTables) -> None:
+    record = decode(key, value)
+    if record is not None:
+        tables.apply(record)
