@@ -18,6 +18,7 @@ from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -177,7 +178,7 @@ async def test_only_partitions_whose_logs_are_gone_are_lacking_where_a_log_dir_w
     await cluster.topics(topic)
     await cluster.kill(1)
     again = await cluster.node(1, dirs=(2,))
-    again.held = [HeldLog("t", topic.topic_id, 1, 5, 100, True)]
+    again.held = [HeldLog("t", topic.topic_id, 1, 5, 100, Kept.ALL)]
     await again.start()
     assert (again.state("t", 0).leader, again.state("t", 0).lacking) == (NO_LEADER, (1,))
     assert again.state("t", 1) == led(1)
@@ -191,7 +192,7 @@ async def test_the_longest_log_is_known_when_a_loss_is_accepted(cluster: Cluster
         await cluster.kill(broker)
     for broker, end in ((1, 70), (2, 90), (3, 80)):
         node = await cluster.node(broker, boot_id="another boot")
-        node.held = [HeldLog("t", topic.topic_id, 0, 5, end, False)]
+        node.held = [HeldLog("t", topic.topic_id, 0, 5, end, Kept.SOME)]
         await node.start()
     first = cluster.nodes[1]
     assert first.state("t").lacking == (1, 2, 3)

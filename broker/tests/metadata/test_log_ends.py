@@ -174,7 +174,7 @@ async def test_a_log_that_was_not_found_is_lost_unless_a_log_dir_is_away(
 async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100_kb(told: Told) -> None:
     store = told.store
     topics = [UUID(int=number << 64 | 77 * number) for number in range(3)]
-    logs = [HeldLog("t", topic, n, 1234, 10**12, True) for topic in topics for n in range(10_000)]
+    logs = [HeldLog("t", topic, n, 1234, 10**12, Kept.ALL) for topic in topics for n in range(10_000)]
     log_ends = LogEnds(1, store, await told.see(), lambda: logs, lambda: asyncio.sleep(0))
     await log_ends.begin_incarnation(1, undealt_epoch=None)
     documents = (await store.listing("log-ends/1/")).documents

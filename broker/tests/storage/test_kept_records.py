@@ -52,9 +52,9 @@ def test_a_new_log_is_promised_to_be_synced_before_it_takes_records(tmp_path: Pa
     logs = synced_as_asked(tmp_path)
     logs.truncated.on_added = lambda _: None
     log = logs.create(flights(0), TOPIC_ID, ALWAYS_SYNCED)
-    assert not log.takes_appends
+    before = log.takes_appends
     logs.truncated.complete(logs.log_dirs[0])
-    assert log.takes_appends
+    assert (before, log.takes_appends) == (False, True)
     assert promised(tmp_path) == {0}
 
 

@@ -50,7 +50,7 @@ def test_a_topic_with_extreme_times_is_compacted_and_takes_records(
         assert all(each.timestamp_ms == one.clock.now_ms() for _, records in one.batches() for each in records)
         now_ms = one.clock.now_ms()
         sent = encode_batch([Record(0, now_ms, b"a", b"3")])
-        assert isinstance(inspect_batch(inspection(sent, one.config, now_ms)), Inspected)
+        assert isinstance(inspect_batch(inspection(bytes(sent), one.config, now_ms)), Inspected)
         one.log.enforce_retention(now_ms, one.log.log_end_offset)
         one.logs.due_deletions(now_ms)
         assert one.log.due_flush(now_ms) is None or one.config.flush_ms < LONG_MAX - 1
