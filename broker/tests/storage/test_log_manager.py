@@ -100,19 +100,6 @@ def test_rolled_segments_are_synced_by_jobs_and_the_recovery_point_follows(tmp_p
     assert due_flushes(logs, NOW_MS) == []
 
 
-def test_a_job_from_before_a_truncation_does_not_move_the_recovery_point(tmp_path: Path) -> None:
-    logs = started(tmp_path)
-    log = logs.create(flights(0), TOPIC_ID, CONFIG)
-    append(log, batch(4))
-    job = log.flush_job()
-    truncate_to(log, 0)
-    append(log, batch(4))
-    assert job is not None
-    job.run()
-    log.flushed(job)
-    assert log.recovery_point == 0
-
-
 def test_flush_messages_and_flush_ms_make_the_log_durable(tmp_path: Path) -> None:
     logs = started(tmp_path)
     logs.on_sync_due = sync_now

@@ -213,7 +213,7 @@ class LogDir:
         calls = (
             self.checkpoint_recovery_points,
             self.checkpoint_clean_offsets,
-            self.checkpoint_synced_logs,
+            self._checkpoint_synced_logs,
             self._checkpoint_log_starts,
             partial(self.checkpoint_high_watermarks, high_watermark_of),
         )
@@ -254,7 +254,7 @@ class LogDir:
         self._lower_high_watermarks()
         self.checkpoint_recovery_points()
         self.checkpoint_clean_offsets()
-        self.checkpoint_synced_logs()
+        self._checkpoint_synced_logs()
         self._checkpoint_log_starts()
         self._checkpoint_if_changed(file_names.FETCHED_GAPS, bound_of_gaps)
 
@@ -286,7 +286,7 @@ class LogDir:
         """
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.clean_until)
 
-    def checkpoint_synced_logs(self) -> None:
+    def _checkpoint_synced_logs(self) -> None:
         """The logs of which nothing is acknowledged before it is synced, if others are it now. Raises StorageError."""
         before = self._written.get(file_names.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
