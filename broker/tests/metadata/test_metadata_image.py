@@ -56,6 +56,11 @@ def test_a_document_of_a_later_version_is_left_alone() -> None:
         decode("topics/a", b'{"name":1}')
 
 
+def test_a_document_with_a_text_that_is_not_utf_8_is_malformed() -> None:
+    with pytest.raises(MalformedDocument, match="topics/a"):
+        decode("topics/a", b'{"name":"\xf2"}')
+
+
 def at_epochs(topic: TopicDocument, *epochs: int, leader_epoch: int = 3) -> TopicDocument:
     states = [PartitionState((1, 2), 1, leader_epoch, (1, 2), partition_epoch=epoch) for epoch in epochs]
     return msgspec.structs.replace(topic, partitions=tuple(states))
