@@ -91,7 +91,12 @@ def test_clients_that_use_up_the_open_files_do_not_end_the_broker(
         assert ask(server.port, MetadataRequest(topics=[]), 12, timeout_seconds=30).brokers
     assert server.stop() == 0
     server.launch()
-    wait_for(lambda: crowd.come() or (page_of(http_port) == 200 and is_full(http_port)), pause_s=0.2)
+
+    def is_up_beside_the_crowd() -> bool:
+        crowd.come()
+        return page_of(http_port) == 200 and is_full(http_port)
+
+    wait_for(is_up_beside_the_crowd, pause_s=0.2)
     crowd.go()
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         assert create(connection, "planes") == 0

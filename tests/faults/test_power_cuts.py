@@ -6,8 +6,8 @@ from contextlib import closing
 
 from confluent_kafka import TopicPartition
 from faulty_broker import FaultyBroker
+from started_brokers import StartBroker
 
-from conftest import StartBroker
 from harness.barnabas_server import metric
 from harness.deadline import wait_for
 
