@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 from group_script import subscription
 
@@ -113,7 +114,8 @@ class World:
         self.log = MemoryLog(partitions, self.timers)
         self.partitions = partitions
         self.leader_epoch = 0
-        self.deleted_topics: set[str] = set()
+        self.deleted_topics: dict[UUID, str] = {}
+        self.missing_topics: set[str] = set()
         self.is_awake = True
         self.coordinator = self._new_coordinator()
         self.elect()
@@ -124,7 +126,8 @@ class World:
             self.log,
             self.clock,
             self.timers,
-            lambda topic: topic not in self.deleted_topics,
+            lambda topic: topic not in self.missing_topics and topic not in self.deleted_topics.values(),
+            lambda: self.deleted_topics,
             lambda: self.is_awake,
             lambda: str(next(_IDS)),
         )

@@ -2,6 +2,7 @@
 
 import logging
 from typing import Any
+from uuid import UUID
 
 import pytest
 from coordinator_world import AT_ONCE, Client, World, stable
@@ -119,9 +120,18 @@ def test_offsets_of_a_topic_that_was_deleted_during_a_failover_are_removed(world
     client = Client(world, "a")
     client.commit(("flights", 0, 1), ("weather", 0, 1))
     world.timers.pass_time()
-    world.deleted_topics.add("weather")
+    world.deleted_topics[UUID(int=1)] = "weather"
     world.crash()
     assert client.committed() == {"flights-0": 1}
+
+
+def test_offsets_of_a_topic_that_is_only_missing_stay_when_they_are_loaded(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("weather", 0, 1))
+    world.timers.pass_time()
+    world.missing_topics.add("weather")
+    world.crash()
+    assert client.committed() == {"weather-0": 1}
 
 
 def test_a_group_does_not_spin_while_its_assignments_cannot_be_stored(

@@ -126,7 +126,7 @@ def test_offsets_of_a_deleted_topic_are_removed_everywhere(world: World) -> None
     client.commit(("weather", 0, 1), topic_id=OLD_WEATHER)
     other.commit(("weather", 1, 1))
     world.timers.pass_time()
-    world.deleted_topics.add("weather")
+    world.deleted_topics[OLD_WEATHER] = "weather"
     world.coordinator.on_topics_deleted({OLD_WEATHER: "weather"})
     world.timers.pass_time()
     assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})

@@ -92,7 +92,7 @@ def test_their_topics_are_deleted(world: World) -> None:
 
 
 def test_their_topics_were_deleted_before_they_are_loaded(world: World) -> None:
-    world.deleted_topics = set(TOPICS.values())
+    world.deleted_topics = dict(TOPICS)
     took("the longest turn", longest_turn_s(world), TURN_S_MAX)
     assert left(world) == 0
 

@@ -84,7 +84,7 @@ class Broker:
         at_once(self.replicas.start())
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, clock, codec, read_bytes)
         environment_of_groups = GroupEnvironment(
-            GroupConfig(), self.log, clock, timers, lambda _: True, is_awake=lambda: True, new_id=lambda: "1"
+            GroupConfig(), self.log, clock, timers, lambda _: True, dict, is_awake=lambda: True, new_id=lambda: "1"
         )
         self.groups = GroupCoordinator(environment_of_groups, 1)
 

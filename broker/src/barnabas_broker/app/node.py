@@ -14,9 +14,9 @@ from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
 from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_dir_owner import cluster_of_log_dirs
 from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.app.log_wiring import make_log_manager
-from barnabas_broker.app.metadata_copy_file import MetadataCopyFile
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.registration import last_incarnation, registration_of
@@ -33,7 +33,7 @@ from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.controller.restorations import Restorations
 from barnabas_broker.metadata.controller.transitions import Transitions
-from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_broker.metadata.documents import ALL_BROKERS, CLUSTER_KEY
 from barnabas_broker.metadata.features import unsupported
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.image_change import ImageChange
@@ -95,7 +95,6 @@ class Node:
         self.config = config
         self.image = MetadataImage(environment.sizes.document_partitions_max)
         self._dynamic = DynamicSettings(self.image)
-        self.metadata_copy = MetadataCopyFile(self.image, config, environment.files, environment.clock)
         self._store = store
         self._environment = environment
         self.supervisor = Supervisor(on_failure)
@@ -129,17 +128,19 @@ class Node:
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
         in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread,
     ) -> None:
-        """The metadata and the logs of now. StoreUnavailable, LogDirRefused; ApiError where they are too new for us.
+        """The metadata and the logs of now. StoreUnavailable, LogDirRefused, MalformedDocument; ApiError where they are
+        too new for us.
 
         The image stands still meanwhile, so that the thread may read it.
         """
         await image_feed.load(self.image, self._store)
-        await self.metadata_copy.restore(self._store)
         why_not = unsupported(self.image.features)
         if why_not is not None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, why_not)
         self.config = self._dynamic.over(self.config)
-        cluster_id = await ensure_cluster_id(self._store, self._environment.random)
+        is_known = self.image.document(CLUSTER_KEY) is not None
+        of_log_dirs = "" if is_known else cluster_of_log_dirs(self.config, self._environment.files)
+        cluster_id = await ensure_cluster_id(self._store, self._environment.random, of_log_dirs)
         logs = make_log_manager(self._environment, self.image, self.current_config, cluster_id)
         before = last_incarnation(self.image.brokers.get(self.config.broker_id), self._environment.boot_id)
         await in_thread(lambda: logs.load(on_progress, last_incarnation=before))
@@ -192,6 +193,7 @@ class Node:
             self._environment.clock,
             self._environment.timers,
             topic_exists=lambda topic: topic in self.image.topics,
+            deleted_topics=lambda: {each: stone.name for each, stone in self.image.tombstones.items()},
             is_awake=self.wakefulness.is_awake,
             new_id=self._environment.new_id,
         )
@@ -292,14 +294,12 @@ class Node:
             environment.timers,
         )
         self.restorations = Restorations(
-            config.broker_id,
             self.image,
             Transitions(self._store, self.image),
             lambda: self.membership.is_controller,
             asyncio.sleep,
         )
         await self.membership.join()
-        self._takedown.append(self.metadata_copy.write)
         self._give_back = self.membership.leave
         self._takedown.append(self._give_back)
         self._supervise()
@@ -337,7 +337,6 @@ class Node:
         self._takedown.append(self.fetchers.close)
         await environment.replicas.start()
         environment.mover.resume()
-        self.metadata_copy.start(environment.logs.log_dirs)
         follow_offsets_topic(environment.groups, environment.broker_id, self.image)
         environment.groups.start()
         self._takedown.append(environment.groups.stop)
@@ -345,7 +344,7 @@ class Node:
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
         isr = Chore("isr", isr_check_s, environment.replicas.check_isr)
-        self._chores.start([*log_chores.table(self.config), isr, self.metadata_copy.chore(), *self._log_ends.chores()])
+        self._chores.start([*log_chores.table(self.config), isr, *self._log_ends.chores()])
 
     def start_cleaner(self, cleaner: LogCleaner) -> None:
         """Compact the logs from now on."""

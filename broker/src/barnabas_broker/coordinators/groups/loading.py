@@ -11,7 +11,7 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.left_out import LeftOut
 from barnabas_broker.coordinators.groups.newest import Newest
-from barnabas_broker.coordinators.groups.removal import forget_missing_topics
+from barnabas_broker.coordinators.groups.removal import forget_deleted_topics
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.groups.turns import Turns
@@ -154,4 +154,4 @@ def _begin_to_serve(shard: GroupShard) -> Iterator[None]:
     while some := list(islice(restored, _SERVED_AT_ONCE)):
         shard.serve(some)
         yield
-    yield from forget_missing_topics(shard)
+    yield from forget_deleted_topics(shard)

@@ -139,17 +139,13 @@ def _forget_in_group(
         remove_offsets(shard, group_id, gone)
 
 
-def forget_missing_topics(shard: GroupShard) -> Iterator[None]:
-    """Topics may have been deleted while nobody, or another broker, coordinated these groups."""
-    pace = Pace()
-    topics: set[str] = set()
-    for offsets in list(shard.tables.offsets.values()):
-        topics.update(partition.topic for partition in offsets)
-        if pace.spent(_PER_GROUP + len(offsets)):
-            yield
-    missing = {topic for topic in topics if not shard.environment.topic_exists(topic)}
-    if missing:
-        yield from _forget(shard, lambda partition, _: partition.topic in missing)
+def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:
+    """Remove the offsets of topics that were deleted while nobody, or another broker, coordinated these groups.
+
+    A topic that is only missing may come back, and its offsets with it.
+    """
+    deleted = shard.environment.deleted_topics()
+    return forget_topics(shard, deleted) if deleted else iter(())
 
 
 def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:

@@ -7,10 +7,11 @@ groups and offsets away, `loading` reads the groups from the log.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from barnabas_broker.coordinators.groups import join, membership, offsets, rebalance, sync
 from barnabas_broker.coordinators.groups.config import GroupConfig
@@ -46,6 +47,8 @@ class GroupEnvironment(NamedTuple):
     clock: Clock
     timers: Timers
     topic_exists: Callable[[str], bool]
+    deleted_topics: Callable[[], Mapping[UUID, str]]
+    """Names of deleted topics by id, as far as tombstones tell them."""
     is_awake: Callable[[], bool]
     """False while this broker may not know that another one coordinates by now."""
     new_id: Callable[[], str]
