@@ -132,18 +132,18 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
 
 
 def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
-    """What is set aside, and what to do."""
+    """What is not served, and what to do."""
     if not strays:
         return
     total = size(sum(each.size_bytes for each in strays))
-    out.print(f"set aside: {len(strays)} logs, {total}, of topics that the metadata does not know")
+    out.print(f"not served: {len(strays)} logs, {total}, of topics that the metadata does not know")
     for each in strays[:STRAY_LOGS_SHOWN_MAX]:
         offline = ", its log dir is offline" if each.offline else ""
         line = f"  broker {each.broker_id}: {each.directory}, {size(each.size_bytes)}{offline}"
         out.print(line, markup=False, soft_wrap=True)
     if len(strays) > STRAY_LOGS_SHOWN_MAX:
         out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more; -o json has all")
-    out.print("they return with their topics' metadata; delete the directories if nobody needs them")
+    out.print("`barnabas restore-metadata` brings their topics back, `barnabas forget-topic` deletes them")
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:

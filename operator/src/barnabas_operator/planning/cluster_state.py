@@ -1,14 +1,10 @@
 """What a cluster was found to have: the input of planning."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from barnabas_operator.planning.disk_space import Disks
-
-_STRAY_DIR: Final = re.compile(r"(.+)-\d+\.[0-9a-f]{32}-stray")
-_NAME_BYTES_MAX: Final = 255
 
 ReplicaIds = tuple[int, ...]
 """Broker ids of one partition, the preferred leader first."""
@@ -67,7 +63,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayLog:
-    """A log that a broker has set aside, for the metadata knows nothing of its topic.
+    """A log that a broker keeps and does not serve, for the metadata knows nothing of its topic.
 
     `offline` is its log dir: then it is known only as it was seen last.
     """
@@ -80,14 +76,6 @@ class StrayLog:
     def __str__(self) -> str:
         """For people."""
         return f"broker {self.broker_id} {self.directory}" + (" (its log dir is offline)" if self.offline else "")
-
-    def may_be_of(self, topic: str) -> bool:
-        """By the name of its directory, in which that of a long topic is cut."""
-        name = self.directory.rpartition("/")[2]
-        found = _STRAY_DIR.fullmatch(name)
-        return found is not None and (
-            found[1] == topic or (len(name) == _NAME_BYTES_MAX and topic.startswith(found[1]))
-        )
 
 
 class MetadataVersions(NamedTuple):
@@ -104,8 +92,8 @@ class ClusterState:
     `troubles` are the partitions that are not fully replicated now. `declared` is the number of brokers in the Cluster;
     0 where it says none. `leaving` are the brokers to be removed. `registered` are all that have ever joined, the dead
     ones too. While brokers are `awaited`, no replicas are placed. While some are `restarting`, or have to restart,
-    nothing is rebalanced. `disks` are known only where something is to move, and `strays`, the logs that are set aside,
-    only where a topic is to be created. `metadata_versions` is None where brokers know no such level.
+    nothing is rebalanced. `disks` are known only where something is to move. `metadata_versions` is None where brokers
+    know no such level.
     """
 
     racks: Mapping[int, str | None]
@@ -123,7 +111,6 @@ class ClusterState:
     cluster_id: str | None = None
     disks: Disks | None = None
     metadata_versions: MetadataVersions | None = None
-    strays: tuple[StrayLog, ...] = ()
 
     def with_brokers(self, count: int) -> Self:
         """The same when only the brokers below `count` are wanted, also of those that are dead."""

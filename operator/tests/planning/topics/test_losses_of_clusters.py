@@ -22,7 +22,7 @@ LOST_TEXT = (
 )
 STRAY_TEXT = (
     "logs of topics that the metadata does not know: 1 (4096 bytes): broker 2 /data/0/t-0-stray; "
-    "they return with their topics' metadata; delete the directories if nobody needs them"
+    "`barnabas restore-metadata` brings their topics back, `barnabas forget-topic` deletes them"
 )
 STRAY = StrayLog(broker_id=2, directory="/data/0/t-0-stray", size_bytes=4096)
 

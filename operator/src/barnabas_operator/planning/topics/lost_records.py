@@ -1,20 +1,17 @@
-"""What resources say of records: partitions that wait for somebody to accept a loss, and logs set aside. Pure."""
+"""What resources say of records: partitions that wait for somebody to accept a loss, and unknown logs. Pure."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from barnabas_core.config.stray_logs import STRAY_LOGS_NAMED_MAX
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import LOGS_SET_ASIDE, RECORDS_LOST, Condition, condition_of
-from barnabas_operator.resources.topic import Topic
 
 NAMED_MAX: Final = 5
 UNKNOWN_TOPICS: Final = "UnknownTopics"
-_RETURN: Final = "they return with their topics' metadata"
+_WAY_ON: Final = "`barnabas restore-metadata` brings their topics back, `barnabas forget-topic` deletes them"
 
 
 def cluster_losses(
@@ -56,28 +53,7 @@ def named(texts: Sequence[str]) -> str:
 def _set_aside(strays: Sequence[StrayLog]) -> str:
     total = sum(each.size_bytes for each in strays)
     which = named([str(each) for each in strays])
-    way_on = f"{_RETURN}; delete the directories if nobody needs them"
-    return f"logs of topics that the metadata does not know: {len(strays)} ({total} bytes): {which}; {way_on}"
-
-
-def set_aside(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Why a topic that is not there is not created: brokers keep logs of that name, which a new topic would shut out.
-
-    A broker that has named as many as it names may have set aside others.
-    """
-    if topic.topic_name in cluster.topics:
-        return None
-    counts = Counter(each.broker_id for each in cluster.strays)
-    full = {broker for broker, count in counts.items() if count >= STRAY_LOGS_NAMED_MAX}
-    mine = [each for each in cluster.strays if each.may_be_of(topic.topic_name)]
-    if not mine and full:
-        more = f"broker {min(full)} has set aside {STRAY_LOGS_NAMED_MAX} logs or more, perhaps also of this topic"
-        return Refusal(LOGS_SET_ASIDE, f"{more}; {_RETURN}; delete those that nobody needs")
-    which = named([str(each) for each in mine])
-    once = ", once their log dirs are online," if any(each.offline for each in mine) else ""
-    begin = f"to begin anew without their records, delete these directories{once} and restart their brokers,"
-    begin += " or create the topic yourself"
-    return Refusal(LOGS_SET_ASIDE, f"its logs are set aside: {which}; {_RETURN}; {begin}") if mine else None
+    return f"logs of topics that the metadata does not know: {len(strays)} ({total} bytes): {which}; {_WAY_ON}"
 
 
 def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:

@@ -17,7 +17,6 @@ from barnabas_operator.planning.refusal import (
     RESOURCE_CONFLICT,
     Refusal,
 )
-from barnabas_operator.planning.topics.lost_records import set_aside
 from barnabas_operator.planning.topics.replica_placement import place_partitions
 from barnabas_operator.resources.topic import Topic
 
@@ -167,6 +166,6 @@ OF_THE_RESOURCE: Final[tuple[TopicCheck, ...]] = (
     valid_config,
     may_adopt,
 )
-OF_NUMBERS: Final[tuple[TopicCheck, ...]] = (set_aside, no_fewer_partitions, reachable_min_insync, enough_brokers)
-"""What others can bring about, too: by lost metadata, more partitions, or fewer replicas or brokers."""
+OF_NUMBERS: Final[tuple[TopicCheck, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
+"""What others can bring about, too: by more partitions, or fewer replicas or brokers."""
 CHECKS: Final = (*OF_THE_RESOURCE, *OF_NUMBERS)

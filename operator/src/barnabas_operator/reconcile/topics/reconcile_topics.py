@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
@@ -63,9 +63,6 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
     state = admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state))
     state = dataclasses.replace(_about(state, wanted, seen), restarting=frozenset(seen.restarting))
     plan = plan_reconcile(wanted, state)
-    if any(isinstance(step, CreateTopic) for step in plan.steps):
-        state = dataclasses.replace(state, strays=_set_aside(admin, sorted(state.racks)))
-        plan = plan_reconcile(wanted, state)
     if plan.asks_for_disks:
         state = dataclasses.replace(state, disks=admin.disks(state.racks))
         plan = plan_reconcile(wanted, state)
@@ -98,17 +95,6 @@ def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterStat
     count = wanted.cluster.spec.brokers.replicas
     state = state.with_brokers(count)
     return state if seen.informed is None else state.awaiting(count, seen.informed)
-
-
-def _set_aside(admin: ClusterAdmin, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-    """The logs that these brokers keep of topics that are not there. One that cannot be reached holds up no topic."""
-    found: list[StrayLog] = []
-    for broker_id in broker_ids:
-        try:
-            found += admin.stray_logs([broker_id])
-        except ClusterUnreachable as error:
-            log.warning("broker %d does not say which logs it has set aside: %s", broker_id, error)
-    return tuple(found)
 
 
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
