@@ -25,13 +25,6 @@ def databases(folder: Path) -> list[Path]:
     return sorted(folder.glob("metadata.sqlite*"))
 
 
-def forget(cluster: BarnabasCluster) -> None:
-    """What the brokers remember of the metadata; the logs stay."""
-    for number in range(3):
-        for copy in cluster.log_dirs(number)[0].glob("metadata-copy.json"):
-            copy.unlink()
-
-
 def stop_all(cluster: BarnabasCluster) -> None:
     for number in list(cluster.running):
         assert cluster.stop(number) == 0
@@ -43,8 +36,7 @@ def write_to_all(cluster: BarnabasCluster, values: list[bytes]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("remembers", [True, False], ids=["brokers remember", "brokers do not remember"])
-def test_epochs_of_the_logs_are_outgrown(cluster: BarnabasCluster, tmp_path: Path, remembers: bool) -> None:
+def test_epochs_of_the_logs_are_outgrown(cluster: BarnabasCluster, tmp_path: Path) -> None:
     cluster.create_topic("t", PARTITIONS, assignment=[[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     write_to_all(cluster, BEFORE)
     stop_all(cluster)
@@ -64,8 +56,6 @@ def test_epochs_of_the_logs_are_outgrown(cluster: BarnabasCluster, tmp_path: Pat
         path.unlink()
     for path, content in copies.items():
         path.write_bytes(content)
-    if not remembers:
-        forget(cluster)
     cluster.start(0, 1, 2)
     cluster.wait_until_joined()
     write_to_all(cluster, AT_LAST)

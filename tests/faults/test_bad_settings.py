@@ -115,7 +115,7 @@ def test_a_log_dir_of_another_cluster_or_broker_is_refused(start_broker: StartBr
     assert broker.ready() == "ok"
 
 
-def test_a_store_that_was_emptied_gets_back_what_the_broker_remembers(start_broker: StartBroker) -> None:
+def test_a_store_that_was_emptied_keeps_its_cluster_and_serves_no_topic(start_broker: StartBroker) -> None:
     broker = start_broker()
     broker.client.create_topic("t", 1)
     broker.client.write("t", [b"before"])
@@ -124,28 +124,20 @@ def test_a_store_that_was_emptied_gets_back_what_the_broker_remembers(start_brok
     for path in broker.folder.glob("metadata.sqlite*"):
         path.unlink()
     broker.server.start()
-    assert broker.client.read("t", 0) == [b"before"]
-    assert broker.lines("is empty", "its metadata was lost")
+    assert broker.lines("has lost cluster.id=", "`barnabas restore-metadata`")
     assert (broker.log_dirs[0] / "meta.properties").read_text(encoding="utf-8") == whose
+    assert (broker.log_dirs[0] / "t-0").is_dir()
 
 
-def test_log_dirs_whose_metadata_nobody_remembers_are_refused_with_an_empty_store(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
+def test_log_dirs_of_another_broker_are_refused_with_an_empty_store(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
-    broker.client.create_topic("t", 1)
     assert broker.server.stop() == 0
-    foreign = {"broker.id": "2", "log.dirs": str(broker.log_dirs[0])}
-    status, output = run_broker(tmp_path, foreign)
-    assert status == CANNOT_START
-    assert "it belongs to node.id=1 of cluster.id=" in output
-    assert "this is node.id=2" in output
-    (broker.log_dirs[0] / "metadata-copy.json").unlink()
     for _ in range(2):  # The first has not made another cluster there.
-        status, output = run_broker(tmp_path, {"log.dirs": str(broker.log_dirs[0])})
+        status, output = run_broker(tmp_path, {"broker.id": "2", "log.dirs": str(broker.log_dirs[0])})
         assert status == CANNOT_START
         assert "it belongs to node.id=1 of cluster.id=" in output
-        assert "metadata.sqlite is empty" in output
+        assert "this is node.id=2" in output
+        assert "metadata.sqlite names no cluster" in output
 
 
 def test_a_metadata_store_that_is_no_database_is_named(tmp_path: Path) -> None:

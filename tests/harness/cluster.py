@@ -8,6 +8,8 @@ A broker keeps its number, port, files and settings over restarts. Brokers end w
 """
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -234,6 +236,14 @@ class BarnabasCluster(RunningCluster):
     def page(self, number: int, path: str) -> tuple[int, str]:
         """Status and text of `/metrics`, `/readyz` or `/healthz`."""
         return page(self._http_ports[number], path)
+
+    def command(self, name: str, *arguments: str, exit_code: int = 0) -> str:
+        """What a `barnabas` command prints that gets the settings of broker 0."""
+        called = [sys.executable, "-m", "barnabas", name, str(self.folder_of(0) / "server.properties"), *arguments]
+        environment = self.brokers[0].environment
+        ended = subprocess.run(called, capture_output=True, text=True, check=False, env=environment)
+        assert ended.returncode == exit_code, ended.stdout + ended.stderr
+        return ended.stdout
 
     def logs_text(self, numbers: Collection[int] | None = None) -> str:
         """What brokers have printed, for failures."""

@@ -32,6 +32,12 @@ COMMANDS: Final = {
     "accept-loss": Command(
         "barnabas_operator.app.accept_loss", "operator", "let partitions whose records are lost go on without them"
     ),
+    "restore-metadata": Command(
+        "barnabas_broker.app.restore_metadata", "broker", "write topics that the metadata has lost from brokers' logs"
+    ),
+    "forget-topic": Command(
+        "barnabas_broker.app.forget_topic", "broker", "delete the logs of a topic that the metadata has lost"
+    ),
     "lag-exporter": Command(
         "barnabas_lag.app.main", "operator", "tell Prometheus how far groups are behind, of any Kafka cluster"
     ),

@@ -85,7 +85,7 @@ def test_restorations_hang_only_while_something_is_to_be_written(is_lost: bool, 
 
     def begin(supervisor: Supervisor) -> None:
         transitions = Transitions(SilentStore(), image)  # type: ignore[arg-type]
-        restorations = Restorations(1, image, transitions, lambda: True, asyncio.sleep)
+        restorations = Restorations(image, transitions, lambda: True, asyncio.sleep)
         supervisor.supervise("restorations", restorations.run(), restorations.progress, 1)
 
     assert reason_to_end(begin) == reason

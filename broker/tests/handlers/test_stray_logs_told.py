@@ -1,4 +1,4 @@
-"""Logs that are set aside are told of, by the config and the metrics, also while their log dir is offline."""
+"""Logs that the metadata does not know are reported, by the config and the metrics, also while their dir is offline."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ TOPIC_ID = UUID(int=7)
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Broker:
-    """It has set aside its only log."""
+    """The metadata does not know its only log."""
     started = Broker(tmp_path, led(HERE, 5, HERE))
     started.append(3)
     started.start_anew()
@@ -51,7 +51,7 @@ def metrics(broker: Broker) -> Iterator[tuple[str, float]]:
 
 
 def strays_on_disk(broker: Broker) -> list[str]:
-    return [str(path) for path in broker.folder.glob("*-stray")]
+    return [str(path) for path in broker.folder.glob(str(FLIGHTS))]
 
 
 def a_topic() -> tuple[str, AnyDocument]:
@@ -62,7 +62,7 @@ def a_tombstone() -> tuple[str, AnyDocument]:
     return tombstone_key(TOPIC_ID), TombstoneDocument(FLIGHTS.topic, TOPIC_ID, NOW_MS, 1)
 
 
-def test_what_is_set_aside_is_told_while_its_log_dir_is_offline_and_that_it_is(broker: Broker) -> None:
+def test_what_is_unknown_is_told_while_its_log_dir_is_offline_and_that_it_is(broker: Broker) -> None:
     before = configs(broker)
     assert before.keys() == {STRAY_LOGS}
     assert told(broker) == strays_on_disk(broker)
@@ -74,7 +74,7 @@ def test_what_is_set_aside_is_told_while_its_log_dir_is_offline_and_that_it_is(b
 
 
 def test_what_somebody_removed_meanwhile_is_told_no_more_when_the_log_dir_is_back(broker: Broker) -> None:
-    (directory,) = broker.folder.glob("*-stray")
+    directory = broker.folder / str(FLIGHTS)
     broker.lose_disk()
     directory.rename(broker.folder.parent / "elsewhere")
     assert told(broker) == [str(directory)]
@@ -116,9 +116,6 @@ def test_one_whose_topic_comes_back_meanwhile_is_used_again_when_the_log_dir_is_
     broker.show_only(a_topic())
     assert broker.error_of_find() is ErrorCode.KAFKA_STORAGE_ERROR
     broker.find_disk()
-    [(stray, wanted)] = broker.logs.strays.wanted_logs()
-    broker.logs.stray_read(stray, wanted, broker.logs.strays.read(stray, wanted))
-    broker.replicas.bring_back()
     assert broker.partition.log.log_end_offset == 3
     assert configs(broker) == {}
 

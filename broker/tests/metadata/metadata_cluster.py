@@ -57,7 +57,6 @@ class Node:
             self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id), clock.now_ms
         )
         self.restorations = Restorations(
-            self.broker_id,
             self.image,
             Transitions(store, self.image),
             lambda: self.membership.is_controller,

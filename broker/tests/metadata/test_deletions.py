@@ -12,9 +12,8 @@ from barnabas_broker.metadata.controller import deletions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.documents import broker_key, encode, tombstone_key, topic_key
-from barnabas_broker.metadata.image.restoration import compared, confirmed, unled, with_newer_partitions
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_core.errors import ApiError
+from barnabas_broker.metadata.image.restoration import with_newer_partitions
+from barnabas_broker.metadata.model import TopicDocument
 from barnabas_core.topic_partition import TopicPartition
 
 pytestmark = pytest.mark.anyio
@@ -135,82 +134,8 @@ async def test_an_older_copy_of_a_topic_is_replaced_by_what_is_known(cluster: Cl
         assert node.image.topics["a"] == newest
 
 
-async def test_nobody_leads_before_all_have_compared(cluster: ClusterOfNodes) -> None:
-    one, _ = await cluster.start(1, 2)
-    restored = PartitionState((1, 2, 3), NO_LEADER, 9, (), elr=(1, 2), partition_epoch=12, unconfirmed=(2, 3, 1))
-    await cluster.topics(a_topic("a", restored))
-    await one.until(lambda: one.state("a").unconfirmed == (3,))
-    assert one.state("a").leader == NO_LEADER
-    three = await cluster.node(3)
-    await three.start()
-    await one.until(lambda: one.state("a").leader != NO_LEADER)
-    assert one.state("a").unconfirmed == ()
-    assert one.state("a").leader in (1, 2)
-
-
-async def test_an_unclean_election_waits_for_nobody(cluster: ClusterOfNodes) -> None:
-    one, _ = await cluster.start(1, 2)
-    restored = PartitionState((1, 2, 3), NO_LEADER, 9, (), elr=(1, 2), partition_epoch=12, unconfirmed=(3,))
-    await cluster.topics(a_topic("a", restored))
-    which = TopicPartition("a", 0)
-    outcome = (await one.writer.elect_leaders(ElectionType.PREFERRED, [which]))[which]
-    assert isinstance(outcome, ApiError)
-    assert (await one.writer.elect_leaders(ElectionType.UNCLEAN, [which]))[which] is None
-    assert (one.state("a").leader, one.state("a").unconfirmed) == (1, ())
-
-
-def test_the_newest_memory_counts_whoever_compares_first() -> None:
-    old = a_topic("a", PartitionState((1, 2, 3), 1, 4, (1, 2, 3), partition_epoch=10))
-    stale = a_topic("a", PartitionState((1, 2, 3), 2, 6, (2, 3), partition_epoch=21))
-    newest = a_topic("a", PartitionState((1, 2, 3), 3, 8, (3,), partition_epoch=25))
-    first = compared(stale, old, 1)
-    assert (first.partitions[0].leader, first.partitions[0].unconfirmed) == (NO_LEADER, (2, 3))
-    let_in = a_topic("a", *(msgspec.structs.replace(state, partition_epoch=90) for state in first.partitions))
-    second = compared(newest, let_in, 3)
-    (state,) = second.partitions
-    assert (state.isr, state.unconfirmed, state.restored_epoch) == ((3,), (2,), 25)
-    assert state.leader_epoch > 8
-    assert state.partition_epoch > 90
-    assert compared(stale, second, 2) is second
-    (state,) = confirmed(second, 2).partitions
-    assert (state.isr, state.unconfirmed, state.leader) == ((3,), (), NO_LEADER)
-
-
-def test_what_is_not_older_is_left_as_it_is() -> None:
-    known = a_topic("a", led(1, 2), led(2, 1))
-    assert compared(known, known, 1) is known
-    assert confirmed(known, 1) is known
-
-
 def test_configs_that_were_changed_since_are_known_by_their_epoch() -> None:
     older = a_topic("a", led(1), retention_ms="1")
     newer = msgspec.structs.replace(older, configs={"retention.ms": "2"}, configs_epoch=1)
-    assert with_newer_partitions(newer, older) == compared(newer, older, 1) == newer
-    assert with_newer_partitions(older, newer) is compared(older, newer, 1) is newer
-
-
-def test_who_ran_on_knows_better_than_who_started_and_remembered_less() -> None:
-    known = a_topic("a", PartitionState((1, 2, 3), 2, 6, (2, 3), partition_epoch=17))
-    remembered = a_topic("a", PartitionState((1, 2, 3), 1, 5, (1, 2, 3), partition_epoch=16))
-    (after,) = with_newer_partitions(known, unled(remembered, 1)).partitions
-    assert (after.leader, after.isr, after.unconfirmed) == (2, (2, 3), ())
-    assert after.partition_epoch > 17
-    as_much = unled(known, 1)
-    assert with_newer_partitions(known, as_much) is as_much
-    confirming = confirmed(as_much, 2)
-    assert with_newer_partitions(as_much, confirming) is confirming
-
-
-def test_a_single_replica_asks_nobody() -> None:
-    alone = a_topic("a", led(1))
-    assert unled(alone, 1) == alone
-    older = a_topic("a", led(1, epoch=4))
-    newer = a_topic("a", msgspec.structs.replace(led(1, epoch=6), partition_epoch=7))
-    assert compared(newer, older, 1).partitions[0].unconfirmed == ()
-
-
-def test_partitions_that_were_added_since_are_remembered() -> None:
-    grown, before = a_topic("a", led(1, 2), led(2, 1)), a_topic("a", led(1, 2))
-    after = compared(grown, before, 1)
-    assert after.partitions[0] == led(1, 2)
-    assert (after.partitions[1].unconfirmed, after.partitions[1].replicas) == ((2,), (2, 1))
+    assert with_newer_partitions(newer, older) == newer
+    assert with_newer_partitions(older, newer) is newer

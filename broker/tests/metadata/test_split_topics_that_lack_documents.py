@@ -6,22 +6,15 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from large_topics import STATE, a_change, a_large_topic, changes_of, image_of, stored, with_level_2
+from large_topics import STATE, a_change, a_large_topic, changes_of, stored, with_level_2
 from metadata_cluster import SESSION_MS, ClusterOfNodes, cluster_at
 
 from barnabas_broker.metadata.controller import deletions, transitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.documents import CLUSTER_KEY, FEATURES_KEY, encode, topic_key
+from barnabas_broker.metadata.documents import FEATURES_KEY, encode, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.remembering import newer_documents, restore
 from barnabas_broker.metadata.image.topic_writes import writes_of
-from barnabas_broker.metadata.model import (
-    NO_LEADER,
-    BrokerRegistration,
-    ClusterDocument,
-    PartitionState,
-    TopicDocument,
-)
+from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.metadata.topic_layout import documents_of, laid_out, part_keys
@@ -84,44 +77,19 @@ async def test_an_older_copy_of_a_part_is_overwritten_with_what_is_known(cluster
     assert await stored(node) == newest
 
 
-async def test_a_topic_whose_part_nobody_knows_is_unknown_until_a_broker_comes_that_remembers(
-    cluster: ClusterOfNodes,
-) -> None:
+async def test_a_topic_whose_part_nobody_knows_is_unknown_and_not_made_again(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
-    remembered = {key: document for key in ("cluster", topic_key("t")) if (document := node.image.document(key))}
-    remembered[topic_key("t")] = topic
-    gone = next(key for key in await stored(node) if key.startswith("partitions/t/200"))
     await cluster.kill(0)
     store = await SqliteStore.open(cluster.path, ManualClock())
-    await store.put("cluster", b'{"cluster_id":"the-id"}')
-    await store.delete(gone)
-    image = await image_of(store)
-    assert (image.topics, list(image.incomplete), list(image.lost)) == ({}, ["t"], [])
+    await store.delete(part_keys(topic)[1])
     await store.close()
     (after,) = await cluster.start(0)
+    assert (after.image.topics, list(after.image.incomplete), list(after.image.lost)) == ({}, ["t"], [])
     (outcome,) = (await after.writer.create_topics([NewTopic("t", 1)])).values()
     assert isinstance(outcome, ApiError)
-    assert outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
-    remembered["cluster"] = after.image.document("cluster") or remembered["cluster"]
-    assert await restore(remembered, after.image, after.store, 0) == 1
-    assert (len(after.image.topics["t"].partitions), after.image.incomplete) == (250, {})
-    assert (await image_of(after.store)).topics == after.image.topics
-
-
-def an_image_without(missing: str, topic: TopicDocument) -> MetadataImage:
-    image = with_level_2(MetadataImage())
-    documents = documents_of(topic, image.stored)
-    del documents[missing]
-    image.apply_changes(changes_of([(key, encode(document)) for key, document in documents.items()]))
-    return image
-
-
-def what_broker_0_writes_anew(remembered: TopicDocument, image: MetadataImage) -> TopicDocument | None:
-    cluster = ClusterDocument("the-id")
-    found = newer_documents({CLUSTER_KEY: cluster, topic_key("t"): remembered}, image, 0).get(topic_key("t"))
-    assert found is None or isinstance(found, TopicDocument)
-    return found
+    assert outcome.code is ErrorCode.POLICY_VIOLATION
+    assert "`barnabas restore-metadata`" in str(outcome)
 
 
 @pytest.mark.parametrize("by_id", [False, True])
@@ -138,29 +106,6 @@ async def test_a_topic_that_lacks_a_part_can_be_deleted_and_made_again(cluster: 
     assert isinstance((await after.writer.delete_topics([asked]))[asked], TopicDocument)
     assert (await stored(after), list(after.image.tombstones)) == ({}, [topic.topic_id])
     assert isinstance((await after.writer.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
-
-
-@pytest.mark.parametrize("missing", range(3))
-def test_of_a_topic_that_lacks_a_document_who_remembers_it_restores_that_alone(missing: int) -> None:
-    replicated = PartitionState((0, 1), 0, 5, (0, 1), partition_epoch=5)
-    newer = msgspec.structs.replace(replicated, leader=1, leader_epoch=9, isr=(1,), partition_epoch=9)
-    remembered = laid_out(TopicDocument("t", UUID(int=1), (replicated,) * 250), splits=True)
-    key = [topic_key("t"), *part_keys(remembered)][missing]
-    image = an_image_without(key, msgspec.structs.replace(remembered, partitions=(newer,) * 250))
-    restored = what_broker_0_writes_anew(remembered, image)
-    assert restored is not None
-    begin, end = missing * 100, min(missing * 100 + 100, 250)
-    assert restored.partitions[:begin] + restored.partitions[end:] == (newer,) * (250 - end + begin)
-    (unled,) = set(restored.partitions[begin:end])
-    assert (unled.leader, unled.unconfirmed, unled.restored_epoch) == (NO_LEADER, (1,), 5)
-
-
-def test_of_a_topic_that_lacks_a_part_nobody_makes_one_that_it_does_not_remember() -> None:
-    topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 250), splits=True)
-    image = an_image_without(part_keys(topic)[0], topic)
-    small = msgspec.structs.replace(topic, partitions=(STATE,) * 100, parts=())
-    assert what_broker_0_writes_anew(small, image) is None
-    assert what_broker_0_writes_anew(msgspec.structs.replace(topic, topic_id=UUID(int=2)), image) is None
 
 
 async def test_parts_whose_head_has_vanished_stay_while_a_broker_is_away_that_may_remember_it(

@@ -58,7 +58,7 @@ asyncio.run(main())
 TAKE_PRODUCER_IDS = """
     from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
     while True:
-        print((await allocate_block(store)).start, flush=True)
+        print((await allocate_block(store, 0, 0)).start, flush=True)
 asyncio.run(main())
 """
 

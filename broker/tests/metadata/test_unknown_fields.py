@@ -28,10 +28,8 @@ from barnabas_broker.metadata.documents import (
 )
 from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, NEW_LEVELS, SPLIT_TOPICS_LEVEL, SUPPORTED
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.remembering import Remembered, newer_documents
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
-    ClusterDocument,
     FeaturesDocument,
     PartitionState,
     ProducerIdsDocument,
@@ -134,6 +132,7 @@ async def test_levels_configs_and_producer_ids_keep_what_a_newer_version_wrote(t
     async with cluster_at(tmp_path / "metadata.db") as cluster:
         (older,) = await cluster.start(0)
         await older.store.put(FEATURES_KEY, encode(FeaturesDocument(dict(FIRST_LEVELS))))
+        await older.store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(0)))
         supports = msgspec.structs.replace(older.image.brokers[0], features=dict(SUPPORTED))
         await older.store.put(broker_key(0), encode(supports))
         broker = ConfigResource(ConfigResourceType.BROKER, "0")
@@ -154,23 +153,6 @@ async def test_levels_configs_and_producer_ids_keep_what_a_newer_version_wrote(t
 
 def with_a_new_field(value: bytes) -> bytes:
     return json.dumps(json.loads(value) | {"new": 7}).encode()
-
-
-def test_what_a_broker_remembers_has_what_a_newer_version_wrote() -> None:
-    remembered: dict[str, dict[str, object]] = {
-        "producer-ids": {"next_producer_id": 5},
-        "broker-configs/1": {"configs": {"a": "b"}},
-    }
-    image = MetadataImage()
-    for revision, (key, document) in enumerate(remembered.items(), 1):
-        value = with_a_new_field(json.dumps(document).encode())
-        image.apply_changes(Changes(revision, [Change(revision, key, value)]))
-    taken = Remembered(image, 1).take()
-    assert {key: json.loads(encode(taken[key])) for key in remembered} == {
-        key: document | {"new": 7} for key, document in remembered.items()
-    }
-    missing = newer_documents({"cluster": ClusterDocument("c"), **taken}, MetadataImage(), 1)
-    assert json.loads(encode(missing["producer-ids"]))["new"] == 7
 
 
 def test_producer_ids_that_were_put_back_keep_what_a_newer_version_wrote() -> None:

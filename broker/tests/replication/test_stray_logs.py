@@ -1,4 +1,4 @@
-"""Logs go only when somebody says so; those of which the metadata knows nothing are kept, and come back."""
+"""Logs go only when somebody says so; those of which the metadata knows nothing stay, and nobody uses them."""
 
 import asyncio
 import errno
@@ -50,9 +50,18 @@ def test_a_topic_that_vanishes_is_served_on(broker: Broker) -> None:
     assert states(broker) == [""]
 
 
-def test_a_log_of_an_unknown_topic_is_set_aside_at_a_start_and_comes_back_at_the_next(broker: Broker) -> None:
+def set_aside(broker: Broker) -> None:
+    """An earlier life of the broker made room for another log."""
+    broker.start_anew()
+    broker.logs.set_aside(FLIGHTS, "it is in the way")
     broker.start_anew()
     assert states(broker) == ["stray"]
+
+
+def test_a_log_of_an_unknown_topic_stays_where_it_is_and_is_not_served(broker: Broker) -> None:
+    broker.start_anew()
+    assert states(broker) == [""]
+    assert broker.replicas.lookup.hosted(FLIGHTS) is None
     assert broker.logs.strays.totals()[str(broker.folder)].logs == 1
     assert broker.logs.strays.totals()[str(broker.folder)].size_bytes > 0
     assert broker.logs.due_deletions(NOW_MS + HOUR_MS) == []
@@ -63,16 +72,18 @@ def test_a_log_of_an_unknown_topic_is_set_aside_at_a_start_and_comes_back_at_the
     broker.append(1)
 
 
-def test_a_log_that_was_set_aside_comes_back_with_its_document(broker: Broker) -> None:
+def test_a_log_of_an_unknown_topic_is_used_again_with_its_document(broker: Broker) -> None:
     broker.start_anew()
     broker.show_only(the_topic(led(HERE, 6, HERE)))
     assert broker.partition.log.log_end_offset == 3
-    assert states(broker) == [""]
+    assert broker.logs.strays.known() == []
+    broker.append(1)
+    broker.show_only(a_tombstone(), the_topic(led(HERE, 6, HERE)))
+    assert states(broker) == ["delete"]
 
 
 def test_a_log_that_an_earlier_life_set_aside_is_read_and_comes_back(broker: Broker) -> None:
-    broker.start_anew()
-    broker.start_anew()
+    set_aside(broker)
     broker.show_only(the_topic(led(HERE, 6, HERE)))
     assert broker.replicas.lookup.hosted(FLIGHTS) is None
     assert states(broker) == ["stray"]
@@ -90,8 +101,7 @@ def look_at_disks(broker: Broker) -> None:
 
 def test_one_whose_topic_is_deleted_while_it_is_read_goes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lies in its place by then, and nobody has it."""
-    broker.start_anew()
-    broker.start_anew()
+    set_aside(broker)
     broker.show_only(the_topic(led(HERE, 6, HERE)))
     read = broker.logs.strays.read
 
@@ -107,8 +117,7 @@ def test_one_whose_topic_is_deleted_while_it_is_read_goes(broker: Broker, monkey
 
 
 def test_one_whose_topic_is_deleted_before_it_is_read_goes(broker: Broker) -> None:
-    broker.start_anew()
-    broker.start_anew()
+    set_aside(broker)
     broker.show_only(the_topic(led(HERE, 6, HERE)))
     broker.show_only(the_topic(led(HERE, 6, HERE)), a_tombstone())
     broker.show_only(a_tombstone())
@@ -121,8 +130,7 @@ def test_no_empty_log_takes_its_place_where_its_disk_fails_before_it_is_read(
 ) -> None:
     """Its broker would lead the topic with nothing, on the other disk."""
     away = broker.folder.parent / "away"
-    broker.start_anew()
-    broker.start_anew()
+    set_aside(broker)
     broker.show_only(the_topic(led(HERE, 6, HERE)))
 
     def fail(_: str, __: str) -> None:
@@ -144,8 +152,7 @@ def test_one_that_a_full_disk_does_not_let_back_is_read_again_where_it_lies(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was renamed to be read, and then there was no room for that, nor for its old name."""
-    broker.start_anew()
-    broker.start_anew()
+    set_aside(broker)
     broker.show_only(the_topic(led(HERE, 6, HERE)))
     files, rename = broker.logs.files, broker.logs.files.rename
 
@@ -161,8 +168,7 @@ def test_one_that_a_full_disk_does_not_let_back_is_read_again_where_it_lies(
 
 
 def test_one_that_somebody_has_removed_takes_no_log_dir_offline(broker: Broker) -> None:
-    broker.start_anew()
-    broker.start_anew()
+    set_aside(broker)
     for directory in broker.folder.glob("*-stray"):
         shutil.rmtree(directory)
     broker.show_only(the_topic(led(HERE, 6, HERE)))
@@ -176,7 +182,7 @@ def test_one_that_somebody_has_removed_takes_no_log_dir_offline(broker: Broker) 
 
 def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_deleted(broker: Broker) -> None:
     """All logs would be looked through every second, for ever, to delete it."""
-    broker.start_anew()
+    set_aside(broker)
     for directory in broker.folder.glob("*-stray"):
         shutil.rmtree(directory)
     broker.show_only(a_tombstone())
@@ -199,7 +205,7 @@ def test_a_tombstone_deletes_the_log_of_a_topic_that_went_while_the_broker_was_d
 
 
 def test_a_tombstone_deletes_what_was_set_aside(broker: Broker) -> None:
-    broker.start_anew()
+    set_aside(broker)
     broker.show_only(a_tombstone())
     assert states(broker) == ["delete"]
     assert broker.logs.strays.totals() == {}
@@ -207,8 +213,24 @@ def test_a_tombstone_deletes_what_was_set_aside(broker: Broker) -> None:
 
 
 def test_a_tombstone_deletes_what_an_earlier_life_set_aside(broker: Broker) -> None:
-    broker.start_anew()
+    set_aside(broker)
     broker.start_anew(a_tombstone())
+    assert states(broker) == ["delete"]
+
+
+def test_a_tombstone_deletes_a_log_of_an_unknown_topic(broker: Broker) -> None:
+    broker.start_anew()
+    broker.show_only(a_tombstone())
+    assert states(broker) == ["delete"]
+    assert broker.logs.strays.known() == []
+
+
+def test_a_tombstone_that_comes_while_a_log_of_an_unknown_topic_is_offline_deletes_it_later(broker: Broker) -> None:
+    broker.start_anew()
+    broker.lose_disk()
+    broker.show_only(a_tombstone())
+    broker.find_disk()
+    look_at_disks(broker)
     assert states(broker) == ["delete"]
 
 
@@ -250,7 +272,7 @@ def test_a_log_without_an_id_is_not_taken_where_an_earlier_topic_had_its_name(br
     assert states(broker) == ["", "stray"]
 
 
-@pytest.mark.parametrize(("epoch", "expected"), [(5, "delete"), (4, "stray")])
+@pytest.mark.parametrize(("epoch", "expected"), [(5, "delete"), (4, "")])
 def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_log(
     broker: Broker, epoch: int, expected: str
 ) -> None:
@@ -259,12 +281,20 @@ def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_
     assert states(broker) == [expected]
 
 
-def test_a_partition_that_an_older_document_lacks_is_set_aside(tmp_path: Path) -> None:
+def test_a_replica_that_was_away_when_its_partition_was_restored_stays(broker: Broker) -> None:
+    """It may be the longest."""
+    elsewhere = msgspec.structs.replace(led(OTHER, 6, OTHER), replicas=(OTHER,), restored_epoch=6)
+    broker.start_anew(the_topic(elsewhere))
+    assert states(broker) == [""]
+
+
+def test_a_partition_that_an_older_document_lacks_stays(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.show(led(HERE, 5, HERE), led(HERE, 5, HERE))
     assert broker.replicas.lookup.hosted(TopicPartition(FLIGHTS.topic, 1)) is not None
     broker.start_anew(the_topic(led(HERE, 5, HERE)))
-    assert states(broker) == ["", "stray"]
+    assert states(broker) == ["", ""]
+    assert [each.topic_partition.partition for each in broker.logs.strays] == [1]
 
 
 def test_a_replica_that_is_reassigned_while_the_broker_runs_goes(broker: Broker) -> None:
@@ -272,7 +302,7 @@ def test_a_replica_that_is_reassigned_while_the_broker_runs_goes(broker: Broker)
     assert states(broker) == ["delete"]
 
 
-def test_what_is_set_aside_goes_offline_and_comes_back_with_its_disk(broker: Broker) -> None:
+def test_what_is_unknown_goes_offline_and_comes_back_with_its_disk(broker: Broker) -> None:
     broker.start_anew()
     broker.lose_disk()
     assert list(broker.logs.strays) == []

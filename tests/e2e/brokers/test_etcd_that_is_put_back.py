@@ -64,7 +64,9 @@ def test_brokers_that_run_lose_nothing(
     assert cluster.client().read("newer") == [b"kept"]
 
 
-def test_brokers_that_were_all_down_lose_nothing(cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path) -> None:
+def test_brokers_that_were_all_down_lose_nothing_and_newer_topics_are_restored(
+    cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path
+) -> None:
     back_up(plane, tmp_path / "backup")
     with Writer(cluster.client(), "flights", 0) as writer:
         weeks_pass(cluster, writer)
@@ -72,7 +74,9 @@ def test_brokers_that_were_all_down_lose_nothing(cluster: BarnabasCluster, plane
         cluster.stop(number)
     put_back(plane, tmp_path / "backup")
     cluster.start(0, 1, 2)
-    cluster.wait_until_full("flights", "newer")
+    cluster.wait_until_full("flights")
+    assert "Restored 1 topics." in cluster.command("restore-metadata", "--execute")
+    cluster.wait_until_full("newer")
     with Writer(cluster.client(), "flights", 1) as other:
         other.wait_for_more()
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)

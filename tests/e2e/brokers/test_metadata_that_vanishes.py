@@ -62,19 +62,6 @@ def test_objects_that_are_deleted_are_back_and_nothing_is_lost(
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
 
 
-def test_a_label_that_is_taken_away_is_back_and_nothing_is_lost(
-    cluster: BarnabasCluster, api_server: ControlPlane
-) -> None:
-    keys = keys_of(api_server, cluster)
-    with Writer(cluster.client(), "flights", 0) as writer:
-        writer.wait_for_more()
-        api_server.kubectl("-n", "default", "label", "statedocuments", "--all", f"{LABEL}-")
-        until_all_are_back(api_server, cluster, keys)
-        writer.wait_for_more()
-    cluster.wait_until_full("flights")
-    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
-
-
 def test_a_definition_that_is_deleted_and_applied_again_loses_nothing(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
@@ -110,27 +97,6 @@ def test_an_older_copy_that_is_put_back_while_brokers_run_loses_nothing(
         writer.wait_for_more()
         cluster.wait_until_full("flights")
         wait_for(lambda: leader_epoch(documents(api_server, cluster)["topics/flights"]), lambda now: now > put_back_to)
-    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
-
-
-def test_an_older_copy_that_is_put_back_while_all_are_down_loses_nothing(
-    cluster: BarnabasCluster, api_server: ControlPlane
-) -> None:
-    older = documents(api_server, cluster)
-    with Writer(cluster.client(), "flights", 0) as writer:
-        for number in range(3):
-            writer.wait_for_more()
-            cluster.kill(number)
-            cluster.start(number)
-            cluster.wait_until_full("flights")
-    for number in range(3):
-        cluster.stop(number)
-    for each in older.values():
-        put_back(api_server, each)
-    cluster.start(0, 1, 2)
-    cluster.wait_until_full("flights")
-    with Writer(cluster.client(), "flights", 1) as other:
-        other.wait_for_more()
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
 
 

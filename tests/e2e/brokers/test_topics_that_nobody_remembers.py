@@ -1,8 +1,10 @@
-"""A topic that nobody remembers on a real API server: kubectl tells of its logs, and it is back with its document."""
+"""A topic that the metadata has lost, on a real API server: kubectl tells of its logs, and a command restores it."""
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -32,18 +34,10 @@ def operator(world: World) -> Iterator[ServerProcess]:
         process.close()
 
 
-def forget(folder: Path, key: str) -> Sequence[object]:
-    """The row that was there; of a broker that is stopped."""
-    (folder / "logs" / "metadata-copy.json").unlink()
+def forget(folder: Path, key: str) -> None:
+    """In the store of a broker that is stopped."""
     with closing(sqlite3.connect(folder / "metadata.sqlite")) as database, database:
-        (row,) = database.execute("SELECT * FROM documents WHERE key = ?", (key,)).fetchall()
-        database.execute("DELETE FROM documents WHERE key = ?", (key,))
-    return tuple(row)
-
-
-def put_back(folder: Path, row: Sequence[object]) -> None:
-    with closing(sqlite3.connect(folder / "metadata.sqlite")) as database, database:
-        database.execute("INSERT INTO documents VALUES (?, ?, ?)", row)
+        assert database.execute("DELETE FROM documents WHERE key = ?", (key,)).rowcount == 1
 
 
 def described(world: World, what: str) -> str:
@@ -51,7 +45,7 @@ def described(world: World, what: str) -> str:
     return " ".join(world.kubectl("describe", *what.split()).split())
 
 
-def test_kubectl_tells_of_logs_that_are_set_aside_and_the_topic_is_not_made_anew(
+def test_kubectl_tells_of_logs_without_metadata_and_of_the_command_that_brings_the_topic_back(
     world: World, broker: ServerProcess, operator: ServerProcess
 ) -> None:
     world.apply("flights", partitions=1)
@@ -59,19 +53,16 @@ def test_kubectl_tells_of_logs_that_are_set_aside_and_the_topic_is_not_made_anew
     client, folder = StockClient(world.bootstrap), broker.log_path.parent
     client.write("flights", [b"one", b"two"])
     assert broker.stop() == 0
-    row = forget(folder, "topics/flights")
+    forget(folder, "topics/flights")
     broker.start()
-    (stray,) = wait_for(lambda: list((folder / "logs").glob("flights-0.*-stray")))
     told = wait_for(lambda: described(world, "cluster one"), lambda text: "Warning LogsSetAside" in text, SECONDS_MAX)
-    assert f"broker 0 {stray}; they return with their topics' metadata" in told
+    assert f"broker 0 {folder / 'logs' / 'flights-0'}; `barnabas restore-metadata` brings their topics back" in told
     assert "Reason: UnknownTopics Status: True Type: LogsSetAside" in told
-    told = wait_for(lambda: described(world, "topic flights"), lambda text: "Warning LogsSetAside" in text, SECONDS_MAX)
-    assert f"its logs are set aside: broker 0 {stray}; they return with their topics' metadata" in told
-    assert "Reason: LogsSetAside Status: False Type: Ready" in told
+    told = wait_for(lambda: described(world, "topic flights"), lambda text: "restore-metadata" in text, SECONDS_MAX)
+    assert "Topic 'flights' has lost its metadata; brokers 0 keep its logs" in told
     assert "flights" not in world.partitions()
-    assert broker.stop() == 0
-    put_back(folder, row)
-    broker.start()
+    restore = [sys.executable, "-m", "barnabas", "restore-metadata", str(folder / "server.properties"), "--execute"]
+    subprocess.run(restore, check=True, env=broker.environment)
     world.await_ready("flights")
     assert client.read("flights") == [b"one", b"two"]
     wait_for(lambda: described(world, "cluster one"), lambda text: "Type: LogsSetAside" not in text, SECONDS_MAX)

@@ -5,7 +5,6 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final
 from uuid import uuid4
@@ -20,8 +19,9 @@ from barnabas_broker.app.node import Node
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
-from barnabas_broker.app.stores import open_store
+from barnabas_broker.app.stores import boot_id, open_store
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
+from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.links import Links
@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 ABANDON_S: Final = 5.0
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CannotStart(Exception):
@@ -149,7 +148,7 @@ class Broker:
             new_id=lambda: str(uuid4()),
             files=PosixFileSystem(),
             open_files_max=self._descriptors.segments,
-            boot_id=_boot_id(),
+            boot_id=boot_id(),
             inspector=inspector,
             make_links=self._make_links,
         )
@@ -159,7 +158,7 @@ class Broker:
             await node.load(self._recovery.advance, in_daemon_thread)
         except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={config.metadata_store}: {error}") from error
-        except (LogDirRefused, ApiError) as error:
+        except (LogDirRefused, MalformedDocument, ApiError) as error:
             raise CannotStart(str(error)) from error
         return node
 
@@ -190,7 +189,7 @@ class Broker:
 
     async def _open_store(self) -> MetadataStore:
         try:
-            store = await open_store(self._config.metadata_store, self._clock, _boot_id(), self._stopping)
+            store = await open_store(self._config.metadata_store, self._clock, boot_id(), self._stopping)
         except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={self._config.metadata_store}: {error}") from error
         self._takedown.append(store.close)
@@ -247,11 +246,3 @@ async def _import_handlers() -> None:
     for api_key in MESSAGE_HANDLERS:
         message_handler(api_key)
         await asyncio.sleep(0)
-
-
-def _boot_id() -> str:
-    """It is another one whenever the system has started anew; "" where it does not tell."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

@@ -35,6 +35,8 @@ class LogEndReports:
         self.begin_incarnation = self._log_ends.begin_incarnation
         self.admitted = self._log_ends.admitted
         self._broker_id = broker_id
+        self._strays = logs.strays
+        self._strays_told = 0
         self._leaderless: dict[str, frozenset[int]] = {}
         """By topic, the partitions here that nobody leads."""
         self._is_due = False
@@ -61,8 +63,9 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Where there are others than when it reported last."""
-        if self._is_due:
+        """Where there are others than when it reported last, or other logs that the metadata does not know."""
+        if self._is_due or self._strays_told != len(self._strays.known()):
+            self._strays_told = len(self._strays.known())
             self._is_due = False
             await self.tell()
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from pathlib import Path
 from typing import Final
 
 from barnabas_broker.metadata.documents import CLUSTER_KEY
@@ -15,7 +16,17 @@ WAIT_S: Final = 1.0
 POD_UID: Final = "POD_UID"
 """The environment variable with the `metadata.uid` of the pod, where the broker runs in one."""
 
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
 log = logging.getLogger(__name__)
+
+
+def boot_id() -> str:
+    """It is another one whenever the system has started anew; "" where it does not tell."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 async def open_store(metadata_store: str, clock: Clock, boot_id: str, stopping: asyncio.Event) -> MetadataStore:

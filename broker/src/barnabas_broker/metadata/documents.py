@@ -93,6 +93,11 @@ def broker_configs_key(broker: str) -> str:
     return f"broker-configs/{broker or 'default'}"
 
 
+def log_ends_owner(key: str) -> int:
+    """The broker whose logs a document of `log_ends_key` is about."""
+    return int(key.split("/")[1])
+
+
 def encode(document: AnyDocument) -> bytes:
     """One line of JSON, with what was not known of it when it was decoded."""
     value = _ENCODER.encode(document)
@@ -115,3 +120,11 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
             return decoder.decode(with_unknown_fields_gathered(value, _KINDS[kind]))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # The latter within strings.
         raise MalformedDocument(f"{key}: {error}") from error
+
+
+def decode_if_readable(key: str, value: bytes) -> AnyDocument | None:
+    """Return the document, or None where it cannot be read: for those that their owner writes over."""
+    try:
+        return decode(key, value)
+    except MalformedDocument:
+        return None

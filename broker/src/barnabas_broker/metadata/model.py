@@ -27,6 +27,8 @@ class PartitionState(Extensible, frozen=True, gc=False):
     `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left
     the ISR and still have all that is committed (KIP-966). `lacking` are replicas that are known to lack records, until
     they are in sync again. While a reassignment goes on, `replicas` has those that come and those that go (KIP-455).
+    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` wrote the partition anew: a replica that
+    this does not name, whose log ends in an earlier epoch, was away then.
     """
 
     replicas: tuple[int, ...]
@@ -39,7 +41,6 @@ class PartitionState(Extensible, frozen=True, gc=False):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     last_known_leader: int = NO_LEADER
-    unconfirmed: tuple[int, ...] = ()
     restored_epoch: int = 0
     lacking: tuple[int, ...] = ()
 
@@ -134,11 +135,13 @@ class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class LogEndsDocument(Extensible, frozen=True):
     """Some of a broker's logs, by topic id: each value is a list of `LogEnd`, decoded only where it is needed.
 
-    `broker_epoch` is the incarnation of the broker that wrote it.
+    `broker_epoch` is the incarnation of the broker that wrote it. `unknown_topics` has the names, by id, of those that
+    the metadata does not know.
     """
 
     broker_epoch: int
     topics: dict[UUID, msgspec.Raw]
+    unknown_topics: dict[UUID, str] = {}
 
 
 class ConfigDocument(Extensible, frozen=True):
@@ -148,13 +151,9 @@ class ConfigDocument(Extensible, frozen=True):
 
 
 class ClusterDocument(Extensible, frozen=True):
-    """What is decided once, by whoever comes first: Kafka's 22-character cluster id.
-
-    `restored_ms` is when the store was last found empty, and filled from what brokers remembered.
-    """
+    """What is decided once, by whoever comes first: Kafka's 22-character cluster id."""
 
     cluster_id: str
-    restored_ms: int = 0
 
 
 class ControllerDocument(Extensible, frozen=True):

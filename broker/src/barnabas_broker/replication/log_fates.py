@@ -2,8 +2,9 @@
 inference.
 
 Two things delete a log: a tombstone with its topic's id, or a document of its topic that is not older than the log and
-has the replica elsewhere. All other logs that the metadata does not know are set aside: an older copy of the metadata
-may have been restored, or somebody removed a document by hand.
+has the replica elsewhere. All other logs that the metadata does not know stay where they are, and nobody uses them: an
+older copy of the metadata may have been restored, or somebody removed a document by hand. `barnabas restore-metadata`
+writes their topics anew, `barnabas forget-topic` their tombstones.
 """
 
 import logging
@@ -61,14 +62,16 @@ def why_kept(
         return f"the metadata knows another topic {name}, and nothing of the deletion of this one"
     if number >= len(document.partitions):
         return f"the metadata knows {len(document.partitions)} partitions of {name} only"
-    epoch = document.partitions[number].leader_epoch
-    if epoch < latest_epoch:
-        return f"the metadata, with leader epoch {epoch}, is older than the log, with {latest_epoch}"
+    state = document.partitions[number]
+    if state.leader_epoch < latest_epoch:
+        return f"the metadata, with leader epoch {state.leader_epoch}, is older than the log, with {latest_epoch}"
+    if 0 <= latest_epoch < state.restored_epoch:
+        return f"{name} was restored while this broker was away"
     return None
 
 
 class LogFates:
-    """Deletes logs, sets them aside, takes them back and begins them anew.
+    """Deletes logs, keeps them, takes them back and begins them anew.
 
     What a disk refuses is said in the log, once, and `is_sweep_due`.
     """
@@ -145,6 +148,9 @@ class LogFates:
 
     def bury(self, stray: StrayLog) -> None:
         """It goes."""
+        if stray.is_in_place and self._logs.get(stray.topic_partition) is stray.log is not None:
+            self.remove(stray.topic_partition, stray.topic_id)
+            return
         try:
             self._logs.strays.delete(stray)
         except StorageError as error:
@@ -158,13 +164,23 @@ class LogFates:
                 return
             latest_epoch = self._damaged_epoch(topic_partition) if found is None else found.epochs.latest_epoch
             why = why_kept(self._image, topic_partition, topic_id, latest_epoch)
-            if why is not None:
-                self._logs.set_aside(topic_partition, why)
+            if why is None:
+                self._delete(topic_partition, found)
             else:
-                log.info("%s is not on this broker any more: deleting its log", topic_partition)
-                self._logs.delete(topic_partition)
+                self._keep(topic_partition, found, why)
         except StorageError as error:
             self._is_refused(str(topic_partition), error)
+
+    def _delete(self, topic_partition: TopicPartition, found: Log | None) -> None:
+        if found is not None:
+            self._logs.strays.forget(found)
+        log.info("%s is not on this broker any more: deleting its log", topic_partition)
+        self._logs.delete(topic_partition)
+
+    def _keep(self, topic_partition: TopicPartition, found: Log | None, why: str) -> None:
+        self._logs.moves.stop(topic_partition)
+        if found is not None:
+            self._logs.strays.keep(found, why)
 
     def _is_refused(self, what: str, error: StorageError) -> None:
         if what not in self._told:

@@ -43,6 +43,7 @@ from barnabas_broker.metadata.documents import (
 )
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES
+from barnabas_broker.metadata.membership.stray_topics import refusals
 from barnabas_broker.metadata.model import ConfigDocument, FeaturesDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.config.broker_config import BrokerConfig
@@ -88,21 +89,12 @@ class MetadataWriter(PartitionStateWriter):
             view = self._view()
             if validate_only:  # Else those of earlier turns are in the image.
                 view = replace(view, topics={**view.topics, **created})
-            new = decide_create_topics(view, wanted, self._random) | self._incomplete(names)
+            new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
             return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in new.items()}
 
         outcomes = await self._carry_out(list(by_name), decide, validate_only)
         return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
-
-    def _incomplete(self, names: Sequence[str]) -> dict[str, TopicDocument | ApiError]:
-        """A topic of which only a part has vanished is still there."""
-        message = (
-            "Topic '%s' exists, and documents of it have vanished from the metadata store: "
-            "start the brokers that have its replicas, they remember it, or delete the topic."
-        )
-        found = [name for name in names if name in self._image.incomplete]
-        return {name: ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message % name) for name in found}
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Makes topics that are used before anybody has made them; why not, by name.
@@ -113,7 +105,9 @@ class MetadataWriter(PartitionStateWriter):
         outcomes = await self.create_topics([automatic_topic(name, config) for name in dict.fromkeys(names)])
         failures: dict[str, ErrorCode] = {}
         for name, outcome in outcomes.items():
-            if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if isinstance(outcome, ApiError) and outcome.code is ErrorCode.POLICY_VIOLATION:
+                failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # Clients try again until its metadata is back.
+            elif isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 log.warning("topic %s is not created automatically: %s", name, outcome)
                 failures[name] = outcome.code
         return failures
@@ -225,7 +219,7 @@ class MetadataWriter(PartitionStateWriter):
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
         try:
-            return await allocate_block(self._store, self._image.next_producer_id)
+            return await allocate_block(self._store, self._image.next_producer_id, self._now_ms())
         except StoreUnavailable as error:
             message = f"the metadata store does not answer: {error}"
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error

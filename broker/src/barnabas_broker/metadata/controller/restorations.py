@@ -10,10 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from barnabas_broker.metadata.controller.transitions import Planned, Transitions
-from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.restoration import confirmed
 from barnabas_core.errors import ApiError
 from barnabas_core.steps import Steps
 
@@ -29,13 +27,11 @@ class Restorations:
 
     def __init__(
         self,
-        broker_id: int,
         image: MetadataImage,
         transitions: Transitions,
         is_controller: Callable[[], bool],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        self._broker_id = broker_id
         self._image = image
         self._transitions = transitions
         self._is_controller = is_controller
@@ -43,37 +39,26 @@ class Restorations:
         self._woken = asyncio.Event()
         self._steps = Steps()
         self.progress = self._steps.progress
-        self._unconfirmed: set[str] = set()
-        """Topics that may wait for this broker to say that it has compared."""
 
     async def run(self) -> None:
         """Writes lost documents anew, until it is cancelled."""
         self._image.subscribe(self._image_changed)
-        self._see(list(self._image.topics))
         while True:
-            if not self._image.lost and not self._unconfirmed:
+            if not self._image.lost:
                 await self._woken.wait()
             self._woken.clear()
             await self._steps.count(self._go_round())
 
     async def _go_round(self) -> None:
-        await self._confirm()
         if self._image.lost and not self._is_controller():
             await self._sleep(OTHERS_FIRST_S)
         await self._write_anew()
-        if self._image.lost or self._unconfirmed:
+        if self._image.lost:
             await self._sleep(RETRY_S)
 
     def _image_changed(self, change: ImageChange) -> None:
-        self._see([topic.name for topics in (change.created, change.changed) for topic in topics])
-        if change.lost or self._unconfirmed:
+        if change.lost:
             self._woken.set()
-
-    def _see(self, names: Sequence[str]) -> None:
-        """What this image knows was compared when it came in, or at the start."""
-        for name in names:
-            if any(self._broker_id in state.unconfirmed for state in self._image.topics[name].partitions):
-                self._unconfirmed.add(name)
 
     async def _write_anew(self) -> None:
         image = self._image
@@ -89,15 +74,3 @@ class Restorations:
             log.error(
                 "%d documents had vanished from the metadata store or were older; written anew: %s", len(written), named
             )
-
-    async def _confirm(self) -> None:
-        names, image = self._unconfirmed, self._image
-        self._unconfirmed = set()
-
-        def decide(wanted: Sequence[str]) -> dict[str, Planned | ApiError]:
-            found = {name: topic for name in wanted if (topic := image.topics.get(name)) is not None}
-            after = {name: confirmed(topic, self._broker_id) for name, topic in found.items()}
-            return {name: Planned(topic_key(name), after[name]) for name in after if after[name] is not found[name]}
-
-        outcomes = await self._transitions.carry_out(list(names), decide)
-        self._unconfirmed |= {name for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}

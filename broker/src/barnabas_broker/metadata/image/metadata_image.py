@@ -26,6 +26,7 @@ from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLI
 from barnabas_broker.metadata.image.image_change import ImageChange, Pending
 from barnabas_broker.metadata.image.image_waiters import ImageWaiters
 from barnabas_broker.metadata.image.restoration import is_older, with_newer_partitions
+from barnabas_broker.metadata.image.unreadable import what_to_do
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,
@@ -53,9 +54,9 @@ ImageListener = Callable[[ImageChange], object]
 
 @dataclass(slots=True)
 class _Stored:
-    """A document as it is in the store: its version for compare-and-set, and a hash of its text."""
+    """A document as it is in the store, None where it cannot be read: its version to compare, a hash of its text."""
 
-    document: AnyDocument
+    document: AnyDocument | None
     version: int
     text_hash: int
 
@@ -84,6 +85,8 @@ class MetadataImage:
         """By key, what is to be written anew; of a topic all of it, whichever document of it is missing."""
         self.incomplete: dict[str, TopicDocument] = {}
         """By name, heads of topics of which a part has vanished that is not known here. They are nowhere else."""
+        self.unreadable: dict[str, str] = {}
+        """Why, by key."""
         self.parts: dict[str, TopicPartDocument] = {}
         """By key, all that the store has, those too that no topic names."""
         self.restored_total = 0
@@ -125,8 +128,8 @@ class MetadataImage:
 
     def document(self, key: str) -> AnyDocument | None:
         """As the store has it, or had it before it vanished."""
-        stored = self._stored.get(key)
-        return self.lost.get(key) if stored is None else stored.document
+        stored = self.stored(key)
+        return self.lost.get(key) if stored is None else stored
 
     def configs_of_broker(self, broker: str) -> Mapping[str, str]:
         """The dynamic configs of a broker id, or of all brokers (ALL_BROKERS)."""
@@ -220,10 +223,11 @@ class MetadataImage:
         try:
             document = decode(key, value)
         except MalformedDocument as error:
-            log.error("the metadata store holds a document that cannot be read; what was there before stays: %s", error)
+            self._put_unreadable(key, _Stored(None, version, hash(value)), str(error), pending)
             return
         if document is None:
             return
+        self.unreadable.pop(key, None)
         if isinstance(document, TopicDocument | TopicPartDocument):
             self._touch(key, document.name, pending)
         self._stored[key] = _Stored(document, version, hash(value))
@@ -237,6 +241,14 @@ class MetadataImage:
             self.lost[key] = document
             pending.lost = True
         self._show(key, document, pending)
+
+    def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
+        """As if it had vanished: what is known of it stays, and is written over it."""
+        log.error(
+            "document of the metadata store cannot be read: %s; unless a broker knows it, %s", why, what_to_do(key)
+        )
+        self._remove(key, pending)
+        self._stored[key], self.unreadable[key] = stored, why
 
     def _show(self, key: str, document: AnyDocument, pending: Pending) -> None:
         match document:
@@ -290,7 +302,7 @@ class MetadataImage:
         found, is_complete = joined(head, self.stored, known)
         if found is None:
             log.error(
-                "parts of topic %s have vanished: it is not known before a broker comes that remembers", head.name
+                "parts of topic %s have vanished: it is not served before `barnabas restore-metadata` is run", head.name
             )
             self.incomplete[head.name] = head
             return
@@ -334,7 +346,9 @@ class MetadataImage:
 
     def _remove(self, key: str, pending: Pending) -> None:
         document = self.stored(key)
+        self.unreadable.pop(key, None)
         if document is None:
+            self._stored.pop(key, None)
             return
         if isinstance(document, TopicDocument | TopicPartDocument):
             self._touch(key, document.name, pending)

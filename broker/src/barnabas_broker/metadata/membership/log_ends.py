@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.metadata.documents import encode, log_ends_key
+from barnabas_broker.metadata.documents import encode, log_ends_key, log_ends_owner
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
@@ -110,6 +110,18 @@ def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, L
     return {} if raw is None else {each.partition: each for each in _ENDS.decode(raw)}
 
 
+def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd]]]:
+    """Return what the logs of registered brokers end at, by topic id, partition and broker: of all, for a command."""
+    found: dict[UUID, dict[int, dict[int, LogEnd]]] = {}
+    for key, document in image.log_ends.items():
+        broker_id = log_ends_owner(key)
+        for topic_id in document.topics if broker_id in image.brokers else ():
+            for end in _entries(document, topic_id).values():
+                if end.offset != NO_LOG:
+                    found.setdefault(topic_id, {}).setdefault(end.partition, {})[broker_id] = end
+    return found
+
+
 class LogEnds:
     """Tells of one broker's logs. `logs` gives them as they are now; `pause` lets others run between two turns."""
 
@@ -129,6 +141,8 @@ class LogEnds:
         self._broker_epoch = -1
         self._lacking: set[tuple[UUID, int]] = set()
         """What the start found incomplete and the metadata may not know of yet."""
+        self._unknown_topics: dict[UUID, str] = {}
+        """Also those of logs in a log dir that is offline since."""
         self._turns = asyncio.Lock()
 
     async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
@@ -183,17 +197,19 @@ class LogEnds:
         """None where the store has that already, as far as this broker has heard."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
+        unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
         for ends in topics.values():
             ends.sort(key=_partition)
-        if known is None and not topics:
+        if known is None and not topics and not unknown:
             return None
         is_of_now = known is not None and known.broker_epoch == self._broker_epoch
-        if is_of_now and known is not None and known.topics.keys() == topics.keys():
+        if is_of_now and known is not None and (known.topics.keys(), known.unknown_topics) == (topics.keys(), unknown):
             changed = [each for each, ends in topics.items() if _ENDS.decode(known.topics[each]) != tuple(ends)]
             if not changed:
                 return None
         encoded = {topic_id: msgspec.Raw(_ENCODER.encode(ends)) for topic_id, ends in topics.items()}
-        return Write(key, encode(LogEndsDocument(self._broker_epoch, encoded)) if topics else None)
+        document = LogEndsDocument(self._broker_epoch, encoded, unknown)
+        return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
         """By part and topic, in no order."""
@@ -201,7 +217,10 @@ class LogEnds:
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):
             found |= {(topic.topic_id, end.partition): end for end in self._not_found_again(topic, known)}
+        self._unknown_topics = {each: name for each, name in self._unknown_topics.items() if self._is_unknown(each)}
         async for held in self._in_turns(self._logs()):
+            if self._is_unknown(held.topic_id):
+                self._unknown_topics[held.topic_id] = held.topic
             known_end = held.offset
             if starts or not self._is_in_sync(held):
                 earlier = known.find(self._broker_id, held.topic_id, held.partition)
@@ -212,6 +231,9 @@ class LogEnds:
         async for (topic_id, partition), end in self._in_turns(found.items()):
             parts.setdefault(part_of(topic_id, partition), {}).setdefault(topic_id, []).append(end)
         return parts
+
+    def _is_unknown(self, topic_id: UUID) -> bool:
+        return self._image.topic_name(topic_id) is None and topic_id not in self._image.tombstones
 
     async def _in_turns(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Some a turn of the loop."""

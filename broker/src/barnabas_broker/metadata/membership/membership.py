@@ -16,15 +16,22 @@ from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     CONTROLLER_KEY,
     FEATURES_KEY,
+    PRODUCER_IDS_KEY,
     MalformedDocument,
     broker_key,
-    decode,
+    decode_if_readable,
     encode,
 )
 from barnabas_broker.metadata.features import NEW_LEVELS
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.incarnations import away_since, may_lack_records, remembered_dirs
-from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ControllerDocument, FeaturesDocument
+from barnabas_broker.metadata.model import (
+    BrokerRegistration,
+    ClusterDocument,
+    ControllerDocument,
+    FeaturesDocument,
+    ProducerIdsDocument,
+)
 from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     Lease,
@@ -45,21 +52,26 @@ NO_EPOCH: Final = -1
 log = logging.getLogger(__name__)
 
 
-async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
-    """The cluster's id, made by whoever comes first.
+async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "") -> str:
+    """Return the cluster's id. The first broker makes it, or takes the one that its log dirs have (`of_log_dirs`).
 
-    Raises StoreUnavailable, and MalformedDocument where it cannot be read.
+    Raises StoreUnavailable, and MalformedDocument where it cannot be read and no log dir has it.
     """
     while True:
         found = await store.get(CLUSTER_KEY)
-        if found is not None:
-            document = decode(CLUSTER_KEY, found.value)
-            if not isinstance(document, ClusterDocument):
-                raise MalformedDocument(f"{CLUSTER_KEY}: has no cluster_id")
-            return document.cluster_id
-        made = ClusterDocument(kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
+        known = None if found is None else decode_if_readable(CLUSTER_KEY, found.value)
+        if isinstance(known, ClusterDocument):
+            return known.cluster_id
+        if found is not None and not of_log_dirs:
+            raise MalformedDocument(
+                f"the document `{CLUSTER_KEY}` of the metadata store cannot be read: {found.value[:100]!r}; write "
+                '{"cluster_id": "..."} with the cluster.id in meta.properties of a log dir of another broker'
+            )
+        made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
-            await store.put(CLUSTER_KEY, encode(made), ABSENT)
+            await store.put(CLUSTER_KEY, encode(made), ABSENT if found is None else found.version)
+            if not of_log_dirs:  # Where the ids of producers are lost, later ones begin far above them.
+                await store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(0)), ABSENT)
             await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)
         except VersionConflict:
             continue
@@ -206,7 +218,7 @@ class Membership:
         """Writes over what is there: nobody but the holder of the lease begins an incarnation of this broker."""
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
-        previous = decode(key, found.value) if found is not None else None
+        previous = decode_if_readable(key, found.value) if found is not None else None
         registration = msgspec.structs.replace(self._registration, fenced=True, broker_epoch=broker_epoch)
         undealt_epoch = None
         if isinstance(previous, BrokerRegistration):
@@ -216,7 +228,7 @@ class Membership:
             registration = msgspec.structs.replace(
                 registration, may_lack_records=lacks, directory_ids=ids, away_since=since
             )
-        else:  # A new broker, or its registration has vanished and with it what could be compared.
+        else:  # A new broker, or its registration cannot be read, and nothing can be compared with it.
             registration = msgspec.structs.replace(registration, may_lack_records=not self._was_clean)
         await self._tell_log_ends(broker_epoch, undealt_epoch=undealt_epoch)
         await self._store.put(key, encode(registration))
@@ -237,7 +249,7 @@ class Membership:
         key = broker_key(self._registration.broker_id)
         while True:
             found = await self._store.get(key)
-            known = decode(key, found.value) if found is not None else None
+            known = decode_if_readable(key, found.value) if found is not None else None
             if found is None or not isinstance(known, BrokerRegistration) or known.broker_epoch != broker_epoch:
                 return
             try:
@@ -294,7 +306,7 @@ class Membership:
     async def _announce(self, lease: Lease) -> None:
         """Tells all who is the controller, once a term; a later one, whose token is higher, is not overwritten."""
         found = await self._store.get(CONTROLLER_KEY)
-        known = decode(CONTROLLER_KEY, found.value) if found is not None else None
+        known = decode_if_readable(CONTROLLER_KEY, found.value) if found is not None else None
         document = ControllerDocument(self._registration.broker_id, lease.token)
         # This term's document may have fields that a newer version of this broker wrote.
         if isinstance(known, ControllerDocument) and known.epoch == lease.token:

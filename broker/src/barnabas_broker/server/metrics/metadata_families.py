@@ -1,6 +1,6 @@
 """What became of metadata that vanished, and of logs that it does not know.
 
-Of a log dir that is offline it is known which logs are set aside there; their bytes were read from a disk that does not
+Of a log dir that is offline it is known which stray logs are there; their bytes were read from a disk that does not
 answer any more, and take none of the space that the other families tell of.
 """
 
@@ -12,20 +12,26 @@ from barnabas_broker.storage.log_dirs.stray_logs import StrayTotal
 
 
 def metadata_families(environment: HandlerEnvironment) -> list[Family]:
-    """Both should be 0 for ever."""
+    """All should be 0 for ever."""
     return [
         _stray_logs(
             environment,
             "barnabas_stray_logs",
-            "Logs that are set aside, for the metadata does not know them; of offline log dirs those known before",
+            "Logs that nobody serves, for the metadata does not know them; of offline log dirs those known before",
             lambda total: total.logs,
             are_told_offline=True,
         ),
         _stray_logs(
             environment,
             "barnabas_stray_log_bytes",
-            "Bytes of the logs that are set aside, in log dirs that are online",
+            "Bytes of the logs that the metadata does not know, in log dirs that are online",
             lambda total: total.size_bytes,
+        ),
+        Family(
+            "barnabas_unreadable_documents",
+            "gauge",
+            "Documents of the metadata store that cannot be read; the broker's log names them",
+            lambda: [Sample("", len(environment.image.unreadable))],
         ),
         Family(
             "barnabas_restored_documents_total",

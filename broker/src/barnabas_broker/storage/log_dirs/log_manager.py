@@ -135,6 +135,7 @@ class LogManager:
         self._make_room(topic_partition, topic_id)
         log = self.get(topic_partition) or self._take_back(topic_partition, topic_id)
         if log is not None:
+            self.strays.forget(log)
             self.topic_ids.give_again(log, topic_id)
             self._choice.forget(topic_partition)
         return log
@@ -149,7 +150,7 @@ class LogManager:
                 self.failed.pop(topic_partition, None)
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
-        """Rename a log to `-stray`: it is kept until its topic is back, or somebody says that it is deleted."""
+        """Rename a log to `-stray`, out of the way of another."""
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:

@@ -1,6 +1,7 @@
-"""Logs that the metadata does not know, set aside as `-stray` directories: nothing but a tombstone deletes a log.
+"""Logs that the metadata does not know: nothing but a tombstone deletes a log.
 
-They keep their disk space until the topic's document is back, its tombstone comes, or somebody removes them.
+They stay where they are, until the topic's document is back or its tombstone comes. One that is in the way of another
+topic's log is set aside as a `-stray` directory.
 """
 
 import logging
@@ -37,6 +38,11 @@ class StrayLog(NamedTuple):
     directory: str
     size_bytes: int
     log: Log | None = None
+
+    @property
+    def is_in_place(self) -> bool:
+        """True if it has not been renamed: the log manager has it among its logs."""
+        return self.directory == f"{self.log_dir}/{self.topic_partition}"
 
 
 class StrayTotal(NamedTuple):
@@ -81,8 +87,21 @@ class StrayLogs:
         """Also those of log dirs that are offline: they are there for all that is known."""
         return list({**self._out_of_sight, **self._by_directory}.values())
 
+    def keep(self, log: Log, why: str) -> None:
+        """Note a log that stays where it is, and that nobody uses."""
+        if log.directory not in self._by_directory:
+            self._by_directory[log.directory] = StrayLog(
+                log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes, log
+            )
+            _logger.error("%s is not served, and kept: %s; `barnabas status` says what to do", log.directory, why)
+
+    def forget(self, log: Log) -> None:
+        """The log is used now, or it goes."""
+        self._by_directory.pop(log.directory, None)
+
     def set_aside(self, log: Log, why: str) -> None:
         """Rename a log that its log dir forgets. StorageError."""
+        self.forget(log)
         log.move_to(marked_directory(self._environment, log.log_dir, log.topic_partition, file_names.STRAY_DIR))
         self._by_directory[log.directory] = StrayLog(
             log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes, log
@@ -264,11 +283,12 @@ class StrayLogs:
                 self._out_of_sight.pop(stray.directory, None)
 
     def logs_in(self, log_dir: str) -> list[Log]:
-        """Those of a log dir that this process set aside: some of what is in them may not be on the disk yet.
+        """Those of a log dir that this process renamed: some of what is in them may not be on the disk yet.
 
         Not those that somebody has removed. StorageError.
         """
-        logs = [stray.log for stray in self if stray.log_dir == log_dir and stray.log is not None]
+        strays = [stray for stray in self if stray.log_dir == log_dir and not stray.is_in_place]
+        logs = [stray.log for stray in strays if stray.log is not None]
         try:
             return [log for log in logs if self._environment.files.exists(log.directory)]
         except OSError as error:

@@ -27,8 +27,6 @@ def choose_leader(state: PartitionState, rules: Rules) -> int:
     """The leader of now where it may go on; else whoever comes first among those that have most; else NO_LEADER."""
     if state.leader in state.isr and rules.may_lead(state.leader):
         return state.leader
-    if state.unconfirmed and not rules.unclean:
-        return NO_LEADER  # One of those may know of a later state than this one.
     unclean = [sorted(state.replicas, key=rules.log_end, reverse=True)] if rules.unclean else []
     for candidates in (*_candidates(state), *unclean):
         leader = _first(candidates, state.leader, rules)
@@ -87,8 +85,6 @@ def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
         isr=isr,
         elr=tuple(broker for broker in state.elr if broker not in isr) if stays else (),
         last_known_leader=NO_LEADER,
-        unconfirmed=(),
-        restored_epoch=0,
         lacking=lacking,
     )
 
@@ -104,9 +100,8 @@ def _preferred(state: PartitionState, rules: Rules) -> int:
     preferred = state.replicas[0]
     if state.leader == preferred:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"The preferred replica {preferred} is the leader already.")
-    if preferred not in state.isr or not rules.may_lead(preferred) or state.unconfirmed:
+    if preferred not in state.isr or not rules.may_lead(preferred):
         why = "not in the ISR" if preferred not in state.isr else "shutting down or not alive"
-        why = f"waiting for {list(state.unconfirmed)} to compare what they know" if state.unconfirmed else why
         message = f"The preferred replica {preferred} is {why}; the ISR is {list(state.isr)}."
         raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
     return preferred

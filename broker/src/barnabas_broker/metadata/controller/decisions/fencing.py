@@ -98,7 +98,7 @@ def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) 
     wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
     after = revised(state, wanted, others, (broker,))
     if after.leader == NO_LEADER and not after.isr and not after.elr and broker in (*state.isr, *state.elr):
-        after = led_by(state, broker, rules) if rules.is_alive(broker) and not state.unconfirmed else state
+        after = led_by(state, broker, rules) if rules.is_alive(broker) else state
     elif after.leader_epoch <= failed_epoch:
         after = msgspec.structs.replace(after, leader_epoch=failed_epoch + 1)
     return after if after is state else msgspec.structs.replace(after, partition_epoch=state.partition_epoch + 1)

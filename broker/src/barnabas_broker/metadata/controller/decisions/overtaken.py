@@ -25,7 +25,7 @@ def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionS
     `rules.log_ends` must be of the incarnations that are registered. Replicas whose logs end as the leader's does are
     in sync with it, all others have to fetch first. Who lacks records does not count.
     """
-    if ahead.epoch <= state.leader_epoch or state.unconfirmed:
+    if ahead.epoch <= state.leader_epoch:
         return state
     others_come = any(not rules.is_alive(replica) for replica in state.replicas if replica in rules.brokers)
     candidates = [each for each in state.replicas if rules.is_alive(each) and each not in state.lacking]

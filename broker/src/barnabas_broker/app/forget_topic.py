@@ -1,0 +1,66 @@
+"""`barnabas forget-topic`: deletes the logs of a topic that the metadata has lost, on every broker that has some.
+
+It writes that the topic is deleted: brokers that are away delete their logs when they come back.
+"""
+
+from collections.abc import Sequence
+
+from barnabas_broker.app.main import EXIT_FAILED
+from barnabas_broker.app.store_command import DRY_RUN, OpenMetadata, parser_of, print_table, run
+from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
+from barnabas_broker.metadata.membership.stray_topics import StrayTopic, stray_topics
+from barnabas_broker.metadata.model import TombstoneDocument
+from barnabas_core import kafka_uuid
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; its exit code: 0, or 1 where there is no such topic, or several."""
+    parser = parser_of("forget-topic", __doc__)
+    parser.add_argument("topic", metavar="NAME|ID", help="its name, or its topic id where several had that name")
+    options = parser.parse_args(arguments)
+
+    async def work(metadata: OpenMetadata) -> int:
+        return await _forget(metadata, options.topic, executes=options.execute)
+
+    return run(options, work)
+
+
+async def _forget(metadata: OpenMetadata, wanted: str, *, executes: bool) -> int:
+    found = [each for each in stray_topics(metadata.image) if wanted in (each.name, kafka_uuid.to_text(each.topic_id))]
+    if found:
+        print_table([("TOPIC", "TOPIC ID", "BROKERS"), *map(_row, found)])
+    if len(found) > 1:
+        print(f"Several topics had the name {wanted}: give the topic id of one")
+        return EXIT_FAILED
+    documents = documents_that_forget(metadata, wanted, found)
+    if not documents:
+        is_there = wanted in metadata.image.topics
+        why = "is in use: delete it as any topic" if is_there else "is unknown: no broker has reported a log of it"
+        print(f"{wanted} {why}")
+        return EXIT_FAILED
+    if not executes:
+        print(DRY_RUN)
+        return 0
+    if not await metadata.write(documents):
+        print(f"{wanted} was changed meanwhile: run the command again")
+        return EXIT_FAILED
+    print(f"{wanted} is forgotten: brokers delete its logs")
+    return 0
+
+
+def _row(topic: StrayTopic) -> tuple[object, ...]:
+    return topic.name, kafka_uuid.to_text(topic.topic_id), ",".join(map(str, topic.brokers))
+
+
+def documents_that_forget(
+    metadata: OpenMetadata, wanted: str, found: Sequence[StrayTopic]
+) -> dict[str, AnyDocument | None]:
+    """Return the tombstone of a topic, and the end of what is left of its document."""
+    image, now_ms = metadata.image, metadata.now_ms
+    heads = [head for head in image.incomplete.values() if wanted in (head.name, kafka_uuid.to_text(head.topic_id))]
+    topics = {(each.name, each.topic_id) for each in found} | {(each.name, each.topic_id) for each in heads}
+    documents: dict[str, AnyDocument | None] = {
+        tombstone_key(topic_id): TombstoneDocument(name, topic_id, now_ms) for name, topic_id in topics
+    }
+    unreadable = {topic_key(name) for name in (wanted, *(name for name, _ in topics))} & image.unreadable.keys()
+    return documents | dict.fromkeys(unreadable)

@@ -1,0 +1,49 @@
+"""Which cluster the log dirs are of, for a metadata store that does not say it."""
+
+import logging
+from typing import Final
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.checkpoints import MetaProperties, decode_meta_properties
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.errors import LogDirRefused
+from barnabas_core.config.broker_config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+_WAY_ON: Final = (
+    "its topics are not served. Put a backup of the store back, or let `barnabas restore-metadata` write the topics "
+    "from the logs"
+)
+
+
+def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
+    """Return the cluster id in `meta.properties`, "" where all log dirs are new or do not work.
+
+    Raises LogDirRefused where they are not all this broker's, so that nothing is written to the store of others.
+    """
+    cluster_id = ""
+    for log_dir in config.log_dirs:
+        owner = _owner(log_dir, files)
+        if owner is None:
+            continue
+        cluster_id = cluster_id or owner.cluster_id
+        if owner[:2] != (cluster_id, config.broker_id):
+            message = (
+                f"it belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}; this is "
+                f"node.id={config.broker_id}, and metadata.store={config.metadata_store} names no cluster"
+            )
+            raise LogDirRefused(log_dir, message)
+    if cluster_id:
+        store = config.metadata_store
+        log.error("metadata.store=%s has lost cluster.id=%s, or is another store: %s", store, cluster_id, _WAY_ON)
+    return cluster_id
+
+
+def _owner(log_dir: str, files: FileSystem) -> MetaProperties | None:
+    try:
+        return decode_meta_properties(files.read(f"{log_dir}/{file_names.META_PROPERTIES}"))
+    except OSError:
+        return None
+    except ValueError as error:
+        raise LogDirRefused(log_dir, f"{file_names.META_PROPERTIES} cannot be read: {error}") from error

@@ -1,0 +1,82 @@
+"""What commands share that look into a cluster's metadata store, beside its brokers."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.app.main import EXIT_CONFIG, EXIT_FAILED, read_config
+from barnabas_broker.app.stores import boot_id, open_store
+from barnabas_broker.metadata.documents import AnyDocument
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.properties import MalformedProperties
+
+DRY_RUN: Final = "Nothing is written yet: run the command again with --execute."
+
+
+class OpenMetadata(NamedTuple):
+    """A cluster's metadata of now, and what it is kept in."""
+
+    image: MetadataImage
+    store: MetadataStore
+    config: BrokerConfig
+    now_ms: int
+
+    async def write(self, documents: Mapping[str, AnyDocument | None]) -> bool:
+        """Write these, None deletes; False where somebody changed them since they were read."""
+        plans = [writes_of(key, document, self.image) for key, document in documents.items()]
+        results = await write_in_order(plans, self.store)
+        return all(isinstance(each, int) for each in results.values())
+
+
+def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that all of them have."""
+    parser = argparse.ArgumentParser(prog=f"barnabas {command}", description=description)
+    parser.add_argument("properties", metavar="server.properties", type=Path, help="settings of any broker")
+    parser.add_argument("--override", metavar="NAME=VALUE", action="append", default=[], help="as of barnabas broker")
+    parser.add_argument("--execute", action="store_true", help="write; without it only say what would be written")
+    return parser
+
+
+def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
+    """Call `work` with the metadata; the exit code."""
+    logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
+    try:
+        config = read_config(options.properties, options.override)
+    except (OSError, MalformedProperties, InvalidConfig) as error:
+        print(f"{options.properties}: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    try:
+        return asyncio.run(_with_metadata(config, work))
+    except StoreUnavailable as error:
+        print(f"metadata.store={config.metadata_store}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+async def _with_metadata(config: BrokerConfig, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
+    clock, stopping = SystemClock(), asyncio.Event()
+    stopping.set()  # A store that does not answer is not waited for.
+    store = await open_store(config.metadata_store, clock, boot_id(), stopping)
+    try:
+        image = MetadataImage()
+        await image_feed.load(image, store)
+        return await work(OpenMetadata(image, store, config, clock.now_ms()))
+    finally:
+        await store.close()
+
+
+def print_table(rows: Sequence[Sequence[object]]) -> None:
+    """Print columns as kubectl does."""
+    texts = [[str(each) for each in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
+        print("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

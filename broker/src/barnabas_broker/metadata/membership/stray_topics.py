@@ -1,0 +1,62 @@
+"""Topics of which brokers hold logs, and the metadata has neither document nor tombstone.
+
+Nobody serves them, and no other topic of their names is made: `barnabas restore-metadata` writes their documents from
+the logs, `barnabas forget-topic` their tombstones. Each broker reports them with what its logs end at.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+from uuid import UUID
+
+from barnabas_broker.metadata.documents import log_ends_owner, topic_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import TopicDocument
+from barnabas_core import kafka_uuid
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+class StrayTopic(NamedTuple):
+    """`brokers` hold logs of it, as they reported last."""
+
+    name: str
+    topic_id: UUID
+    brokers: tuple[int, ...]
+
+
+def stray_topics(image: MetadataImage) -> list[StrayTopic]:
+    """Return all of them, by name."""
+    brokers: dict[tuple[str, UUID], set[int]] = {}
+    for key, document in image.log_ends.items():
+        for topic_id, name in document.unknown_topics.items():
+            if image.topic_name(topic_id) is None and topic_id not in image.tombstones:
+                brokers.setdefault((name, topic_id), set()).add(log_ends_owner(key))
+    return [StrayTopic(name, topic_id, tuple(sorted(of))) for (name, topic_id), of in sorted(brokers.items())]
+
+
+def refusals(image: MetadataImage, names: Collection[str]) -> dict[str, TopicDocument | ApiError]:
+    """Return why topics of these names are not made: they are there already, and only their metadata is lost."""
+    found: dict[str, TopicDocument | ApiError] = {
+        each.name: _logs_are_kept(each) for each in stray_topics(image) if each.name in names
+    }
+    incomplete = [name for name in names if name in image.incomplete or topic_key(name) in image.unreadable]
+    return found | {name: _is_incomplete(name, image) for name in incomplete}
+
+
+def _logs_are_kept(stray: StrayTopic) -> ApiError:
+    topic_id, brokers = kafka_uuid.to_text(stray.topic_id), ", ".join(map(str, stray.brokers))
+    message = (
+        f"Topic '{stray.name}' has lost its metadata; brokers {brokers} keep its logs (topic id {topic_id}): "
+        f"`barnabas restore-metadata` brings it back, `barnabas forget-topic {topic_id}` deletes the logs."
+    )
+    return ApiError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _is_incomplete(name: str, image: MetadataImage) -> ApiError:
+    """A topic of which only a part has vanished, or cannot be read, is still there."""
+    unreadable = image.unreadable.get(topic_key(name))
+    why = f"cannot be read ({unreadable})" if unreadable else "have vanished from the metadata store"
+    message = (
+        f"Topic '{name}' exists, but documents of it {why}: `barnabas restore-metadata` writes it from the logs, "
+        f"`barnabas forget-topic {name}` deletes it."
+    )
+    return ApiError(ErrorCode.POLICY_VIOLATION, message)
