@@ -118,7 +118,7 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
             return decoder.decode(value)
         except msgspec.ValidationError:  # Perhaps only for fields of a newer version.
             return decoder.decode(with_unknown_fields_gathered(value, _KINDS[kind]))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # The latter within strings.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedDocument(f"{key}: {error}") from error
 
 

@@ -107,7 +107,15 @@ def _partition(end: LogEnd) -> int:
 
 def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, LogEnd]:
     raw = document.topics.get(topic_id) if document is not None else None
-    return {} if raw is None else {each.partition: each for each in _ENDS.decode(raw)}
+    return {} if raw is None else {each.partition: each for each in _decoded(raw)}
+
+
+def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
+    """Nothing where it cannot be read: its broker writes it again."""
+    try:
+        return _ENDS.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ()
 
 
 def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd]]]:
@@ -204,7 +212,7 @@ class LogEnds:
             return None
         is_of_now = known is not None and known.broker_epoch == self._broker_epoch
         if is_of_now and known is not None and (known.topics.keys(), known.unknown_topics) == (topics.keys(), unknown):
-            changed = [each for each, ends in topics.items() if _ENDS.decode(known.topics[each]) != tuple(ends)]
+            changed = [each for each, ends in topics.items() if _decoded(known.topics[each]) != tuple(ends)]
             if not changed:
                 return None
         encoded = {topic_id: msgspec.Raw(_ENCODER.encode(ends)) for topic_id, ends in topics.items()}

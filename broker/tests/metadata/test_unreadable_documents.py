@@ -1,0 +1,122 @@
+"""A document of the metadata store that cannot be read costs itself: brokers start, and who knows it mends it."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+from metadata_cluster import ClusterOfNodes, a_topic, cluster_at, led
+
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.restored_topics import restored_topics
+from barnabas_broker.metadata.documents import (
+    CLUSTER_KEY,
+    CONTROLLER_KEY,
+    FEATURES_KEY,
+    PRODUCER_IDS_KEY,
+    MalformedDocument,
+    broker_key,
+    encode,
+    topic_key,
+)
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import HeldLog
+from barnabas_broker.metadata.membership.membership import ensure_cluster_id
+from barnabas_broker.metadata.model import ClusterDocument, ProducerIdsDocument
+from barnabas_broker.metadata.store.metadata_store import Document, Listing
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.errors import ApiError, ErrorCode
+from harness.manual_clock import ManualClock
+
+pytestmark = pytest.mark.anyio
+
+TORN = b'{"torn'
+KEYS = (CONTROLLER_KEY, FEATURES_KEY, PRODUCER_IDS_KEY, broker_key(1), broker_key(2), topic_key("a"))
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
+    async with cluster_at(tmp_path / "metadata.sqlite") as nodes:
+        yield nodes
+
+
+async def test_a_broker_starts_whatever_cannot_be_read_and_names_it(
+    cluster: ClusterOfNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await SqliteStore.open(cluster.path, ManualClock())
+    for key in KEYS:
+        await store.put(key, TORN)
+    await store.put(topic_key("b"), encode(a_topic("b", led(1))))
+    await store.close()
+    with caplog.at_level(logging.ERROR):
+        (one,) = await cluster.start(1)
+    for key in KEYS:
+        assert f"cannot be read: {key}: " in caplog.text
+    assert one.image.topics.keys() == {"b"}
+    assert one.image.controller_id == 1
+    first = (await one.writer.allocate_producer_ids()).start
+    assert first >= cluster.clock.now_ms(), "no id may be given out twice"
+    (refused,) = (await one.writer.create_topics([NewTopic("a", 1, 1)])).values()
+    assert isinstance(refused, ApiError)
+    assert refused.code is ErrorCode.POLICY_VIOLATION
+    assert "documents of it cannot be read" in str(refused)
+    await one.until(lambda: one.image.unreadable.keys() == {FEATURES_KEY, broker_key(2), topic_key("a")})
+
+
+async def test_a_broker_that_knows_a_document_writes_it_over_one_that_cannot_be_read(cluster: ClusterOfNodes) -> None:
+    (one,) = await cluster.start(1)
+    await cluster.topics(a_topic("a", led(1)))
+    await one.image.reached(await one.store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(5000))))
+    for key in (PRODUCER_IDS_KEY, broker_key(1), topic_key("a")):
+        before = one.image.document(key)
+        await one.image.reached(await one.store.put(key, TORN))
+        await one.until(lambda: not one.image.lost and not one.image.unreadable)
+        assert one.image.document(key) == before
+
+
+async def test_the_id_of_the_cluster_is_that_of_the_log_dirs_or_somebody_has_to_write_it(
+    cluster: ClusterOfNodes,
+) -> None:
+    store = await SqliteStore.open(cluster.path, ManualClock())
+    await store.put(CLUSTER_KEY, TORN)
+    with pytest.raises(MalformedDocument, match=r"`cluster` of the metadata store cannot be read.*meta\.properties"):
+        await ensure_cluster_id(store, Random(1))
+    assert await ensure_cluster_id(store, Random(1), "of the log dirs") == "of the log dirs"
+    found = await store.get(CLUSTER_KEY)
+    assert found is not None
+    assert found.value == encode(ClusterDocument("of the log dirs"))
+    await store.close()
+
+
+async def test_no_mutated_document_ends_the_image_or_takes_another_with_it(cluster: ClusterOfNodes) -> None:
+    one = await cluster.node(1)
+    one.held = [HeldLog("stray", UUID(int=9), 0, 5, 100, True)]
+    await one.start()
+    await cluster.topics(a_topic("a", led(1), led(1)), a_topic("b", led(1), retention_ms="5"))
+    await one.writer.create_topics([NewTopic("gone", 1, 1)])
+    await one.writer.delete_topics(["gone"])
+    await one.writer.allocate_producer_ids()
+    real = (await one.store.listing("")).documents
+    random = Random(25)
+    for document in real:
+        others = [each for each in real if each is not document]
+        for value in mutations(document.value, random):
+            image = MetadataImage()
+            image.apply_listing(Listing(1, [*others, Document(document.key, value, 1)]))
+            assert all(image.stored(each.key) is not None for each in others)
+            restored_topics(image, parse_broker_config({"node.id": "1", "log.dirs": "/data"}), accepts_loss=True)
+            image.apply_listing(Listing(2, real))
+            assert not image.unreadable
+
+
+def mutations(value: bytes, random: Random) -> Iterator[bytes]:
+    """A byte changed, cut off, or doubled; and texts in place of numbers."""
+    for _ in range(20):
+        at = random.randrange(len(value))
+        yield value[:at] + bytes([random.randrange(256)]) + value[at + 1 :]
+        yield value[:at]
+        yield value[:at] + value[at : at + 9] + value[at:]
+    yield from (b"", b"null", b"[]", b"{}", b"\xff\xfe", value.replace(b"1", b'"x"'), value.replace(b"1", b"-1"))
