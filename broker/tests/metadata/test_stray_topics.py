@@ -12,12 +12,13 @@ from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.membership.stray_topics import StrayTopic, stray_topics
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
+from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.errors import ApiError, ErrorCode
 
 pytestmark = pytest.mark.anyio
 
 FLIGHTS = a_topic("flights", led(1))
-LOGS = [HeldLog("flights", FLIGHTS.topic_id, 0, 5, 100, True)]
+LOGS = [HeldLog("flights", FLIGHTS.topic_id, 0, 5, 100, Kept.ALL)]
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ async def test_a_tombstone_that_was_trimmed_lets_no_topic_come_back(cluster: Clu
     await two.writer.delete_topics(["flights"])
     await two.image.reached(await two.store.delete(tombstone_key(topic.topic_id)))
     one = await cluster.node(1)
-    one.held = [HeldLog("flights", topic.topic_id, 0, 5, 100, True)]
+    one.held = [HeldLog("flights", topic.topic_id, 0, 5, 100, Kept.ALL)]
     await one.start()
     await asyncio.sleep(0)
     assert (one.image.topics, [each.name for each in stray_topics(one.image)]) == ({}, ["flights"])

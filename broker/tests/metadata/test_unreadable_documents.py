@@ -27,6 +27,7 @@ from barnabas_broker.metadata.membership.membership import ensure_cluster_id
 from barnabas_broker.metadata.model import ClusterDocument, ProducerIdsDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
@@ -93,7 +94,7 @@ async def test_the_id_of_the_cluster_is_that_of_the_log_dirs_or_somebody_has_to_
 
 async def test_no_mutated_document_ends_the_image_or_takes_another_with_it(cluster: ClusterOfNodes) -> None:
     one = await cluster.node(1)
-    one.held = [HeldLog("stray", UUID(int=9), 0, 5, 100, True)]
+    one.held = [HeldLog("stray", UUID(int=9), 0, 5, 100, Kept.ALL)]
     await one.start()
     await cluster.topics(a_topic("a", led(1), led(1)), a_topic("b", led(1), retention_ms="5"))
     await one.writer.create_topics([NewTopic("gone", 1, 1)])

@@ -17,7 +17,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.definitions import INT_MAX, InvalidConfig
 from barnabas_core.config.properties import MalformedProperties
 
 DRY_RUN: Final = "Nothing is written yet: run the command again with --execute."
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[in
     """Call `work` with the metadata; the exit code."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
     try:
-        config = read_config(options.properties, options.override)
+        config = read_config(options.properties, options.override, connections=INT_MAX)
     except (OSError, MalformedProperties, InvalidConfig) as error:
         print(f"{options.properties}: {error}", file=sys.stderr)
         return EXIT_CONFIG
