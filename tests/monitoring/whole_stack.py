@@ -28,7 +28,12 @@ class Stack(NamedTuple):
     chosen: Mapping[str, str]
 
 
-RUN: Final = {"job": "archive", "options": {"topic": "flights", "archive": "/archive/flights"}}
+ARCHIVE: Final = {"name": "archive", "mountPath": "/archive", "claimName": "archives"}
+RUN: Final = {
+    "job": "archive",
+    "options": {"topic": "flights", "archive": "/archive/flights"},
+    "volumes": [ARCHIVE],
+}
 NIGHTLY: Final = {"name": "nightly", "schedule": "0 3 * * *", "maxAgeSeconds": 86_400, **RUN}
 ENDED_AT: Final = "2026-01-01T00:00:00Z"
 OBJECTIVE: Final = {"maxRecords": 1000, "maxSeconds": 60, "for": "1s"}
@@ -88,8 +93,8 @@ def _declare_runs(world: World) -> None:
         whole = {"cluster": CLUSTER, **spec}
         item = {"apiVersion": API_VERSION, "kind": MAINTENANCE_JOB.name, "metadata": meta, "spec": whole}
         world.plane.requests.apply(item)
-        wait_for(partial(_has_job, world, name), seconds_max=SECONDS_MAX)
-        world.plane.requests.create(_driver(world, name))
+        job = wait_for(partial(_job, world, name), seconds_max=SECONDS_MAX)
+        world.plane.requests.create(_driver(world, name, job))
     ended = {"status": "True", "lastProbeTime": ENDED_AT, "lastTransitionTime": ENDED_AT}
     conditions = [{"type": kind, **ended} for kind in ("SuccessCriteriaMet", "Complete")]
     times = {"startTime": ENDED_AT, "completionTime": ENDED_AT}
@@ -97,18 +102,22 @@ def _declare_runs(world: World) -> None:
     world.plane.requests.merge_status("Job", world.namespace, driver_name("done"), told)
 
 
-def _has_job(world: World, name: str) -> bool:
-    return world.plane.requests.get("Job", world.namespace, driver_name(name)) is not None
+def _job(world: World, name: str) -> dict[str, Any] | None:
+    return world.plane.requests.get("Job", world.namespace, driver_name(name))
 
 
-def _driver(world: World, name: str) -> dict[str, Any]:
+def _driver(world: World, name: str, job: Mapping[str, Any] | None) -> dict[str, Any]:
     """The pod of a driver that is half through."""
+    assert job is not None, "a driver belongs to a Job"
+    about = {"name": job["metadata"]["name"], "uid": job["metadata"]["uid"], "controller": True}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", **about}
     progress = {"phase": "reading", "records": {"done": 50, "total": 100}, "recordsPerSecond": 10}
     meta = {
         "name": f"{driver_name(name)}-x",
         "namespace": world.namespace,
         "labels": dict(run_labels(CLUSTER, name, "driver")),
         "annotations": {PROGRESS: json.dumps(progress)},
+        "ownerReferences": [owner],
     }
     account = {"serviceAccountName": maintenance_name(CLUSTER), "automountServiceAccountToken": False}
     spec = {"containers": [{"name": "driver", "image": "x"}], **account}

@@ -13,9 +13,10 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.scaling import WINDOW_S, Decision, Demand, Memory, decide
-from barnabas_operator.planning.groups.scaling_conditions import demand_of
+from barnabas_operator.planning.groups.scaling_conditions import demand_of, follows_lag
 from barnabas_operator.planning.groups.too_few import HOLD_MIN_S
-from barnabas_operator.resources.consumer_group import ScaleTarget, Scaling
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
+from barnabas_operator.resources.object_meta import ObjectMeta
 
 LOOK_S = 15.0
 HOUR_S = 3600.0
@@ -135,6 +136,13 @@ def test_a_topic_that_no_member_reads_any_more_asks_for_no_replicas() -> None:
     assert demand_of(found) == Demand(lag=500, written=510, places=1, partitions=3, is_all_read=False)
     story = Story(scaling(), 1).looks([demand_of(found)] * 100)
     assert story.changes == []
+
+
+def test_topics_that_do_not_count_are_named() -> None:
+    found = seen({("flights", 0): 500, ("old", 0): 90_000}, frozenset({"flights"}))
+    group = ConsumerGroup(metadata=ObjectMeta(name="billing"), spec=ConsumerGroupSpec())
+    said = follows_lag(group, found, decide(scaling(), demand_of(found), 1, None, 0.0), "2026-01-01T00:00:00Z")
+    assert (said.reason, said.message) == ("FollowsLag", "not counted, because no member reads it any more: old")
 
 
 def test_without_members_every_topic_with_a_commit_wakes_it_up() -> None:
