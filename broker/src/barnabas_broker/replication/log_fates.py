@@ -205,7 +205,10 @@ class LogFates:
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """The log of a partition that is here now, if there is one."""
         try:
-            return self._logs.claim(topic_partition, topic_id)
+            found = self._logs.claim(topic_partition, topic_id)
         except StorageError as error:
             log.error("cannot set aside what is in the way of %s: %s", topic_partition, error)
             return None
+        if found is not None:
+            self._logs.strays.forget(found)
+        return found

@@ -135,7 +135,6 @@ class LogManager:
         self._make_room(topic_partition, topic_id)
         log = self.get(topic_partition) or self._take_back(topic_partition, topic_id)
         if log is not None:
-            self.strays.forget(log)
             self.topic_ids.give_again(log, topic_id)
             self._choice.forget(topic_partition)
         return log
