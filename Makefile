@@ -137,7 +137,7 @@ sim: venv
 
 # TORTURE='--rounds 20 --seed 7' replays; the seed is printed first. Network and disk faults need root.
 torture: venv
-	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m torture $(TORTURE)
+	BARNABAS_SOAK=true PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m torture $(TORTURE)
 
 # WEEKS='--actions 20 --seed 7' replays; the seed is printed first. E2E_FIGURES names a file for the table of stalls. Needs root.
 weeks: images

@@ -17,6 +17,7 @@ from harness.deadline import wait_for
 from harness.machines import CLIENTS, Lan, MachinesUnavailable
 from harness.replica_comparison import differences, parse_headers, partition_dirs
 from harness.server_process import HERE
+from harness.soak import size
 from local_kubernetes.apiserver import prepare_api_server
 from local_kubernetes.control_plane import ControlPlane, Place
 from torture.faults import FAULTS, SESSION_TIMEOUT_S, Arena, Undo
@@ -29,8 +30,9 @@ GROUP: Final = "readers"
 IDEMPOTENT, PIPELINED, PLAIN = "idempotent", "pipelined", "plain"
 TOPICS: Final = {IDEMPOTENT: 6, PIPELINED: 3, PLAIN: 3}
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-HEAL_SECONDS_MAX: Final = 60.0
-CATCH_UP_SECONDS_MAX: Final = 60.0
+# Only the soak has the machine to itself.
+HEAL_SECONDS_MAX: Final = size(180.0, 60.0)
+CATCH_UP_SECONDS_MAX: Final = size(180.0, 60.0)
 SECOND_FAULT_PROBABILITY: Final = 0.35
 PROPERTIES: Final = {
     "auto.create.topics.enable": "false",
