@@ -11,11 +11,14 @@ import os
 import random
 import re
 import shutil
+import sqlite3
 import struct
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -40,8 +43,11 @@ RECORDS = 130
 RECORD_BYTES = 9_000
 ASK_S = 20.0
 NEVER_DAMAGED = re.compile(rf"{CANARY}-0/|\.lock$|\.deleted$")
+SPARED_DOCUMENTS = re.compile(rf"^cluster$|/({CANARY}|{OFFSETS_TOPIC})\b")
 DAMAGE_SHARE = 0.3
 """Of the files; a case has about a hundred."""
+REFUSAL = re.compile(r"cannot start: (\S+/logs-1: it belongs to node\.id|feature \S+ is finalized at level)")
+"""It is right not to start on another broker's log dir, or in a cluster that needs another version."""
 FAILURE = re.compile(r"Traceback|\bbug\b|callback failed")
 
 
@@ -98,20 +104,16 @@ class DamagedBroker:
         shutil.rmtree(self._home)
         shutil.copytree(self._kept / random.choice(("stopped", "killed")), self._home, copy_function=shutil.copy2)
         self._log_seen = len(self.server.log_text())
-        done = [*self._append_records(random), *self._damage_files(random)]
+        done = [*self._append_records(random), *self._damage_files(random), *self._damage_documents(random)]
         try:
             for _ in range(random.choice((1, 1, 2))):
                 self._start_and_ask(random)
         except (ServerFailed, AssertionError, KafkaException, OSError) as error:
-            if not (isinstance(error, ServerFailed) and self._belongs_to_another()):
+            if not (isinstance(error, ServerFailed) and REFUSAL.search(self._new_lines())):
                 raise BrokerMisbehaved(self._told(number, error, done)) from error
         finally:
             self.server.close()
         return done
-
-    def _belongs_to_another(self) -> bool:
-        """Whether it has refused to start on a log dir whose `meta.properties` names another owner now."""
-        return re.search(r"cannot start: \S+/logs-1: it belongs to node.id", self._new_lines()) is not None
 
     def _new_lines(self) -> str:
         return self.server.log_text()[self._log_seen :]
@@ -155,6 +157,17 @@ class DamagedBroker:
                 if random.random() < 0.5:  # Nothing tells that it has changed.
                     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
             yield f"{name}: {'removed' if found is None else f'{len(data)} bytes, now {len(found)}'}"
+
+    def _damage_documents(self, random: Random) -> Iterator[str]:
+        """In the metadata store, as a disk or a hand would."""
+        share = random.choice((0, 0.1, 0.4))
+        with closing(sqlite3.connect(self._home / "metadata.sqlite")) as store, store:
+            for key, value in store.execute("SELECT key, value FROM documents ORDER BY key").fetchall():
+                if SPARED_DOCUMENTS.search(key) or random.random() > share:
+                    continue
+                found = damaged(random, "document.json", value) or b""
+                store.execute("UPDATE documents SET value = ? WHERE key = ?", (found, key))
+                yield f"document {key}: {found[:200]!r}"
 
     def _files(self) -> list[Path]:
         return sorted(path for log_dir in self.log_dirs for path in log_dir.rglob("*") if path.is_file())
@@ -254,16 +267,20 @@ def main() -> int:
     again = f"--seed {options.seed} --cases {options.cases}"
     print(f"seed {options.seed}; again: make proof-stored-bytes FUZZ='{again}'", flush=True)
     changes = problems = 0
+    began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         broker = DamagedBroker(Path(folder))
         broker.prepare()
         for number in range(options.first, options.first + options.cases):
+            if number % 10 == 0:
+                print(f"case {number}, {time.monotonic() - began_s:.0f} s", flush=True)
             try:
                 changes += len(broker.play(options.seed, number))
             except BrokerMisbehaved as error:
                 problems += 1
                 print(f"\nPROBLEM: {error}", file=sys.stderr, flush=True)
-    print(f"{options.cases} cases, {changes} files and logs changed in those that went well, {problems} problems")
+    took = f"{options.cases} cases in {time.monotonic() - began_s:.0f} s"
+    print(f"{took}, {changes} files, logs and documents changed in those that went well, {problems} problems")
     return int(bool(problems))
 
 
