@@ -83,11 +83,23 @@ def ambient_calls(path: Path) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}:{node.lineno} import random: chance has to be passed in"
 
 
+def shared_threads(path: Path) -> Iterator[str]:
+    """Complaints about one module of the broker that gives work to threads that a hanging disk would take from all."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="to_thread")) | ast.Call(func=ast.Name(id="to_thread")):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} to_thread: name the threads (`DiskThreads`)"
+            case ast.Call(func=ast.Attribute(attr="run_in_executor"), args=[ast.Constant(value=None), *_]):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} run_in_executor(None): name the threads (`DiskThreads`)"
+
+
 def main() -> int:
     """Prints every complaint; 1 where there is any."""
     paths = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
     inside = [path for path in paths if not path.relative_to(ROOT).as_posix().startswith(OUTSIDE)]
     complaints = [line for path in inside for line in ambient_calls(path)]
+    served = [path for path in sorted((ROOT / BROKER).rglob("*.py")) if "app" not in path.relative_to(ROOT).parts]
+    complaints += [line for path in served for line in shared_threads(path)]
     print("\n".join(complaints) or "passed in: fine")
     return 1 if complaints else 0
 

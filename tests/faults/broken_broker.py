@@ -19,8 +19,8 @@ from barnabas_broker.metadata.membership.wakefulness import Wakefulness
 from barnabas_broker.metadata.store.metadata_store import Changes
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
-from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.loop_turns import timed
 
 HANG_S, PROBE_S = 1.0, 0.1
@@ -119,14 +119,14 @@ def break_recovery(is_broken: Callable[[], bool]) -> None:
 def break_disk(is_broken: Callable[[], bool]) -> None:
     """It does not answer any more."""
     node.DISK_HANG_S = DISK_HANG_S  # type: ignore[misc]
-    check_dirs = LogManager.check_dirs
+    problems = LogDir.problems
 
-    def broken(self: LogManager) -> list[StorageError]:
+    def broken(self: LogDir) -> list[StorageError]:
         while is_broken():
             time.sleep(0.01)
-        return check_dirs(self)
+        return problems(self)
 
-    LogManager.check_dirs = broken  # type: ignore[method-assign]
+    LogDir.problems = broken  # type: ignore[method-assign]
 
 
 def break_cleaner(is_broken: Callable[[], bool], fault: Callable[[], Any]) -> None:

@@ -184,6 +184,20 @@ async def test_only_partitions_whose_logs_are_gone_are_lacking_where_a_log_dir_w
     assert again.state("t", 1) == led(1)
 
 
+async def test_a_power_cut_costs_no_partition_that_was_synced_before_each_answer(cluster: ClusterOfNodes) -> None:
+    await cluster.start(1, 2, 3)
+    topic = a_topic("t", led(1, 2, 3))
+    await cluster.topics(topic)
+    for broker in (3, 2, 1):
+        await cluster.kill(broker)
+    for broker in (1, 2, 3):
+        node = await cluster.node(broker, boot_id="another boot")
+        node.held = [HeldLog("t", topic.topic_id, 0, 5, 100, Kept.SYNCED)]
+        await node.start()
+    state = cluster.nodes[1].state("t")
+    assert (state.leader == NO_LEADER, state.lacking) == (False, ())
+
+
 async def test_the_longest_log_is_known_when_a_loss_is_accepted(cluster: ClusterOfNodes) -> None:
     first, _, _ = await cluster.start(1, 2, 3)
     topic = a_topic("t", led(1, 2, 3))

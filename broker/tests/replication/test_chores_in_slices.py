@@ -124,7 +124,8 @@ def test_a_thread_encodes_the_checkpoints(tmp_path: Path, monkeypatch: pytest.Mo
         return encode_offsets(offsets)
 
     monkeypatch.setattr(log_dir, "encode_offsets", observed)
-    asyncio.run(LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None).checkpoint())
+    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
+    asyncio.run(chores.checkpoint(broker.logs.log_dirs[0]))
     assert threads
     assert threading.get_ident() not in threads
 
@@ -148,7 +149,7 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     monkeypatch.setattr(Log, "due_flush", look)
     chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
     for _ in range(3):
-        asyncio.run(chores.flush())
+        asyncio.run(chores.flush(broker.logs.log_dirs[0]))
     assert rolled.recovery_point == 3
     assert looked.count(rolled) == 2
     assert looked.count(timed) == 3
@@ -172,7 +173,8 @@ def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushe
         assert broker.logs.probe(broker.logs.log_dirs)
 
     monkeypatch.setattr(Log, "due_flush", flush)
-    asyncio.run(LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None).flush())
+    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
+    asyncio.run(chores.flush(broker.logs.log_dirs[0]))
     assert len(begun) > 1
     assert len(flushed) == 1
 
@@ -189,8 +191,8 @@ def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
     monkeypatch.setattr(os, "fdatasync", note)
     monkeypatch.setattr(os, "fsync", note)
     chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    for _ in range(2):
-        asyncio.run(chores.sync_topic_ids())
+    for log_dir in broker.logs.log_dirs * 2:
+        asyncio.run(chores.sync_topic_ids(log_dir))
     directories = [log.directory for log in broker.logs.online_logs()]
     assert sorted(synced) == sorted([*directories, *(f"{each}/partition.metadata" for each in directories)])
     assert threading.get_ident() not in threads
@@ -212,10 +214,10 @@ def test_a_topic_id_that_a_full_disk_refuses_is_written_in_a_later_round(
         full.setattr(os, "pwrite", refuse)
         assert broker.logs.claim(log.topic_partition, written) is log
         for _ in range(2):
-            asyncio.run(chores.sync_topic_ids())
+            asyncio.run(chores.sync_topic_ids(broker.logs.log_dirs[0]))
     assert broker.partition.failure is None
     assert not metadata.exists()
-    asyncio.run(chores.sync_topic_ids())
+    asyncio.run(chores.sync_topic_ids(broker.logs.log_dirs[0]))
     assert decode_partition_metadata(metadata.read_bytes()) == log.topic_id == written
 
 

@@ -146,16 +146,16 @@ def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
         one.partition.when_committed(1, one.answers.append, all_replicas=False)
         disk.work_on()
         await asyncio.gather(*one.tasks)
-        await one.chores.flush()
+        await one.chores.flush(one.broker.logs.log_dirs[0])
         await asyncio.gather(*one.tasks)
         assert one.answers == []
         disk.error = None
-        await one.chores.flush()
+        await one.chores.flush(one.broker.logs.log_dirs[0])
         await one.until(lambda: one.answers == [None])
         assert one.partition.high_watermark == 1
         await asyncio.gather(*one.tasks)
         tasks = len(one.tasks)
-        await one.chores.flush()
+        await one.chores.flush(one.broker.logs.log_dirs[0])
         assert len(one.tasks) == tasks
 
     asyncio.run(run())

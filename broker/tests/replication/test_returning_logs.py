@@ -115,11 +115,11 @@ def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_wait_f
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.append(3)
     chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda work: work.close())
-    asyncio.run(chores.checkpoint())
+    asyncio.run(chores.checkpoint(broker.logs.log_dirs[0]))
     broker.lose_disk()
     broker.find_disk()
     assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
-    asyncio.run(chores.checkpoint())
+    asyncio.run(chores.checkpoint(broker.logs.log_dirs[0]))
     assert broker.logs.log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, FLIGHTS) == 3
 
 

@@ -122,7 +122,7 @@ def test_a_log_whose_producers_could_not_be_looked_up_on_a_full_disk_takes_appen
         await asyncio.gather(*tasks)
         fails_left.append(len(fails))
         for _ in range(2):
-            await chores.flush()
+            await chores.flush(broker.logs.log_dirs[0])
             await asyncio.gather(*tasks)
 
     asyncio.run(truncate_and_flush_twice())

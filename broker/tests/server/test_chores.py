@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from barnabas_broker.app.chores import Chore, Chores, in_thread
 from barnabas_broker.app.supervision import Supervisor
 
+THREADS = ThreadPoolExecutor(1)
 TURNS = 50
 """Of the loop: more than a stop takes that waits for nothing."""
 
@@ -24,7 +26,7 @@ def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
     async def story() -> None:
         supervisor = Supervisor(pytest.fail)
         chores = Chores(supervisor.supervise)
-        chores.start([Chore("checkpoints", 0, lambda: in_thread(write))])
+        chores.start([Chore("checkpoints", 0, lambda: in_thread(THREADS, write))])
         await asyncio.to_thread(begun.wait)
         supervisor.stopping()
         stopping = asyncio.ensure_future(chores.stop())
@@ -45,7 +47,7 @@ def test_what_a_thread_raises_reaches_who_waits() -> None:
 
     async def story() -> str:
         try:
-            await in_thread(fail)
+            await in_thread(THREADS, fail)
         except OSError as error:
             return str(error)
         return ""
@@ -64,7 +66,7 @@ def test_what_a_thread_raises_reaches_who_is_cancelled_meanwhile() -> None:
 
     async def flush() -> None:
         try:
-            await in_thread(fail)
+            await in_thread(THREADS, fail)
         except OSError as error:
             heard.append(str(error))
         await asyncio.sleep(0)

@@ -187,9 +187,9 @@ def test_a_directory_that_vanishes_is_noticed_and_comes_back_with_its_logs(tmp_p
     logs = started(mounted, other)
     fill(logs, 4)
     held = set(logs.log_dirs[0].logs)
-    assert logs.check_dirs() == []
+    assert logs.log_dirs[0].problems() == []
     mounted.rename(elsewhere)
-    [error] = logs.check_dirs()
+    [error] = logs.log_dirs[0].problems()
     assert isinstance(error, LogDirFailed)
     assert logs.fail_dir(error) == held
     assert set(logs.logs) == {flights(number) for number in range(4)} - held
@@ -210,7 +210,7 @@ def test_a_log_whose_partition_came_anew_elsewhere_is_set_aside(tmp_path: Path) 
     logs = started(mounted, other)
     append(logs.create(flights(0), TOPIC_ID, CONFIG, str(mounted)), batch(3))
     mounted.rename(elsewhere)
-    logs.fail_dir(logs.check_dirs()[0])
+    logs.fail_dir(logs.log_dirs[0].problems()[0])
     append(logs.create(flights(0), TOPIC_ID, CONFIG), batch(1))
     elsewhere.rename(mounted)
     logs.probe(logs.log_dirs)

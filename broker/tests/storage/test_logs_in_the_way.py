@@ -55,7 +55,7 @@ def test_a_topic_that_goes_while_a_directory_loads_takes_no_log_of_an_earlier_to
     logs = started(disk, mounted, other)
     append(logs.create(flights(0), TOPIC_ID, CONFIG, str(mounted)), batch(3))
     mounted.rename(elsewhere)
-    logs.fail_dir(logs.check_dirs()[0])
+    logs.fail_dir(logs.log_dirs[0].problems()[0])
     logs.create(flights(0), LATER_ID, CONFIG)
     elsewhere.rename(mounted)
 

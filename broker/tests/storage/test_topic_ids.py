@@ -82,7 +82,7 @@ def test_a_full_disk_keeps_no_log_from_its_topic_id_which_is_written_once_there_
         assert [again.claim(each, TOPIC_ID) for each in (WRITTEN, EMPTY)] == [again.logs[WRITTEN], again.logs[EMPTY]]
         with pytest.raises(DiskFull):
             again.topic_ids.sync_call(again.logs[WRITTEN])
-    for log in again.topic_ids.take_unsynced():
+    for log in again.topic_ids.take_unsynced(str(tmp_path)):
         again.topic_ids.sync_call(log)()
     end(again)
     assert {log.topic_id for log in started(tmp_path).logs.values()} == {TOPIC_ID}

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -69,13 +70,14 @@ def _progress(chore: Chore, steps: Steps) -> object:
     return object() if chore.lasts() else steps.progress()
 
 
-async def in_thread(call: Callable[[], R]) -> R:
-    """What `call` returns. Nothing stops a thread, so whoever is cancelled goes on only when it has ended.
+async def in_thread(threads: Executor, call: Callable[[], R]) -> R:
+    """What `call` returns, by one of these threads.
 
+    Nothing stops a thread, so whoever is cancelled goes on only when it has ended.
     A checkpoint that is written late would otherwise take the place of the last one, which says where the logs end.
     Who is cancelled hears of a failure first, and ends at its next wait: a sync fails once, the next one passes.
     """
-    job, task = asyncio.ensure_future(asyncio.to_thread(call)), asyncio.current_task()
+    job, task = asyncio.get_running_loop().run_in_executor(threads, call), asyncio.current_task()
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:

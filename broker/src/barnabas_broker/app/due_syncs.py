@@ -47,7 +47,7 @@ class DueSyncs:
             while log.unsynced_from is not None and self._logs.get(topic_partition) is log:
                 job = log.flush_job()
                 if job is not None:
-                    await in_thread(job.run)
+                    await in_thread(self._logs.disk_threads.of(job.log_dir), job.run)
                     log.flushed(job)
         except StorageError as error:
             if isinstance(error, DiskFull):

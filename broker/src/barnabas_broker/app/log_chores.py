@@ -1,8 +1,11 @@
 """The periodic work on the logs: what blocks runs in a thread, what changes a log runs on the loop."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor
 from functools import partial
+from itertools import chain
 from typing import Final, TypeVar
 
 from barnabas_broker.app.chores import Chore, in_thread
@@ -58,13 +61,17 @@ class LogChores:
         expiry_s = config.producer_id_expiration_check_interval_ms / 1000
         return [
             Chore("retention", retention_s, self.enforce_retention, min(first_s, retention_s)),
-            Chore("checkpoints", checkpoint_ms / 1000, self.checkpoint),
-            Chore("flushes", FLUSH_CHECK_S, self.flush),
-            Chore("topic ids", FLUSH_CHECK_S, self.sync_topic_ids),
+            *self._in_each("checkpoints", checkpoint_ms / 1000, self.checkpoint),
+            *self._in_each("flushes", FLUSH_CHECK_S, self.flush),
+            *self._in_each("topic ids", FLUSH_CHECK_S, self.sync_topic_ids),
             Chore("trash", TRASH_CHECK_S, self.empty_trash),
             Chore("disks", DISK_CHECK_S, self.look_at_disks, lasts=lambda: self._reads_logs),
             Chore("producer ids", expiry_s, self.expire_producers),
         ]
+
+    def _in_each(self, name: str, period_s: float, run: Callable[[LogDir], Awaitable[None]]) -> list[Chore]:
+        """For each log dir one: a disk that hangs holds up its own."""
+        return [Chore(f"{name} of {each.path}", period_s, partial(run, each)) for each in self._logs.log_dirs]
 
     async def enforce_retention(self) -> None:
         """Old segments go, none at or past its high watermark. The first look into a log opens its files."""
@@ -77,41 +84,45 @@ class LogChores:
                 except StorageError as error:
                     self._replicas.failures.log_failed(each.topic_partition, error)
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, log_dir: LogDir) -> None:
         """Recovery points, log start offsets and high watermarks to their files."""
-        for call in self._logs.checkpoint_calls(self.high_watermark_of):
+        for call in log_dir.checkpoint_calls(self.high_watermark_of) if log_dir.is_online else ():
             try:
-                await in_thread(call)
+                await in_thread(self._threads_of(log_dir), call)
             except LogDirFailed as error:
                 self._replicas.failures.log_dir_failed(error)
             except StorageError as error:
                 log.error("cannot write a checkpoint: %s", error)
 
-    async def flush(self) -> None:
+    def _threads_of(self, log_dir: LogDir) -> Executor:
+        return self._logs.disk_threads.of(log_dir.path)
+
+    async def flush(self, log_dir: LogDir) -> None:
         """Rolled segments to the disk; only then do their recovery points move. What a full disk has refused."""
         self._truncations.begin()
         self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
-            if self._logs.get(each.topic_partition) is each:  # Its directory may have failed, and be loaded anew.
+            is_current = self._logs.get(each.topic_partition) is each  # Its directory may be loaded anew.
+            if is_current and each.log_dir == log_dir.path:
                 await self._flush(each, now_ms)
 
     async def _flush(self, each: Log, now_ms: int) -> None:
         try:
             job = each.due_flush(now_ms)
             if job is not None:
-                await in_thread(job.run)
+                await in_thread(each.threads, job.run)
                 each.flushed(job)
         except StorageError as error:
             self._replicas.failures.log_failed(each.topic_partition, error)
 
-    async def sync_topic_ids(self) -> None:
+    async def sync_topic_ids(self, log_dir: LogDir) -> None:
         """Those of new logs, so that a log that outlives a power cut tells which topic it is of."""
         topic_ids = self._logs.topic_ids
-        async for each in FairTurn(self._clock).over(topic_ids.take_unsynced()):
+        async for each in FairTurn(self._clock).over(topic_ids.take_unsynced(log_dir.path)):
             if self._logs.get(each.topic_partition) is each:
                 try:
-                    await in_thread(topic_ids.sync_call(each))
+                    await in_thread(each.threads, topic_ids.sync_call(each))
                 except DiskFull:
                     topic_ids.sync_later(each)
                 except StorageError as error:
@@ -120,17 +131,21 @@ class LogChores:
     async def empty_trash(self) -> None:
         """Deleted files whose delay is over."""
         paths = self._logs.due_deletions(self._clock.now_ms())
-        for some in slices(paths, lambda _: 1, REMOVED_AT_ONCE, REMOVED_AT_ONCE):
-            await in_thread(partial(self._logs.remove_files, some))
+        for log_dir in self._logs.log_dirs:
+            here = [path for path in paths if path.startswith(f"{log_dir.path}/")]
+            for some in slices(here, lambda _: 1, REMOVED_AT_ONCE, REMOVED_AT_ONCE):
+                await in_thread(self._threads_of(log_dir), partial(self._logs.remove_files, some))
 
     async def look_at_disks(self) -> None:
         """Directories that vanished go offline, those that are back come online."""
-        for error in await in_thread(self._logs.check_dirs):
+        online = [each for each in self._logs.log_dirs if each.is_online]
+        checks = [in_thread(self._threads_of(each), each.problems) for each in online]
+        for error in chain.from_iterable(await asyncio.gather(*checks)):
             self._replicas.failures.log_dir_failed(error)
         self._replicas.failures.look_at_full_dirs()
         has_read = False
         for stray, wanted in self._logs.strays.wanted_logs():
-            outcome = await self._read(partial(self._logs.strays.read, stray, wanted))
+            outcome = await self._read(stray.log_dir, partial(self._logs.strays.read, stray, wanted))
             self._logs.stray_read(stray, wanted, outcome)
             has_read |= isinstance(outcome, Log | CorruptLog)
             if isinstance(outcome, LogDirFailed):
@@ -143,12 +158,12 @@ class LogChores:
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:
         """Of those alone: one that fails meanwhile has partitions that do not know of it."""
-        return await self._read(lambda: self._logs.probe(failed_dirs))
+        return await self._read(failed_dirs[0].path, lambda: self._logs.probe(failed_dirs))
 
-    async def _read(self, logs: Callable[[], R]) -> R:
+    async def _read(self, log_dir: str, logs: Callable[[], R]) -> R:
         self._reads_logs = True
         try:
-            return await in_thread(logs)
+            return await in_thread(self._logs.disk_threads.of(log_dir), logs)
         finally:
             self._reads_logs = False
 

@@ -29,21 +29,23 @@ class Truncations:
         self._logs = logs
         self._replicas = replicas
         self._spawn = spawn
-        self._is_under_way = False
+        self._under_way: set[LogDir] = set()
         logs.truncated.on_added = lambda _: self.begin()
 
     def begin(self) -> None:
         """Complete what waits. Called by each truncation and, for what a full disk has prevented, every second."""
-        if len(self._logs.truncated) and not self._is_under_way:
-            self._is_under_way = True
-            self._spawn(self._complete_all())
+        if len(self._logs.truncated):
+            for log_dir in self._logs.log_dirs:
+                if log_dir.is_online and log_dir not in self._under_way:
+                    self._under_way.add(log_dir)
+                    self._spawn(self._complete_all(log_dir))
 
-    async def _complete_all(self) -> None:
+    async def _complete_all(self, log_dir: LogDir) -> None:
         try:
-            while any([await self._complete(log_dir) for log_dir in self._logs.log_dirs if log_dir.is_online]):
+            while log_dir.is_online and await self._complete(log_dir):
                 pass
         finally:
-            self._is_under_way = False
+            self._under_way.discard(log_dir)
 
     async def _complete(self, log_dir: LogDir) -> bool:
         """Whether it went well, and there was something to do."""
@@ -51,7 +53,8 @@ class Truncations:
         if not cut_logs:
             return False
         try:
-            await in_thread(partial(make_durable, cut_logs, cut_jobs(cut_logs), log_dir))
+            work = partial(make_durable, cut_logs, cut_jobs(cut_logs), log_dir)
+            await in_thread(self._logs.disk_threads.of(log_dir.path), work)
         except StorageError as error:
             self._logs.truncated.put_back(cut_logs)
             if isinstance(error, LogDirFailed):
@@ -68,7 +71,7 @@ class Truncations:
         try:
             lookup = cut.lookup()
             if lookup is not None:
-                await in_thread(lookup.run)
+                await in_thread(self._logs.disk_threads.of(cut.log.log_dir), lookup.run)
                 cut.found(lookup)
         except StorageError as error:
             if isinstance(error, DiskFull):

@@ -7,6 +7,7 @@ Whoever asks for a new disk to be used moves hundreds at once: one of them copie
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.replication.partition import Partition
@@ -89,7 +90,7 @@ class LogMover:
         try:
             while self._is_wanted(move):
                 await self._catch_up(move)
-                await asyncio.to_thread(self._logs.moves.sync, move)
+                await self._logs.disk_threads.run(move.log_dir, partial(self._logs.moves.sync, move))
                 while self._is_wanted(move) and not move.log.takes_appends:
                     await self._sleep(TRUNCATION_S)
                 async with self._turn:

@@ -80,7 +80,7 @@ def _read_in_thread(
 ) -> Generator[None, None, bytes]:
     """What is not in the page cache takes as long as the disk does, and the loop has others to serve."""
     loop = asyncio.get_running_loop()
-    reading = loop.run_in_executor(None, records.file.read_at, records.position, records.length)
+    reading = loop.run_in_executor(hosted.log.threads, records.file.read_at, records.position, records.length)
 
     def ready(done: asyncio.Future[bytes]) -> None:
         done.exception()  # Whoever reads may be gone by now; then nobody else asks.

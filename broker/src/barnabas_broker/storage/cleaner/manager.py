@@ -8,6 +8,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.cleaner.backoff import Backoff
@@ -238,7 +239,7 @@ class LogCleaner:
         self._check_unchanged(dirty, group)
         log.superseded_until = max(log.superseded_until, mapped_end)
         log.replace_segments(group, [base_offset], self._clock.now_ms())
-        await asyncio.to_thread(self._logs.files.sync_dir, log.directory)
+        await self._logs.disk_threads.run(log.log_dir, partial(self._logs.files.sync_dir, log.directory))
 
     def _check_unchanged(self, dirty: DirtyLog, group: Sequence[Segment]) -> None:
         """A truncation may have cut a segment in place, and may have taken what the map of keys goes by."""
@@ -265,7 +266,7 @@ class LogCleaner:
         self._check_unchanged(dirty, ())
         log.clean_until = end_offset
         log_dir = next(each for each in self._logs.log_dirs if each.path == log.log_dir)
-        await asyncio.to_thread(log_dir.checkpoint_clean_offsets)
+        await self._logs.disk_threads.run(log.log_dir, log_dir.checkpoint_clean_offsets)
 
     def _failed(self, log: Log, section: DirtySection | None, reason: str) -> None:
         now_ms = self._clock.now_ms()

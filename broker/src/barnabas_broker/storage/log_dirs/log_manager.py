@@ -71,6 +71,7 @@ class LogManager:
             truncated=lambda log: (tell := truncated()) and tell(log),
             sync_due=lambda log: (tell := due()) and tell(log),
         )
+        self.disk_threads = environment.disk_threads
         self._clock = clock
         self._settings = settings
         self._identity = identity
@@ -114,7 +115,7 @@ class LogManager:
 
     @property
     def was_clean(self) -> bool:
-        """Whether all log dirs were shut down cleanly before this start, so that nothing written is lost."""
+        """Whether all log dirs were shut down cleanly before this start."""
         return all(log_dir.was_clean for log_dir in self.log_dirs)
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
@@ -315,10 +316,6 @@ class LogManager:
                 return affected
         return set()
 
-    def check_dirs(self) -> list[StorageError]:
-        """What is wrong with directories that are thought to be online: open files outlive the disk's disappearance."""
-        return [error for log_dir in self.log_dirs if log_dir.is_online for error in log_dir.problems()]
-
     def probe(self, log_dirs: Sequence[LogDir]) -> bool:
         """Try those that are offline again, and load those that work; whether one does. For a thread.
 
@@ -378,8 +375,7 @@ class LogManager:
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
         """Writes of the checkpoints, for a thread."""
-        online = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
-        return [call for log_dir in online for call in log_dir.checkpoint_calls(high_watermark_of)]
+        return [call for each in self.log_dirs if each.is_online for call in each.checkpoint_calls(high_watermark_of)]
 
     def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write all checkpoints now; blocks."""

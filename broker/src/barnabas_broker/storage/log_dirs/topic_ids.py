@@ -57,9 +57,11 @@ class TopicIds:
         """`take_unsynced` shall give this log, again if it did before."""
         self._unsynced[log] = None
 
-    def take_unsynced(self) -> list[Log]:
-        """The logs whose ids are to be synced now (`sync_call`)."""
-        unsynced, self._unsynced = list(self._unsynced), {}
+    def take_unsynced(self, log_dir: str) -> list[Log]:
+        """The logs of a directory whose ids are to be synced now (`sync_call`)."""
+        unsynced = [log for log in self._unsynced if log.log_dir == log_dir]
+        for log in unsynced:
+            del self._unsynced[log]
         return unsynced
 
     def sync_call(self, log: Log) -> Callable[[], None]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from barnabas_broker.storage.disk.disk_threads import DiskThreads
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
@@ -32,5 +33,7 @@ class LogEnvironment:
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[[TruncatedLog], object] = complete_truncation
     """Told of a log that takes no appends until its truncation is complete (`truncated_logs`)."""
+    disk_threads: DiskThreads = field(default_factory=DiskThreads)
+    """For what blocks on the disk of a log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
     """Told of a log that has `flush.messages` which are not synced, with each append until they are."""

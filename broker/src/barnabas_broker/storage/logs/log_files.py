@@ -4,6 +4,7 @@ Below the recovery point everything is on the disk. `Log` adds what changes the 
 """
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from uuid import UUID
 
@@ -139,6 +140,11 @@ class LogFiles:
 
     def _mark_unflushed(self) -> None:
         self._environment.unflushed[self.topic_partition] = None
+
+    @property
+    def threads(self) -> Executor:
+        """Those of its log dir, for what blocks on its disk."""
+        return self._environment.disk_threads.of(self.log_dir)
 
     @property
     def size_bytes(self) -> int:

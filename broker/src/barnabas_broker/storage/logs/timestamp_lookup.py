@@ -78,6 +78,10 @@ async def max_timestamp(log: Log, turn: FairTurn) -> TimestampOffset | None:
     return await _first_since(log, largest_ms, offset, turn) if largest_ms > NO_TIMESTAMP else None
 
 
+async def _in_thread(log: Log, search: BatchSearch) -> TimestampOffset | None:
+    return await asyncio.get_running_loop().run_in_executor(log.threads, search.run)
+
+
 async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
     """From the batch on that holds `offset`; what is truncated meanwhile is looked at anew."""
     while offset < log.log_end_offset:
@@ -86,7 +90,7 @@ async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn)
         search, following = _timestamp_step(log, timestamp_ms, offset)
         found = None
         if search is not None:
-            found = await asyncio.to_thread(search.run) if search.is_large else search.run()
+            found = await _in_thread(log, search) if search.is_large else search.run()
         if truncations != log.truncations:
             continue
         if found is not None:

@@ -1,0 +1,28 @@
+"""Threads for what blocks on a disk: those of a log dir are its own, so that one that hangs holds up nobody else."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Final, TypeVar
+
+R = TypeVar("R")
+
+THREADS_PER_LOG_DIR: Final = 4
+"""So many syncs and reads of one disk at once; the others wait their turn."""
+
+
+class DiskThreads:
+    """A pool for each log dir, by its path. Only the loop asks for one."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+
+    def of(self, log_dir: str) -> Executor:
+        """The threads of this log dir; they begin as they are needed."""
+        if log_dir not in self._pools:
+            self._pools[log_dir] = ThreadPoolExecutor(THREADS_PER_LOG_DIR, f"disk of {log_dir}")
+        return self._pools[log_dir]
+
+    async def run(self, log_dir: str, call: Callable[[], R]) -> R:
+        """What `call` returns, by a thread of this log dir."""
+        return await asyncio.get_running_loop().run_in_executor(self.of(log_dir), call)
