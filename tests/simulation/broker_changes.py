@@ -209,12 +209,13 @@ class BrokerChanges:
             yield f"shows {name}={entry.value}, and {expected} is set"
         yield from self._out_of_force(broker, name, entry.value)
 
-    def _out_of_force(self, broker: SimulatedBroker, name: str, shown: str) -> Iterator[str]:
+    def _out_of_force(self, broker: SimulatedBroker, name: str, shown: str | None) -> Iterator[str]:
+        """Compare what is in force; a setting that nobody set, and that has no default, is shown as null."""
         if broker.node is None:
             yield "is down after all was mended"
             return
         value = broker.node.config.value(name)
-        if format_value(value) != shown:
+        if shown is not None and format_value(value) != shown:
             yield f"shows {name}={shown}, and goes by {value}"
         for partition in broker.partitions() if name in OF_LOGS else ():
             if partition.topic_partition.topic == self._topic:

@@ -191,8 +191,8 @@ def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
     monkeypatch.setattr(os, "fdatasync", note)
     monkeypatch.setattr(os, "fsync", note)
     chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    for log_dir in broker.logs.log_dirs * 2:
-        asyncio.run(chores.sync_topic_ids(log_dir))
+    for each in broker.logs.log_dirs * 2:
+        asyncio.run(chores.sync_topic_ids(each))
     directories = [log.directory for log in broker.logs.online_logs()]
     assert sorted(synced) == sorted([*directories, *(f"{each}/partition.metadata" for each in directories)])
     assert threading.get_ident() not in threads
