@@ -129,7 +129,7 @@ def subscribed(cluster: ServerProcess, group: str) -> Consumer:
 
 
 def until(exporter: RunningExporter, group: str, status: Status, seconds_max: float = UNTIL_S_MAX) -> None:
-    """Wait until that is told."""
+    """Wait until the exporter shows that."""
     begun_s = time.monotonic()
     exporter.wait_for_value("kafka_consumergroup_status", status, UNTIL_S_MAX, consumergroup=group)
     took(f"{group}: {status.name}", time.monotonic() - begun_s, seconds_max)

@@ -33,7 +33,7 @@ def topic(name: str, number: int, leader_epoch: int = 0) -> TopicDocument:
 
 
 def heard_of(before: TopicDocument, change: ImageChange) -> list[object]:
-    """What the coordinator is told of the change, after what it was told of the state before."""
+    """Return what the coordinator hears of the change, after what it heard of the state before."""
     listeners: list[Callable[[ImageChange], None]] = []
     coordinator: Any = Coordinator()
     image: Any = SimpleNamespace(topics={before.name: before}, subscribe=listeners.append)

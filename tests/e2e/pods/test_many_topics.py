@@ -1,4 +1,4 @@
-"""Many Topics at once: made, changed and deleted. What it took is told."""
+"""Many Topics at once are made, changed and deleted; the times are printed."""
 
 import json
 import time

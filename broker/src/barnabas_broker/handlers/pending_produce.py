@@ -1,4 +1,4 @@
-"""A Produce of which some results are not known yet. `appender` makes it and brings the results.
+"""A Produce request that still waits for some of its results. `appender` makes it and brings the results.
 
 A result's place is one partition of the request: the number of its topic, and its own in that.
 """

@@ -1,4 +1,4 @@
-"""What a group may not scale, whoever asks for it: who may write groups has no rights to these by that."""
+"""Targets that no group may scale: the right to write groups is no right to these Deployments."""
 
 import pytest
 

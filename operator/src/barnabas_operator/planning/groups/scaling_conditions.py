@@ -31,7 +31,7 @@ def demand_of(seen: GroupSeen) -> Demand:
 
 
 def _is_all_read(seen: GroupSeen) -> bool:
-    """Also what no member reads any more: who comes back may read it again."""
+    """Records of topics that no member reads count, too: a member that comes back may read them again."""
     everywhere = seen.lags.partitions
     return len(everywhere) >= sum(seen.partition_counts.values()) and not any(each.lag for each in everywhere.values())
 

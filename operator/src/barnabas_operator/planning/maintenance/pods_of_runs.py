@@ -1,4 +1,4 @@
-"""Which pods are those of a run: labels alone make none, for whoever may make pods may set them. Pure."""
+"""The pods of a run, by their owner: anybody who may make pods may set their labels. Pure."""
 
 from barnabas_operator.planning.maintenance.observed_run import DRIVER
 from barnabas_operator.planning.object_names import MAINTENANCE_ROLE_LABEL, application_name, driver_name

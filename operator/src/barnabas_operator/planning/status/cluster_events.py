@@ -61,7 +61,7 @@ def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """That replicas have moved to other brokers; that they begin to is told by `moves_begin`."""
+    """Return the Event after a move of replicas; `moves_begin` returns the one before it."""
     moving, was = condition_of(cluster.conditions, REPLICAS_MOVING), condition_before(before, REPLICAS_MOVING)
     is_known = cluster.status is not None and cluster.status.topics is not None
     if moving is None and was and is_known:
