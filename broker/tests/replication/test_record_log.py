@@ -93,7 +93,7 @@ class Broker:
         self.groups.on_elected(0, 0)
         while True:
             try:
-                self.groups.list_groups()
+                self.groups.committed("readers")
             except ApiError:
                 await asyncio.sleep(0.001)
             else:

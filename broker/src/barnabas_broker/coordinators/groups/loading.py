@@ -15,7 +15,7 @@ from barnabas_broker.coordinators.groups.removal import forget_deleted_topics
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.groups.turns import Turns
-from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.errors import CorruptLog, StorageError
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError
 
@@ -127,7 +127,8 @@ class _Loading:
             level = logging.ERROR if is_bug else logging.WARNING
             trace = error if is_bug else None
             _logger.log(level, message, "bug: " * is_bug, self._shard.partition, error, exc_info=trace)
-        self._timers.call_later(_RETRY_S if isinstance(error, ApiError) else _DAMAGED_RETRY_S, self._again)
+        is_damage = is_bug or isinstance(error, CorruptLog)
+        self._timers.call_later(_DAMAGED_RETRY_S if is_damage else _RETRY_S, self._again)
 
     def _again(self) -> None:
         if self._shard.is_closed:
