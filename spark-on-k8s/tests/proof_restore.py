@@ -35,8 +35,8 @@ PARTITIONS: Final = 8
 RECORDS: Final = 200_000
 VALUE_BYTES: Final = 500
 FIRST_MS: Final = 1_700_000_000_000
-RESTORE_SECONDS_MAX: Final = 600.0
-START_SECONDS_MAX: Final = 180.0
+RESTORE_SECONDS_MAX: Final = 1200.0
+START_SECONDS_MAX: Final = 900.0
 PAUSE_SECONDS_MAX: Final = 8.0
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 BROKERS: Final = {"default.replication.factor": "2", "min.insync.replicas": "1"}
@@ -59,7 +59,7 @@ def main() -> int:
 
 def _proof(rounds: int, chance: random.Random, quiet_s: float) -> int:
     with (
-        tempfile.TemporaryDirectory(prefix="proof-restore-") as folder,
+        tempfile.TemporaryDirectory(prefix="proof-restore-", ignore_cleanup_errors=True) as folder,
         barnabas_cluster(Path(folder) / "cluster", properties=BROKERS) as cluster,
     ):
         world = Path(folder)

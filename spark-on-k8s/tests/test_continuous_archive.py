@@ -17,6 +17,7 @@ from barnabas_jobs.app.main import EXIT_TERMINATED
 from barnabas_jobs.jobs import archive
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.planning.errors import JobFailed, JobFailedLate
+from barnabas_jobs.spark.status import SparkStatus
 from harness.deadline import wait_for
 from harness.soak import seed, size
 
@@ -86,6 +87,9 @@ def test_partitions_that_were_empty_and_partitions_that_are_added_are_known_to_t
         world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(WAIT_S)
         world.client.write(world.topic, [b"two"] * 5, 2)
         await_archived(spark, world, 10)
+        seen = wait_for(lambda: SparkStatus(spark).seen(), lambda found: found.records_behind == 0)
+        last = archive_at(spark, world.location).ledger().entries[-1]
+        assert seen.last_commit_ms == last.committed_at_ms
     finally:
         stopping.set()
         job.join()

@@ -53,6 +53,17 @@ def test_a_phase_comes_back_from_its_tag(told: Phase) -> None:
     assert of_tag("somebody else's") is None
 
 
+def test_an_ending_keeps_as_many_findings_as_half_of_it_can_have() -> None:
+    findings = [f"flights-{number}: the oldest record is 2.4 hours old" for number in range(100)]
+    partitions = [{"partition": number, "equal": True} for number in range(500)]
+    ending = Ending(exit=3, message="differs", result={"partitions": partitions, "findings": findings})
+    told = msgspec.json.decode(ending.shortened())["result"]
+    assert told["findings"][:-1] == findings[: len(told["findings"]) - 1]
+    assert len(told["findings"]) > 30
+    assert told["findings"][-1] == f"{101 - len(told['findings'])} more; see the report, or the log of the pod"
+    assert told["partitions"] == "500 items; see the log of the pod"
+
+
 def test_an_ending_that_is_too_long_loses_its_largest_lists_first() -> None:
     partitions = [{"partition": number, "equal": True} for number in range(500)]
     ending = Ending(exit=3, message="differs", result={"topic": "flights", "few": [1, 2], "partitions": partitions})

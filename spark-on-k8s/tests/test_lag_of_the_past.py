@@ -25,6 +25,7 @@ from barnabas_jobs.planning.lag.report import (
     Objective,
     TopicHour,
     drawn,
+    findings_of,
     groups,
     lag_page,
 )
@@ -150,19 +151,29 @@ def test_a_group_has_missed_its_objective_at_a_commit_or_now() -> None:
     objective = Objective(max_records=10)
     days = [day(86_400_000, None, 4, 0), day(0, 11, 8, 1)]
     hours = [TopicHour(group="readers", topic="flights", start_ms=0, lag_max=18)]
-    stopped = Now(
-        group="stopped", topic="flights", partition=0, committed=1, commit_ms=0, lag=99, seconds=1.0, missed=True
-    )
-    readers, other = groups(days, [stopped], objective)
+    stopped = [
+        Now(group="stopped", topic="flights", partition=number, committed=1, commit_ms=0, lag=9, seconds=number)
+        for number in range(2)
+    ]
+    readers, other = groups(days, stopped, objective)
     assert (readers.kept, readers.missed, readers.commits, readers.lag_max) == (False, 1, 12, 11)
     assert [(each.day, each.lag_max, each.missed) for each in readers.days] == [
         ("1970-01-01", 11, 1),
         ("1970-01-02", None, 0),
     ]
-    assert (other.kept, other.lag_now, other.commits) == (False, 99, 0)
+    assert (other.kept, other.lag_now, other.missed, other.commits) == (False, 18, 1, 0)
     assert [each.kept for each in groups(days, [], Objective())] == [None]
-    page = lag_page([readers, other], hours, objective, "Two groups.")
+    missed = "missed the objective (at most 10 records behind) 1 times"
+    assert findings_of([readers, other], objective) == [
+        (
+            f"group readers {missed}: at most 11 records and 2.0 seconds behind at a commit, an unknown distance "
+            "behind now"
+        ),
+        f"group stopped {missed}: at most an unknown distance behind at a commit, 18 records and 1,000 ms behind now",
+    ]
+    page = lag_page("About it.", [readers, other], hours, objective, "Two groups.")
     assert "at most 10 records behind" in page
+    assert page.index("About it.") < page.index("group readers missed") < page.index("Two groups.")
     assert "http" not in page
 
 
@@ -191,6 +202,7 @@ def lagging(number: int) -> GroupLag:
         lag_max=number,
         seconds_max=None,
         lag_now=None,
+        seconds_now=None,
         missed=number % 2,
         kept=None,
         days=[],
@@ -202,7 +214,7 @@ def test_the_page_draws_the_worst_groups_and_names_its_bound() -> None:
     odd = [each.group for each in found if each.missed]
     assert drawn(found) == odd[: -GROUPS_DRAWN - 1 : -1]
     hours = [TopicHour(group=name, topic="flights", start_ms=0, lag_max=1) for name in drawn(found)]
-    page = lag_page(found, hours, Objective(), "Many groups.")
+    page = lag_page("About it.", found, hours, Objective(), "Many groups.")
     assert f"Hours are drawn of at most {GROUPS_DRAWN} groups" in page
     assert page.count("<svg") == GROUPS_DRAWN
     assert "group-00: largest lag by hour: not drawn" in page

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from dying import dies_after
 from noted_reads import noted_reads
 
 from barnabas_jobs.files import archive_folder, local_folder
@@ -16,7 +17,7 @@ from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, LostRange, checked, sums_of
 from barnabas_jobs.planning.leftovers import Leftovers, leftovers
-from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, first_of, gone, pending
+from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, first_of, gone, offsets_behind, pending
 from harness.mounts import fill, small_disk
 
 RUNS = ("00000000-0123456789ab", "00000000-000000000000", "00000001-0123456789ab")
@@ -44,6 +45,13 @@ def test_what_the_log_has_beyond_the_archive_is_pending() -> None:
 def test_only_what_was_deleted_after_the_archived_offset_is_gone() -> None:
     assert gone({0: 4, 1: 7}, {0: Bounds(6, 9), 1: Bounds(7, 9)}) == [OffsetRange(0, 4, 6)]
     assert gone({}, {0: Bounds(6, 9)}) == []
+
+
+def test_an_archive_is_behind_by_what_the_log_still_has_beyond_it() -> None:
+    """Offsets that a run has read on over hold no records."""
+    log = {0: Bounds(0, 10), 1: Bounds(5, 9), 2: Bounds(3, 3)}
+    assert offsets_behind([{0: 4, 1: 2}, {}], log) == 6 + 4
+    assert offsets_behind([{0: 4, 1: 9}, {0: 10}], log) == 0
 
 
 def test_a_partition_that_was_added_began_at_offset_0() -> None:
@@ -325,38 +333,3 @@ def test_a_plan_of_a_restore_is_kept_once(tmp_path: Path) -> None:
 def test_leftovers_beyond_the_ledger_show_that_it_lost_entries() -> None:
     with pytest.raises(JobFailed, match="the ledger ends before 0: the files of its last entries are missing"):
         leftovers(sums_of([]), ["data/topic_id=one/run=00000001-0123456789ab"], "/archive")
-
-
-class Died(BaseException):
-    """No handler of the code under test may catch it."""
-
-
-class dies_after:  # noqa: N801  # It reads as a verb.
-    """The process ends with the file operation after so many of them."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, allowed: int) -> None:
-        self.left = allowed
-        self.happened = False
-        for name in ("open", "fsync", "link"):
-            patch.setattr(os, name, self._counted(getattr(os, name)))
-        patch.setattr(local_folder, "_write_synced", self._counted(local_folder._write_synced))
-        patch.setattr(Path, "unlink", self._counted(Path.unlink))
-
-    def _counted(self, real: object) -> object:
-        def call(*arguments: object, **named: object) -> object:
-            self.left -= 1
-            if self.left < 0:
-                self.happened = True
-                raise Died
-            return real(*arguments, **named)  # type: ignore[operator]
-
-        return call
-
-    def expected(self) -> "dies_after":
-        return self
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        return kind is Died

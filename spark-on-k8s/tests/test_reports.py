@@ -37,7 +37,7 @@ def test_skew_names_hot_partitions_and_keys(spark: SparkSession, world: World, t
     write(world, [(2, None, now_ms)] * 8 + [(2, b"\xff\x00", now_ms)] * 2)
     report = tmp_path / "report"
     options = skew.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(report), top=3)
-    result = skew.run(spark, options)
+    result = skew.run(spark, options, lambda: now_ms / 1000 + 35)
     (topic,) = result.topics
     assert [(each.records, each.bytes, each.keys) for each in topic.partitions] == [
         (70, 910, 1),
@@ -51,12 +51,14 @@ def test_skew_names_hot_partitions_and_keys(spark: SparkSession, world: World, t
         ("0xff00", 2, 0.02),
     ]
     assert topic.largest_over_mean.records == pytest.approx(2.8)
-    assert topic.partitions[0].records_per_s == pytest.approx(70 / 0.069)
+    assert topic.partitions[0].records_per_s == 2.0
     assert json.loads((report / "skew.json").read_bytes())["records"] == 100
     assert spark.read.parquet(str(report / "partitions.parquet")).count() == 4
     page = (report / "skew.html").read_text(encoding="utf-8")
     assert "http" not in page
     assert page.count("<rect") == 1 + 1 + 4 + 4 + 3
+    assert f"of the cluster at {world.bootstrap}" in page
+    assert page.count("more than 1.5 times the mean") == 2
     with pytest.raises(JobFailed, match="is there already; name another folder"):
         skew.run(spark, options)
 
@@ -97,8 +99,15 @@ def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
     overdue = [each.findings for each in later.topics[0].partitions if each.partition != 1]
     assert overdue == [
         [],
-        ["the oldest record is 40.0 days old; retention.ms, segment.ms and ten minutes allow 31.0 days"],
+        [
+            (
+                "the oldest record is 40.0 days old; retention.ms (30.0 days), segment.ms (24.0 hours) and ten minutes "
+                "allow 31.0 days"
+            )
+        ],
     ]
+    assert later.findings == [f"{world.topic}-2: {overdue[1][0]}"]
+    assert later.summary == f"1 topics were read; {later.findings[0]}"
 
 
 def test_a_missing_topic_leaves_no_report(spark: SparkSession, world: World, tmp_path: Path) -> None:

@@ -4,13 +4,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
 from barnabas_jobs.planning.lag.report import GROUPS_DRAWN, HOURS_DRAWN, TOPICS_DRAWN, Objective
-from barnabas_jobs.spark.commits import drawn_hours, group_days, roll_ups
+from barnabas_jobs.spark.commits import drawn_hours, group_days, roll_ups, with_group_lags
 
 HOUR_MS = 3_600_000
 GROUPS, TOPICS, PARTITIONS = GROUPS_DRAWN + 2, TOPICS_DRAWN + 1, 2
 HOURS = HOURS_DRAWN + 80
 DAYS = -(-HOURS // 24)
-COMMITS = "group string, topic string, partition int, commit_ms long, lag long, seconds double"
+COMMITS = (
+    "group string, topic string, partition int, commit_ms long, lag long, seconds double, log_partition int, "
+    "log_offset long"
+)
+TOPIC_LAG, GROUP_LAG = 20 * (TOPICS - 1) + 1, sum(20 * topic + 1 for topic in range(TOPICS))
 
 
 def busy(spark: SparkSession) -> DataFrame:
@@ -29,28 +33,60 @@ def busy(spark: SparkSession) -> DataFrame:
         (hour * HOUR_MS).alias("commit_ms"),
         (topic * 10 + digit(1, PARTITIONS)).alias("lag"),
         F.lit(1.5).alias("seconds"),
+        (topic * 20 + 1).alias("topic_lag"),
+        F.lit(GROUP_LAG).alias("group_lag"),
     )
 
 
 def test_the_driver_collects_no_more_than_the_report_shows(spark: SparkSession) -> None:
-    rolled = roll_ups(busy(spark), Objective(max_records=60)).persist()
+    rolled = roll_ups(busy(spark), Objective(max_records=GROUP_LAG - 1)).persist()
     try:
         assert rolled.count() == GROUPS * TOPICS * PARTITIONS * (HOURS + DAYS)
         days = group_days(rolled)
         assert len(days) == GROUPS * DAYS
         first = min(days, key=lambda row: (row["group"], row["start_ms"]))
-        assert (first["commits"], first["lag_max"], first["missed"]) == (24 * TOPICS * PARTITIONS, 61, 24)
+        assert (first["commits"], first["lag_max"], first["missed"]) == (
+            24 * TOPICS * PARTITIONS,
+            GROUP_LAG,
+            first["commits"],
+        )
         hours = drawn_hours(rolled, [f"group-{number:02}" for number in range(GROUPS_DRAWN)])
     finally:
         rolled.unpersist()
-    assert len(hours) == GROUPS_DRAWN * TOPICS_DRAWN * HOURS_DRAWN
-    assert {row["topic"] for row in hours} == {f"topic-{number}" for number in range(1, TOPICS)}
+    assert len(hours) == GROUPS_DRAWN * (TOPICS_DRAWN + 1) * HOURS_DRAWN
+    assert {row["topic"] for row in hours} == {"", *(f"topic-{number}" for number in range(1, TOPICS))}
     assert min(row["start_ms"] for row in hours) == (HOURS - HOURS_DRAWN) * HOUR_MS
-    assert {row["lag_max"] for row in hours if row["topic"] == "topic-6"} == {60 + 61}
+    assert {row["lag_max"] for row in hours if row["topic"] == "topic-6"} == {TOPIC_LAG}
+    assert {row["lag_max"] for row in hours if not row["topic"]} == {GROUP_LAG}
+
+
+def test_the_lag_of_a_group_is_that_of_all_its_partitions_together(spark: SparkSession) -> None:
+    """At each commit, of the others the last one that is known: as the objective of a ConsumerGroup counts."""
+    commits = [
+        ("one", "a", 0, 10, 40, 2.0, 7, 0),
+        ("two", "a", 0, 11, 5, 1.0, 7, 1),
+        ("one", "b", 1, 12, 30, 3.0, 7, 2),
+        ("one", "a", 0, 13, None, None, 7, 3),
+        ("one", "a", 1, 14, 9, 1.0, 7, 4),
+        ("one", "a", 0, 15, 10, 1.0, 7, 5),
+    ]
+    history = with_group_lags(spark.createDataFrame(commits, COMMITS)).persist()
+    try:
+        found = history.where("group = 'one'").orderBy("log_offset").collect()
+        assert [row["group_lag"] for row in found] == [40, 70, None, 79, 49]
+        assert [row["topic_lag"] for row in found] == [40, 30, None, 49, 19]
+        days = group_days(roll_ups(history, Objective(max_records=70)))
+    finally:
+        history.unpersist()
+    assert sorted(tuple(row) for row in days) == [("one", 0, 5, 79, 3.0, 1), ("two", 0, 1, 5, 1.0, 0)]
 
 
 def test_a_lag_that_nobody_knows_is_in_no_hour_and_no_largest(spark: SparkSession) -> None:
-    commits = [("one", "a", 0, 5, None, None), ("one", "a", 1, 6, 7, 2.0), ("one", "b", 0, 7, None, None)]
-    rolled = roll_ups(spark.createDataFrame(commits, COMMITS), Objective())
-    assert [tuple(row) for row in drawn_hours(rolled, ["one"])] == [("one", "a", 0, 7)]
+    commits = [
+        ("one", "a", 0, 5, None, None, 7, 0),
+        ("one", "a", 1, 6, 7, 2.0, 7, 1),
+        ("one", "b", 0, 7, None, None, 7, 2),
+    ]
+    rolled = roll_ups(with_group_lags(spark.createDataFrame(commits, COMMITS)), Objective())
+    assert {tuple(row) for row in drawn_hours(rolled, ["one"])} == {("one", "", 0, 7), ("one", "a", 0, 7)}
     assert [tuple(row) for row in group_days(rolled)] == [("one", 0, 3, 7, 2.0, 0)]

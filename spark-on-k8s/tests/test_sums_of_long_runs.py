@@ -45,7 +45,7 @@ def test_a_stream_keeps_no_entry_of_what_it_has_committed(tmp_path: Path, monkey
     nothing: Any = None
     committed = Committed()
     job = Run(nothing, brokers, folder, TOPIC, None, lambda: 0.0)
-    stream = archive_stream.Stream(job, 0, {0: 0}, threading.Event(), committed)
+    stream = archive_stream.Stream(job, 0, {0: 0}, threading.Event(), committed, nothing)
     monkeypatch.setattr(archive_stream, "write", write)  # Spark's part.
     before = entries()
     for number in range(BATCHES):

@@ -165,6 +165,6 @@ def test_where_no_broker_answers_any_more_nothing_is_wrong_with_the_topic() -> N
 
 
 def test_the_page_names_what_could_not_be_read() -> None:
-    page = skew_page([], [], [], [], [Unread(topic="b", why="without a leader", is_gone=False)])
+    page = skew_page("", [], [], [], [], [Unread(topic="b", why="without a leader", is_gone=False)])
     assert "<td>b</td><td>without a leader</td>" in page
-    assert "could not be read" not in skew_page([], [], [], [])
+    assert "could not be read" not in skew_page("", [], [], [], [])

@@ -1,5 +1,7 @@
 """The job `verify` finds what is not equal, and names it."""
 
+from typing import Any
+
 import pyarrow.parquet
 import pytest
 from jobs_world import World
@@ -113,4 +115,23 @@ def test_an_archive_that_is_not_there_is_told(spark: SparkSession, world: World)
         world.verify(spark)
     world.archive(spark)
     with pytest.raises(JobFailed, match="there is no archive, or it is empty"):
+        world.verify(spark)
+
+
+def test_a_topic_that_is_made_again_during_a_run_has_lost_nothing(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.make(1)
+    world.write(3, 1)
+    world.archive(spark)
+    compare = verify.compare
+
+    def made_again_meanwhile(*given: Any) -> verify.Result:
+        result = compare(*given)
+        world.delete()
+        world.make(1)
+        return result
+
+    monkeypatch.setattr(verify, "compare", made_again_meanwhile)
+    with pytest.raises(JobFailed, match=r"was deleted and made again while it was read .*; run the job again"):
         world.verify(spark)

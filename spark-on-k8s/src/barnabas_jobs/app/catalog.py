@@ -27,6 +27,7 @@ class Job(NamedTuple):
 JOBS: Final = {
     "archive": Job("barnabas_jobs.jobs.archive", "a topic to Parquet, incremental and exactly once"),
     "audit": Job("barnabas_jobs.jobs.audit", "log dirs: segments, indexes, and replicas batch by batch"),
+    "compact": Job("barnabas_jobs.jobs.compact", "joins the small files of an archive's commits"),
     "lag-history": Job("barnabas_jobs.jobs.lag_history", "commits and lag of groups over time, and their objective"),
     "restore": Job(
         "barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once", ONE_TASK_EACH

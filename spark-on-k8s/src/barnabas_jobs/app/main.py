@@ -27,7 +27,7 @@ EXIT_USAGE: Final = 2
 EXIT_FAILED_LATE: Final = os.EX_TEMPFAIL
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
-ERRORS: Final = (EXIT_FAILED, EXIT_USAGE, EXIT_FAILED_LATE, EXIT_TERMINATED, EXIT_INTERRUPTED)
+FINDINGS_PRINTED_MAX: Final = 100
 DONE: Final = Ending(exit=0, message="done")
 Command = Callable[[argparse.Namespace, DriverPod | None], Ending]
 MASTER: Final = re.compile(r"local|local\[(\*|[1-9][0-9]*)(,[1-9][0-9]*)?\]|spark://.+|k8s://.+|yarn")
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     pod = DriverPod.here(os.environ)
     ending = _ending(arguments, pod)
-    if ending.exit in ERRORS:
+    if ending.exit != 0:
         print(f"barnabas jobs: {ending.message}", file=sys.stderr)
     if pod:
         pod.end(ending)
@@ -73,7 +73,11 @@ def _run(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # No job uses it.
     request = Request(job=given.job, words=given.option, master=given.master, jars=given.jars, conf=dict(given.conf))
     ending = run_job(request, pod)
-    print(msgspec.json.format(msgspec.json.encode(ending.result), indent=2).decode(), flush=True)
+    result = msgspec.json.encode(ending.result)
+    # A log has it in one line, so that what comes before and after it can be read.
+    print((result if pod else msgspec.json.format(result, indent=2)).decode(), flush=True)
+    for finding in (ending.result or {}).get("findings", ())[:FINDINGS_PRINTED_MAX]:
+        print(f"finding: {finding if isinstance(finding, str) else finding['detail']}", file=sys.stderr)
     return ending
 
 

@@ -109,5 +109,5 @@ def _judged(result: Any) -> tuple[int, str]:
     if ended_by is not None:
         return 128 + signal.Signals[ended_by], f"{ended_by} ended it after its last commit; the next run goes on there"
     if not result.fine:
-        return EXIT_FINDINGS, "done, and something is wrong: see the result"
+        return EXIT_FINDINGS, f"done, and something is wrong: {result.summary}"
     return 0, "done"

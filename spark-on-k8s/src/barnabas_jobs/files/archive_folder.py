@@ -1,6 +1,7 @@
 """An archive: `ledger/00000000.json`, ... and `data/topic_id=/run=/date=/partition=/*.parquet`.
 
 `packs/00000000.json` is a copy of the first thousand ledger files, and so on: a reader asks for one in their place.
+After `compact` the first pack has all entries that were there then.
 
 A run writes its data files, makes them safe, and then commits by adding one ledger file: that either is there as a
 whole or not at all, and fails where another writer has taken the number. What no entry names does not count, and the
@@ -8,7 +9,7 @@ next run removes it, once it has taken the number away from whoever wrote it.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, Protocol, TypeVar
 
@@ -127,6 +128,10 @@ class ArchiveFolder:
         topics = [f"{DATA}/{name}" for name in self.store.names(DATA)]
         return [f"{topic}/{run}" for topic in topics for run in self.store.names(topic)]
 
+    def runs_of(self, topic_id: str) -> list[str]:
+        """The folders of runs that are there."""
+        return [f"{_of_topic(topic_id)}/{run}" for run in self.store.names(_of_topic(topic_id))]
+
     def _left(self, folders: Iterable[str], ledger: LedgerSums) -> Leftovers:
         found = leftovers(ledger, folders, str(self))
         for run in found.runs:
@@ -162,9 +167,13 @@ class ArchiveFolder:
             if all(contents):
                 self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
+    def pack_all(self, entries: Sequence[Entry]) -> None:
+        """Makes one pack of all entries, so that a reader asks for one file. A pack is a copy: it may be replaced."""
+        self.store.replace(f"{PACKS}/{_file(0)}", msgspec.json.encode(entries))
+
     def new_run(self, topic_id: str, number: int) -> str:
         """A folder, not made yet, for the data files of one commit."""
-        return f"{DATA}/topic_id={topic_id}/run={number:08d}-{uuid.uuid4().hex[:12]}"
+        return f"{_of_topic(topic_id)}/run={number:08d}-{uuid.uuid4().hex[:12]}"
 
     def synced(self, run: str) -> list[DataFile]:
         """The data files of a run, safe with their folders."""
@@ -187,7 +196,7 @@ class ArchiveFolder:
 
     def paths(self, generation: Generation) -> list[str]:
         """The data files, each there with its size. Raises JobFailed for the first that is not."""
-        sizes = {name: size for run in generation.runs for name, size in self.store.sizes(run).items()}
+        sizes = self.store.sizes(_of_topic(generation.topic_id))  # One listing: there may be 40,000 runs.
         for file in generation.files:
             size = sizes.get(file.path)
             if size != file.bytes:
@@ -197,6 +206,10 @@ class ArchiveFolder:
                     "Put it back from a backup."
                 )
         return [self.store.url(file.path) for file in generation.files]
+
+
+def _of_topic(topic_id: str) -> str:
+    return f"{DATA}/topic_id={topic_id}"
 
 
 def _file(number: int) -> str:

@@ -14,11 +14,12 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import verify
-from barnabas_jobs.jobs.archive_commit import Run, check_same_topic, commit, fence, write
+from barnabas_jobs.jobs.archive_commit import Run, commit, fence, write
+from barnabas_jobs.jobs.archive_standing import ArchiveStanding
 from barnabas_jobs.jobs.archive_stream import Stream
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.jobs.until_signal import SignalName, until_signal
-from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.kafka.topics import Cluster, check_same_id
 from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ledger import LostRange, check_topic
@@ -27,6 +28,7 @@ from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Locatio
 from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
 from barnabas_jobs.spark.records import of_topic, reading
+from barnabas_jobs.spark.standing import reported
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,16 +95,18 @@ def run(
     topic = cluster.topic(options.topic)
     columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
     job = Run(spark, cluster, archive_at(spark, options.archive), topic, columns, clock)
-    committed = Committed()
     ended_by: SignalName | None = None
     with job.folder.written_by_us(), reading(spark, options.topic):
         begun = _begun(job, options)
-        _commits(job, options, begun, committed)
-        if options.continuous:
-            with until_signal(stopping) as told:
-                stream = Stream(job, begun.entries + committed.commits, begun.ends, told.event, committed)
-                stream.run(options.trigger_seconds, options.commit_records)
-            ended_by = told.ended_by
+        committed = Committed(begun.last_commit_ms)
+        progress = ArchiveStanding(job, begun.ends, committed)
+        with reported(progress.now):
+            _commits(job, options, begun, committed)
+            if options.continuous:
+                with until_signal(stopping) as told:
+                    stream = Stream(job, begun.entries + committed.commits, begun.ends, told.event, committed, progress)
+                    stream.run(options.trigger_seconds, options.commit_records)
+                ended_by = told.ended_by
         return msgspec.structs.replace(_result(job, options, begun, committed), ended_by=ended_by)
 
 
@@ -116,6 +120,7 @@ class Begun(NamedTuple):
     records: int
     ends: dict[int, int]
     swept: int
+    last_commit_ms: int | None
 
 
 def _begun(job: Run, options: Options) -> Begun:
@@ -128,7 +133,7 @@ def _begun(job: Run, options: Options) -> Begun:
         entries += 1
     job.folder.sweep(left.runs, entries)
     topic_id = job.topic.topic_id
-    return Begun(entries, ledger.records(topic_id), ledger.ends(topic_id), len(left.runs))
+    return Begun(entries, ledger.records(topic_id), ledger.ends(topic_id), len(left.runs), ledger.last_commit_ms)
 
 
 def _result(job: Run, options: Options, begun: Begun, committed: Committed) -> Result:
@@ -187,6 +192,6 @@ def _delete_archived(job: Run) -> dict[int, int]:
             f"delete_archived: {job.topic.name} and its archive differ, so nothing was deleted: {compared.summary}"
         )
     before = {each.partition: each.end for each in generation.spans()}
-    check_same_topic(job)
+    check_same_id(job.cluster, job.topic)
     job.cluster.delete_records(job.topic.name, before)
     return before

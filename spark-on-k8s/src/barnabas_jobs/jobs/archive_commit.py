@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
-from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, LostRange
 from barnabas_jobs.planning.ranges import OffsetRange
@@ -74,7 +74,7 @@ def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], l
     made = entry(
         job,
         number,
-        check_same_topic(job),
+        check_same_id(job.cluster, job.topic),
         partitions=partitions,
         files=written.files,
         lost=lost,
@@ -126,14 +126,3 @@ def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
         )
     records = found.records if found else 0
     return ArchivedRange(partition=wanted.partition, start=wanted.start, end=wanted.end, records=records)
-
-
-def check_same_topic(job: Run) -> Topic:
-    """As it is now. Raises JobFailed where the topic was deleted and made again while it was read."""
-    now = job.cluster.topic(job.topic.name)
-    if now.topic_id != job.topic.topic_id:
-        raise JobFailed(
-            f"topic={job.topic.name} was deleted and made again while it was read (its id was {job.topic.topic_id}, "
-            f"and is {now.topic_id}): nothing of this commit counts; run the job again"
-        )
-    return now

@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.jobs.archive_commit import Run, commit, write
+from barnabas_jobs.jobs.archive_standing import ArchiveStanding
 from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.errors import JobFailed, JobFailedLate
 from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.records import stream_of_topic
+from barnabas_jobs.spark.records import read_to, stream_of_topic
 
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
@@ -26,12 +27,19 @@ class Stream:
     """One query. `ends`: by partition, where the ledger ends; `number`: that of the next entry."""
 
     def __init__(
-        self, job: Run, number: int, ends: dict[int, int], stopping: threading.Event, committed: Committed
+        self,
+        job: Run,
+        number: int,
+        ends: dict[int, int],
+        stopping: threading.Event,
+        committed: Committed,
+        progress: ArchiveStanding,
     ) -> None:
+        self._progress = progress
         self._committed = committed
         self._job = job
         self._number = number
-        self._ends = dict(ends)
+        self._ends = ends
         self._unknown: set[int] = set()
         """Partitions that no entry has: the first one tells where they began, also of those without records."""
         self._stopping = stopping
@@ -55,7 +63,7 @@ class Stream:
         with spark_failures(f"archiving {self._job.topic.name}"):
             query = self._begin(trigger_seconds, records_max)
             while query.isActive and not self._stopping.wait(POLL_S):
-                pass
+                self._progress.read = read_to(query, self._job.topic.name)
             if query.isActive:
                 with self._busy:  # A batch that is under way commits; no other begins.
                     query.stop()
@@ -73,8 +81,8 @@ class Stream:
         """A partition that the ledger does not know begins where its log does."""
         log = self._job.cluster.bounds(self._job.topic)
         self._unknown = log.keys() - self._ends.keys()
-        self._ends = {partition: self._ends.get(partition, bounds.earliest) for partition, bounds in log.items()}
-        return self._ends
+        self._ends.update({partition: log[partition].earliest for partition in self._unknown})
+        return {partition: self._ends[partition] for partition in log}
 
     def _batch(self, records: DataFrame, _: int) -> None:
         if self._failed is not None or self._stopping.is_set() or not self._busy.acquire(blocking=False):

@@ -44,6 +44,7 @@ from barnabas_jobs.planning.logs.replicas import (
     wrong_over_segments,
 )
 from barnabas_jobs.planning.options import Folder, JobOptions, TopicName
+from barnabas_jobs.planning.page import bytes_text, time_text
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.run_name import run_name
@@ -110,10 +111,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """What was read and found, in two sentences."""
         read = f"{self.replicas:,} replicas of {self.partitions:,} partitions, {self.segments:,} segments"
-        speed = self.bytes / 1e6 / max(self.seconds, 0.001)
         verdict = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"
         return (
-            f"{verdict}. The audit read {read}, {self.batches:,} batches with {self.bytes:,} bytes ({speed:,.0f} MB/s)."
+            f"{verdict}. The audit read {read}, {self.batches:,} batches with {bytes_text(self.bytes)}, in "
+            f"{self.seconds:,.1f} s."
         )
 
 
@@ -125,7 +126,12 @@ class FilesRead(NamedTuple):
     problems: dict[Key, list[Row]]
 
 
-def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.monotonic) -> Result:
+def run(
+    spark: SparkSession,
+    options: Options,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.time,
+) -> Result:
     """Reads every file of the log dirs once. Raises JobFailed."""
     log_dirs = parse_log_dirs(options.log_dirs)
     check(log_dirs)
@@ -151,7 +157,9 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
             rows.unpersist()
         findings = [*_own_findings(read, logs), *between.findings, *_beside_logs(log_dirs, options)]
         result = _result(options, logs, read, findings, between, seconds)
-        _write(spark, folder, result, findings, _bytes_by_broker(logs, read))
+        about_it = f"Made {time_text(int(now() * 1000))} UTC, of the brokers {', '.join(map(str, result.brokers))}."
+        page = audit_page(about_it, result.summary, _bytes_by_broker(logs, read), result.found, findings)
+        _write(spark, folder, result, findings, page)
     return result
 
 
@@ -331,11 +339,8 @@ def _bytes_by_broker(logs: Sequence[LogRead], read: FilesRead) -> dict[int, int]
     return dict(sorted(sizes.items()))
 
 
-def _write(
-    spark: SparkSession, folder: Path, result: Result, findings: Sequence[Finding], sizes: Mapping[int, int]
-) -> None:
+def _write(spark: SparkSession, folder: Path, result: Result, findings: Sequence[Finding], page: str) -> None:
     rows = [msgspec.structs.astuple(each) for each in findings]
     spark.createDataFrame(rows, SCHEMA).coalesce(1).write.parquet(str(folder / "findings.parquet"))
     (folder / "audit.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-    page = audit_page(result.summary, sizes, result.found, findings)
     (folder / "audit.html").write_text(page, encoding="utf-8")

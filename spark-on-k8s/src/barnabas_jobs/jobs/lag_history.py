@@ -15,10 +15,21 @@ from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.time_lookup import TimeLookup
 from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.planning.ending import summed
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, TopicPartition, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
-from barnabas_jobs.planning.lag.report import GroupDay, GroupLag, Now, Objective, TopicHour, drawn, groups, lag_page
+from barnabas_jobs.planning.lag.report import (
+    GroupDay,
+    GroupLag,
+    Now,
+    Objective,
+    TopicHour,
+    drawn,
+    findings_of,
+    groups,
+    lag_page,
+)
 from barnabas_jobs.planning.option_rules import range_rule
 from barnabas_jobs.planning.options import (
     Bootstrap,
@@ -30,6 +41,7 @@ from barnabas_jobs.planning.options import (
     TopicName,
     since_1970_ms,
 )
+from barnabas_jobs.planning.page import about
 from barnabas_jobs.planning.ranges import pending
 from barnabas_jobs.spark.commits import (
     KEY,
@@ -43,6 +55,7 @@ from barnabas_jobs.spark.commits import (
     kinds,
     newest,
     roll_ups,
+    with_group_lags,
     with_lags,
 )
 from barnabas_jobs.spark.failures import spark_failures
@@ -93,6 +106,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     commits: int
     commits_with_lag: int
     objective: Objective
+    findings: list[str]
     groups: list[GroupLag]
     now: list[Now]
 
@@ -104,10 +118,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """In a sentence or two."""
-        missed = [each.group for each in self.groups if each.kept is False]
-        verdict = f" The objective was missed by {', '.join(missed)}." if missed else ""
         counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
-        return f"{counted}; the lag is known of {self.commits_with_lag:,} of them.{verdict}"
+        return summed(f"{counted}, and the lag is known of {self.commits_with_lag:,} of them", self.findings)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
@@ -125,7 +137,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
                 result = _result(options, kinds(records), looked, rolled, now_ms)
                 hours = [TopicHour(**row.asDict()) for row in drawn_hours(rolled, drawn(result.groups))]
                 with spark_failures(f"writing report={options.report}"):
-                    _write(folder, result, hours, rolled, looked.history)
+                    _write(folder, about(now_ms, options.bootstrap), result, hours, rolled, looked.history)
     return result
 
 
@@ -188,12 +200,13 @@ def _looked_at(records: DataFrame, options: Options, is_current: bool, now_ms: i
         for row, lag in zip(sampled, known[: len(sampled)], strict=True)
         if lag is not None
     ]
-    now = [_now(row, lag, options.objective) for row, lag in zip(standing, known[len(sampled) :], strict=True)]
-    return _Looked(with_lags(commits, at_commits), count, len(at_commits), now)
+    now = [_now(row, lag) for row, lag in zip(standing, known[len(sampled) :], strict=True)]
+    return _Looked(with_group_lags(with_lags(commits, at_commits)), count, len(at_commits), now)
 
 
 def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: DataFrame, now_ms: int) -> Result:
     days = [GroupDay(**row.asDict()) for row in group_days(rolled)]
+    found = groups(days, looked.now, options.objective)
     return Result(
         report=options.report,
         looked_at_ms=now_ms,
@@ -201,7 +214,8 @@ def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: 
         commits=looked.commits,
         commits_with_lag=looked.known,
         objective=options.objective,
-        groups=groups(days, looked.now, options.objective),
+        findings=findings_of(found, options.objective),
+        groups=found,
         now=looked.now,
     )
 
@@ -233,7 +247,7 @@ def _lags(bootstrap: str, moments: Sequence[Moment]) -> list[Lag | None]:
     return lags(moments, lookup.ends({each.at for each in moments}), lookup.first_since)
 
 
-def _now(row: Row, lag: Lag | None, objective: Objective) -> Now:
+def _now(row: Row, lag: Lag | None) -> Now:
     behind, seconds = (None, None) if lag is None else (lag.records, lag.seconds)
     return Now(
         group=row["group"],
@@ -243,15 +257,16 @@ def _now(row: Row, lag: Lag | None, objective: Objective) -> Now:
         commit_ms=row["commit_ms"],
         lag=behind,
         seconds=seconds,
-        missed=objective.is_missed(behind, seconds),
     )
 
 
-def _write(folder: Path, result: Result, hours: Sequence[TopicHour], rolled: DataFrame, history: DataFrame) -> None:
+def _write(
+    folder: Path, about_it: str, result: Result, hours: Sequence[TopicHour], rolled: DataFrame, history: DataFrame
+) -> None:
     """Executors write the rows of commits and partitions."""
     by_time = history.drop(*PLACE).orderBy("group", "topic", "partition", "commit_ms")
     by_time.write.parquet(str(folder / "history.parquet"))
     rolled.orderBy("period", *KEY, "start_ms").write.parquet(str(folder / "rollups.parquet"))
     (folder / "lag-history.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-    page = lag_page(result.groups, hours, result.objective, result.summary)
+    page = lag_page(about_it, result.groups, hours, result.objective, result.summary)
     (folder / "lag-history.html").write_text(page, encoding="utf-8")

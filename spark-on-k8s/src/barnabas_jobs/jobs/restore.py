@@ -47,7 +47,7 @@ from barnabas_jobs.planning.restore_plan import (
 from barnabas_jobs.spark.failures import StageLost, spark_failures
 from barnabas_jobs.spark.partition_tasks import check_one_task_each, write_by_partition
 from barnabas_jobs.spark.phases import phase
-from barnabas_jobs.spark.records import of_files, size
+from barnabas_jobs.spark.records import in_ranges, of_files, size
 
 STARTS_MAX: Final = 4
 
@@ -198,7 +198,7 @@ def _restore(
     if plan is not None:
         check_same(plan, target.selection, options.name)
         target.await_quiet(plan)
-        ledger = Ledger(ledger.entries[: plan.entries])
+        ledger = ledger.first(plan.entries)
     generation = ledger.chosen(target.selection.topic_id)
     if plan is not None or selected is None:
         selected = _selected(spark, folder, generation, target.selection)
@@ -294,6 +294,8 @@ def _selection(options: Options, topic_id: str) -> Selection:
 def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:
     """The selected records; `timestamp_ms` is their time."""
     archived = of_files(spark, folder.data, folder.paths(generation))
+    if generation.later:  # Their files have records that the plan does not know.
+        archived = in_ranges(archived, generation.spans())
     records = archived.withColumn("timestamp_ms", F.unix_millis("timestamp"))
     conditions = (
         (selection.from_ms, F.col("timestamp_ms") >= F.lit(selection.from_ms)),

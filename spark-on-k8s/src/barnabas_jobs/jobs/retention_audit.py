@@ -11,7 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.planning.ending import summed
 from barnabas_jobs.planning.options import Bootstrap, Folder, JobOptions, TopicName
+from barnabas_jobs.planning.page import about
 from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.planning.retention_report import (
     AGES,
@@ -20,6 +22,7 @@ from barnabas_jobs.planning.retention_report import (
     TopicRetention,
     audited,
     declared,
+    findings_of,
     retention_page,
 )
 from barnabas_jobs.planning.unread import Unread
@@ -53,14 +56,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     report: str
     audited_at_ms: int
     ages: list[str]
+    findings: list[str]
     topics: list[TopicRetention]
     unread: list[Unread]
 
     @property
     def fine(self) -> bool:
         """Whether all that is there was read, and no partition holds what it should not."""
-        is_all_read = all(each.is_gone for each in self.unread)
-        return is_all_read and not any(each.findings for topic in self.topics for each in topic.partitions)
+        return not self.findings
+
+    @property
+    def summary(self) -> str:
+        """How many topics were read, and the first finding."""
+        return summed(f"{len(self.topics):,} topics were read", self.findings)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
@@ -80,13 +88,21 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
         topics, unread = read_in_turn(cluster, options.topics, read)
         ages = [name for name, _ in AGES]
-        result = Result(report=options.report, audited_at_ms=now_ms, ages=ages, topics=topics, unread=unread)
+        result = Result(
+            report=options.report,
+            audited_at_ms=now_ms,
+            ages=ages,
+            findings=findings_of(topics, unread),
+            topics=topics,
+            unread=unread,
+        )
         rows = [(topic.topic, *msgspec.structs.astuple(each)) for topic in topics for each in topic.partitions]
         with spark_failures(f"writing report={options.report}"):
             table = spark.createDataFrame(rows, SCHEMA).coalesce(1)
             table.write.parquet(str(folder / "partitions.parquet"))
         (folder / "retention.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        (folder / "retention.html").write_text(retention_page(topics, options.retention_ms, unread), encoding="utf-8")
+        html = retention_page(about(now_ms, options.bootstrap), topics, options.retention_ms, unread)
+        (folder / "retention.html").write_text(html, encoding="utf-8")
     return result
 
 

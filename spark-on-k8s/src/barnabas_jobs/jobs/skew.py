@@ -1,6 +1,7 @@
 """`skew`: how evenly topics lie over brokers, log dirs, partitions and keys; and a plan to spread them evenly."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, TopicName
+from barnabas_jobs.planning.page import about
 from barnabas_jobs.planning.placement import (
     BrokerLoad,
     LogDirLoad,
@@ -90,10 +92,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def run(spark: SparkSession, options: Options) -> Result:
+def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Reads all of the topics once. Raises JobFailed; one topic of several that cannot be read is told in `unread`."""
     cluster = Cluster(options.bootstrap)
     found = placement_of(options.bootstrap)
+    now_ms = int(clock() * 1000)
     names = options.topics or sorted(found.topic_ids.keys() - found.internal)
     for name in options.topics or ():
         cluster.topic(name)  # One that is named and is not there is a mistake.
@@ -101,9 +104,8 @@ def run(spark: SparkSession, options: Options) -> Result:
     with new_report(options.report, run_name(spark)) as folder:
 
         def read(topic: Topic, ranges: Sequence[OffsetRange]) -> TopicSkew:
-            return _topic(
-                of_topic(spark, cluster.bootstrap, topic.name, ranges, counted=True), topic, options.top, total
-            )
+            records = of_topic(spark, cluster.bootstrap, topic.name, ranges, counted=True)
+            return _topic(records, topic, options.top, total, now_ms)
 
         topics, unread = read_in_turn(cluster, names, read)
         plan = plan_rebalance(found, options.moves)
@@ -112,7 +114,9 @@ def run(spark: SparkSession, options: Options) -> Result:
             _tables(spark, folder, result)
         (folder / "plan.json").write_bytes(reassignment_json(found, plan.partitions))
         (folder / "skew.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-        page = skew_page(topics, result.brokers, result.log_dirs, plan.partitions, unread)
+        page = skew_page(
+            about(now_ms, options.bootstrap), topics, result.brokers, result.log_dirs, plan.partitions, unread
+        )
         (folder / "skew.html").write_text(page, encoding="utf-8")
     return result
 
@@ -141,14 +145,14 @@ def _result(options: Options, topics: list[TopicSkew], unread: list[Unread], fou
     )
 
 
-def _topic(records: DataFrame, topic: Topic, top: int, total: int) -> TopicSkew:
+def _topic(records: DataFrame, topic: Topic, top: int, total: int, now_ms: int) -> TopicSkew:
     """`total`: the records of all topics."""
     name, spark = topic.name, records.sparkSession
     with reading(spark, name), spark_failures(f"reading {name}"):
         by_key = _by_key(records).cache()
         try:
             with phase(spark, "reading", total):  # What comes after it reads what was kept.
-                partitions = _partitions(by_key, topic)
+                partitions = _partitions(by_key, topic, now_ms)
             found = sum(each.records for each in partitions)
             keys = _hot_keys(by_key, top, found)
         finally:
@@ -175,16 +179,16 @@ def _tables(spark: SparkSession, folder: Path, result: Result) -> None:
 
 
 def _by_key(records: DataFrame) -> DataFrame:
-    time = F.unix_millis("timestamp")
+    time_ms = F.unix_millis("timestamp")
     return records.groupBy("partition", "key").agg(
         F.count("*").alias("records"),
         F.sum(size()).alias("bytes"),
-        F.min(time).alias("first_ms"),
-        F.max(time).alias("last_ms"),
+        F.min(time_ms).alias("first_ms"),
+        F.max(time_ms).alias("last_ms"),
     )
 
 
-def _partitions(by_key: DataFrame, topic: Topic) -> list[PartitionLoad]:
+def _partitions(by_key: DataFrame, topic: Topic, now_ms: int) -> list[PartitionLoad]:
     """All partitions of the topic, also those that hold nothing."""
     rows = by_key.groupBy("partition").agg(
         F.sum("records").alias("records"),
@@ -194,9 +198,7 @@ def _partitions(by_key: DataFrame, topic: Topic) -> list[PartitionLoad]:
         F.max("last_ms").alias("last_ms"),
     )
     found = {
-        row["partition"]: PartitionLoad(
-            **row.asDict(), records_per_s=rate(row["records"], row["first_ms"], row["last_ms"])
-        )
+        row["partition"]: PartitionLoad(**row.asDict(), records_per_s=rate(row["records"], row["first_ms"], now_ms))
         for row in rows.collect()
     }
     return [found.get(part) or PartitionLoad(partition=part) for part in topic.partitions]

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ledger import Generation
 from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, TopicName
@@ -119,7 +119,9 @@ def run(spark: SparkSession, options: Options) -> Result:
             "the topic was deleted and made again since. topic_id=... compares with an earlier one all the same."
         )
     with reading(spark, topic.name):
-        return compare(spark, folder, generation, Live(cluster, topic, cluster.bounds(topic)), options.match)
+        result = compare(spark, folder, generation, Live(cluster, topic, cluster.bounds(topic)), options.match)
+        check_same_id(cluster, topic)
+        return result
 
 
 def compare(

@@ -168,3 +168,14 @@ class Cluster:
             return JobFailed(f"bootstrap={self.bootstrap}: no broker answered: {reason.str()}")
         kind = LeaderMissing if reason.code() in NO_LEADER else JobFailed
         return kind(f"topic={topic}: the cluster at {self.bootstrap} answered: {reason.str()}")
+
+
+def check_same_id(cluster: Cluster, topic: Topic) -> Topic:
+    """The topic as it is now. Raises JobFailed if it was deleted and made again while it was read."""
+    now = cluster.topic(topic.name)
+    if now.topic_id != topic.topic_id:
+        raise JobFailed(
+            f"topic={topic.name} was deleted and made again while it was read (its id was {topic.topic_id}, and is "
+            f"{now.topic_id}), so nothing that was read of it counts; run the job again"
+        )
+    return now

@@ -1,9 +1,10 @@
 """Lines over time as SVG, in the page itself."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
 from typing import Final
+
+from barnabas_jobs.planning.page import time_text
 
 WIDTH: Final = 900
 HEIGHT: Final = 220
@@ -40,11 +41,6 @@ def lines(title: str, series: Mapping[str, Sequence[Point]], bound: float | None
     )
     picture = f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" fill="none">{"".join(drawn)}{texts}</svg>'
     return f"<h2>{escape(title)}</h2><p>{names}</p>{picture}"
-
-
-def time_text(time_ms: int) -> str:
-    """`2013-01-31 06:30` in UTC."""
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
 def _height(value: float, top: float) -> float:

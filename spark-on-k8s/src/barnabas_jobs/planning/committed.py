@@ -4,9 +4,10 @@ from barnabas_jobs.planning.ledger import Entry, LostRange
 
 
 class Committed:
-    """Of one run. `lost` grows with its first commit only."""
+    """Of one run. `lost` grows with its first commit only; `last_commit_ms` may be that of a run before."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_commit_ms: int | None = None) -> None:
+        self.last_commit_ms = last_commit_ms
         self.commits = 0
         self.records = 0
         self.bytes = 0
@@ -15,6 +16,7 @@ class Committed:
 
     def add(self, entry: Entry) -> None:
         """It counts now."""
+        self.last_commit_ms = entry.committed_at_ms
         self.commits += 1
         self.records += entry.records
         self.bytes += sum(file.bytes for file in entry.files)

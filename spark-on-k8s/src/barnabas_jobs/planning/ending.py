@@ -1,10 +1,20 @@
 """How a driver ended, as its pod's termination message: Kubernetes keeps 4,096 bytes of it."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 BYTES_MAX: Final = 4096
+FINDINGS_BYTES_MAX: Final = BYTES_MAX // 2
+
+
+def summed(read: str, findings: Sequence[str]) -> str:
+    """A result in a sentence: what was looked at, how much is wrong, and the first of it."""
+    if not findings:
+        return f"{read}; nothing is wrong"
+    more = f" (and {len(findings) - 1:,} more)" if len(findings) > 1 else ""
+    return f"{read}; {findings[0]}{more}"
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -16,16 +26,36 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ledger: str | None = None
 
     def shortened(self) -> bytes:
-        """JSON of at most BYTES_MAX bytes. What is largest in the result goes first, then the end of the message."""
+        """JSON of at most BYTES_MAX bytes. What is largest in the result goes first, then the end of the message.
+
+        Its findings stay, as many as half of it can have.
+        """
         ending = self
         while len(written := msgspec.json.encode(ending)) > BYTES_MAX:
             over = len(written) - BYTES_MAX
-            ending = ending._without_largest() or ending._with_less_to_say(over)
+            ending = ending._with_fewer_findings() or ending._without_largest() or ending._with_less_to_say(over)
         return written
+
+    def _with_fewer_findings(self) -> "Ending | None":
+        """The findings that fit into half of it, and how many more there are; None where all of them do."""
+        found = (self.result or {}).get("findings")
+        if not isinstance(found, list) or len(msgspec.json.encode(found)) <= FINDINGS_BYTES_MAX:
+            return None
+        kept = list[Any]()
+        for each in found:
+            if len(msgspec.json.encode([*kept, each])) > FINDINGS_BYTES_MAX - 100:
+                break
+            kept.append(each)
+        more = f"{len(found) - len(kept)} more; see the report, or the log of the pod"
+        return msgspec.structs.replace(self, result={**(self.result or {}), "findings": [*kept, more]})
 
     def _without_largest(self) -> "Ending | None":
         """The largest list or object of the result as the number of its items; None where there is none."""
-        parts = {name: value for name, value in (self.result or {}).items() if isinstance(value, list | dict)}
+        parts = {
+            name: value
+            for name, value in (self.result or {}).items()
+            if isinstance(value, list | dict) and name != "findings"
+        }
         if not parts:
             return None
         largest = max(parts, key=lambda name: len(msgspec.json.encode(parts[name])))

@@ -9,6 +9,8 @@ from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.ranges import OffsetRange
 
 FORMAT: Final = 1
+JOINED_FORMAT: Final = 2
+"""Of entries that join others: a reader that does not know them would read the same records twice."""
 
 
 class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One commit. `number` counts from 0 without a gap; `topic_id` tells a topic from a later one of its name.
 
     `schema` is that of its files' column `json`, and `mismatched` counts values that do not fit it.
-    One without ranges brings nothing: its run took the number away from one that had ended early.
+    One without ranges brings nothing: its run took the number away from one that had ended early. Or it `joins` the
+    entries of its topic id from one number to before another: its files have the records of theirs, and replace them.
     """
 
     number: int
@@ -58,6 +61,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     mismatched: int = 0
     topic_partitions: int
     topic_config: dict[str, str] = {}
+    joins: tuple[int, int] | None = None
     format: int = FORMAT
 
     @property
@@ -78,21 +82,27 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(NamedTuple):
-    """All that is archived of one topic id."""
+    """All that is archived of one topic id.
+
+    `later` entries came after these, and join some of them: their files may have more than these entries brought.
+    """
 
     topic: str
     topic_id: str
     entries: tuple[Entry, ...]
+    later: tuple[Entry, ...] = ()
+
+    @property
+    def joined(self) -> set[int]:
+        """The numbers of entries whose files others replace."""
+        return {number for entry in (*self.entries, *self.later) if entry.joins for number in range(*entry.joins)}
 
     @property
     def files(self) -> list[DataFile]:
-        """Its data files, in the order of commits."""
-        return [file for entry in self.entries for file in entry.files]
-
-    @property
-    def runs(self) -> list[str]:
-        """The folders of its data files."""
-        return list(dict.fromkeys(run_of(file) for file in self.files))
+        """Its data files, in the order of commits, without those that others replace."""
+        joined = self.joined
+        kept = (entry for entry in (*self.entries, *self.later) if entry.number not in joined)
+        return [file for entry in kept for file in entry.files]
 
     @property
     def records(self) -> int:
@@ -137,6 +147,7 @@ class LedgerSums:
     def __init__(self) -> None:
         self.count = 0
         self.topic: str | None = None
+        self.last_commit_ms: int | None = None
         self.runs: set[str] = set()
         """The folders of all data files."""
         self._records: dict[str, int] = {}
@@ -146,6 +157,7 @@ class LedgerSums:
         """The next one."""
         self.count += 1
         self.topic = self.topic or entry.topic
+        self.last_commit_ms = entry.committed_at_ms if entry.ranges else self.last_commit_ms
         self.runs.update(map(run_of, entry.files))
         self._records[entry.topic_id] = self.records(entry.topic_id) + entry.records
         self._ends.setdefault(entry.topic_id, {}).update({each.partition: each.end for each in entry.ranges})
@@ -168,9 +180,19 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 
 
 class Ledger(NamedTuple):
-    """All entries, in the order of their numbers."""
+    """All entries, in the order of their numbers; or the first of them, and `later` ones that join some of these."""
 
     entries: tuple[Entry, ...]
+    later: tuple[Entry, ...] = ()
+
+    def first(self, count: int) -> "Ledger":
+        """As it was after so many entries."""
+        later: list[Entry] = []
+        for entry in self.entries[count:]:
+            joins = range(*entry.joins) if entry.joins else range(0)
+            if joins and (joins.start < count or any(each.number in joins for each in later)):
+                later.append(entry)
+        return Ledger(self.entries[:count], tuple(later))
 
     @property
     def topic(self) -> str | None:
@@ -179,7 +201,8 @@ class Ledger(NamedTuple):
 
     def generation(self, topic: str, topic_id: str) -> Generation:
         """What is archived of a topic id; empty where nothing is."""
-        return Generation(topic, topic_id, tuple(entry for entry in self.entries if entry.topic_id == topic_id))
+        of_id = (tuple(entry for entry in found if entry.topic_id == topic_id) for found in (self.entries, self.later))
+        return Generation(topic, topic_id, *of_id)
 
     def topic_ids(self) -> list[str]:
         """Each topic id of which something is archived, in the order of first commits."""
@@ -214,10 +237,11 @@ def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
     """The same entries. Raises JobFailed where one lacks, or ranges overlap or leave a gap."""
     ends: dict[tuple[str, int], int] = {}
     for number, entry in enumerate(entries):
-        if entry.number != number or entry.format != FORMAT:
+        wanted = JOINED_FORMAT if entry.joins else FORMAT
+        if entry.number != number or entry.format != wanted:
             found = f"number {entry.number}, format {entry.format}"
             raise JobFailed(
-                f"archive={archive}: ledger entry {number} has {found}; wanted are {number} and {FORMAT}. "
+                f"archive={archive}: ledger entry {number} has {found}; wanted are {number} and {wanted}. "
                 "A file of the ledger is missing or of a newer version: put it back from a backup."
             )
         for each in entry.ranges:

@@ -1,20 +1,27 @@
 """A report as one HTML page: tables and bars as SVG, all in the file itself, so that it opens without a server."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import Final, NamedTuple
 
 ROW_HEIGHT: Final = 22
-LABEL_WIDTH: Final = 220
-BAR_WIDTH: Final = 460
-TEXT_WIDTH: Final = 220
-LABEL_CHARACTERS_MAX: Final = 32
+LABEL_WIDTH: Final = 340
+BAR_WIDTH: Final = 420
+TEXT_WIDTH: Final = 140
+LABEL_CHARACTERS_MAX: Final = 52
+FINDINGS_SHOWN_MAX: Final = 100
 STYLE: Final = (
     "body{font:14px system-ui,sans-serif;margin:2em auto;max-width:60em;color:#222}"
     "table{border-collapse:collapse}th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}"
     "th:first-child,td:first-child{text-align:left}svg text{font:12px system-ui,sans-serif;fill:#222}"
-    ".bar{fill:#3b6ea5}.over{fill:#c0392b}"
+    ".bar{fill:#3b6ea5}.over{fill:#c0392b}.about,.legend{color:#666}.findings{color:#c0392b}"
 )
+
+
+def time_text(time_ms: int) -> str:
+    """`2013-01-31 06:30` in UTC."""
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
 class Bar(NamedTuple):
@@ -26,10 +33,25 @@ class Bar(NamedTuple):
     is_over: bool = False
 
 
-def page(title: str, *parts: str) -> str:
-    """The whole document."""
+def about(made_ms: int, bootstrap: str) -> str:
+    """When a report was made, and of which cluster."""
+    return f"Made {time_text(made_ms)} UTC, of the cluster at {bootstrap}."
+
+
+def findings(found: Sequence[str]) -> str:
+    """What is wrong, on top of a page; or that nothing is."""
+    if not found:
+        return paragraph("Nothing is wrong.")
+    items = "".join(f"<li>{escape(each)}</li>" for each in found[:FINDINGS_SHOWN_MAX])
+    more = f"<li>{len(found) - FINDINGS_SHOWN_MAX:,} more</li>" if len(found) > FINDINGS_SHOWN_MAX else ""
+    return f'<h2>Findings</h2><ul class="findings">{items}{more}</ul>'
+
+
+def page(title: str, about_it: str, *parts: str) -> str:
+    """The whole document; `about_it` says what the report is of."""
+    said = f'<p class="about">{escape(about_it)}</p>'
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-    return f"{head}<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
+    return f"{head}<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{said}{''.join(parts)}</body></html>\n"
 
 
 def paragraph(text: str) -> str:
@@ -44,23 +66,32 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def bars(title: str, rows: Sequence[Bar]) -> str:
-    """A horizontal bar each, the longest over the whole width."""
+def bars(title: str, rows: Sequence[Bar], legend: str = "") -> str:
+    """A horizontal bar each, the longest over the whole width; `legend` says what red ones are."""
     largest = max((row.value for row in rows), default=0) or 1
     drawn = "".join(_bar(number, row, row.value / largest) for number, row in enumerate(rows))
     width, height = LABEL_WIDTH + BAR_WIDTH + TEXT_WIDTH, ROW_HEIGHT * len(rows)
-    return f'<h2>{escape(title)}</h2><svg width="{width}" height="{height}" role="img">{drawn}</svg>'
+    picture = f'<h2>{escape(title)}</h2><svg width="{width}" height="{height}" role="img">{drawn}</svg>'
+    if not legend or not any(row.is_over for row in rows):
+        return picture
+    return f'{picture}<p class="legend"><span style="color:#c0392b">&#9632;</span> {escape(legend)}</p>'
 
 
 def _bar(number: int, row: Bar, share: float) -> str:
     top, width = number * ROW_HEIGHT, max(1, round(share * BAR_WIDTH))
     kind = "over" if row.is_over else "bar"
-    label = row.label if len(row.label) <= LABEL_CHARACTERS_MAX else f"{row.label[: LABEL_CHARACTERS_MAX - 1]}…"
+    label = row.label if len(row.label) <= LABEL_CHARACTERS_MAX else _middle_left_out(row.label)
     return (
         f'<text x="{LABEL_WIDTH - 8}" y="{top + 15}" text-anchor="end">{escape(label)}</text>'
         f'<rect class="{kind}" x="{LABEL_WIDTH}" y="{top + 3}" width="{width}" height="{ROW_HEIGHT - 6}"/>'
         f'<text x="{LABEL_WIDTH + width + 6}" y="{top + 15}">{escape(row.text)}</text>'
     )
+
+
+def _middle_left_out(label: str) -> str:
+    """Paths differ at their ends."""
+    half = (LABEL_CHARACTERS_MAX - 1) // 2
+    return f"{label[:half]}…{label[-half:]}"
 
 
 def _cell(value: object) -> str:

@@ -19,20 +19,27 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What Spark reports at one moment. Stages are those of all phases, records those of this one."""
+    """What Spark reports at one moment. Stages are those of all phases, records those of this one.
+
+    `last_commit_ms` and `records_behind` are those of an archive that is written.
+    """
 
     phase: str
     stages: Amount
     records: Amount
+    last_commit_ms: int | None = None
+    records_behind: int | None = None
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The same with the records a second since the phase began; its JSON is the annotation of a driver's pod."""
 
     phase: str
     stages: Amount
     records: Amount
     records_per_second: int
+    last_commit_ms: int | None = None
+    records_behind: int | None = None
 
     @property
     def seconds_left(self) -> int | None:
@@ -49,6 +56,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             parts.append(f"{self.records_per_second:,} a second")
         if self.seconds_left is not None:
             parts.append(f"{self.seconds_left} s left")
+        if self.records_behind is not None:
+            parts.append(f"{self.records_behind:,} behind the topic")
         return ", ".join([*parts, f"stages {self.stages}"])
 
 
@@ -66,4 +75,11 @@ class Pace:
             self._phase, self._began_s, self._began_with = seen.phase, now_s, seen.records.done
         took_s = now_s - self._began_s
         rate = (seen.records.done - self._began_with) / took_s if took_s else 0.0
-        return Progress(phase=seen.phase, stages=seen.stages, records=seen.records, records_per_second=round(rate))
+        return Progress(
+            phase=seen.phase,
+            stages=seen.stages,
+            records=seen.records,
+            records_per_second=round(rate),
+            last_commit_ms=seen.last_commit_ms,
+            records_behind=seen.records_behind,
+        )

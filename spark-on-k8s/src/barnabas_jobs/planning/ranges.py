@@ -1,6 +1,6 @@
 """Ranges of offsets: what of a topic is to be archived next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas_jobs.planning.errors import JobFailed
@@ -27,6 +27,15 @@ class Bounds(NamedTuple):
 
     earliest: int
     latest: int
+
+
+def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
+    """How many offsets the log has beyond all of these ends; it may have deleted some that lie before its first."""
+    found = 0
+    for partition, bounds in log.items():
+        reached = max(each.get(partition, 0) for each in ends)
+        found += max(0, bounds.latest - max(reached, bounds.earliest))
+    return found
 
 
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:

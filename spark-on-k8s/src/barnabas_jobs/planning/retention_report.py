@@ -1,11 +1,12 @@
 """What a topic declares to keep, against what it holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from barnabas_jobs.planning.page import Bar, bars, bytes_text, page, paragraph, table
+from barnabas_jobs.planning.page import Bar, bars, bytes_text, findings, page, paragraph, table
+from barnabas_jobs.planning.units import span_text
 from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOUR_MS: Final = 3_600_000
@@ -117,29 +118,56 @@ def _findings(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_
     allowed_ms = kept.oldest_allowed_ms
     if oldest_ms is not None and allowed_ms is not None and now_ms - oldest_ms > allowed_ms:
         found.append(
-            f"the oldest record is {_days(now_ms - oldest_ms)} old; retention.ms, segment.ms and ten minutes allow "
-            f"{_days(allowed_ms)}"
+            f"the oldest record is {span_text(now_ms - oldest_ms)} old; retention.ms ({span_text(kept.retention_ms)}), "
+            f"segment.ms ({span_text(kept.segment_ms)}) and ten minutes allow {span_text(allowed_ms)}"
         )
     if newest_ms is not None and newest_ms - now_ms > FUTURE_MS:
         found.append(
-            f"the newest record's timestamp is {_days(newest_ms - now_ms)} ahead: its segment is kept so much longer"
+            f"the newest record's timestamp is {span_text(newest_ms - now_ms)} ahead: its segment is kept so much "
+            "longer"
         )
     return found
 
 
-def _days(span_ms: int) -> str:
-    return f"{span_ms / DAY_MS:.1f} days"
+def findings_of(topics: Iterable[TopicRetention], unread: Iterable[Unread]) -> list[str]:
+    """What is wrong, a line each with its partition; topics that could not be read, and are still there."""
+    kept_wrong = [
+        f"{topic.topic}-{each.partition}: {finding}"
+        for topic in topics
+        for each in topic.partitions
+        for finding in each.findings
+    ]
+    return kept_wrong + [f"{each.topic} could not be read: {each.why}" for each in unread if not each.is_gone]
 
 
-def retention_page(topics: Sequence[TopicRetention], what_if_ms: int | None, unread: Sequence[Unread] = ()) -> str:
-    """The HTML page."""
+def retention_page(
+    about_it: str, topics: Sequence[TopicRetention], what_if_ms: int | None, unread: Sequence[Unread] = ()
+) -> str:
+    """The HTML page: findings first, then all topics, then each of them."""
+    sums = [
+        (
+            topic.topic,
+            sum(each.records for each in topic.partitions),
+            sum(each.bytes for each in topic.partitions),
+            sum(each.would_go_bytes for each in topic.partitions),
+            sum(len(each.findings) for each in topic.partitions),
+        )
+        for topic in topics
+    ]
+    whole = ("all", *(sum(column) for column in zip(*(row[1:] for row in sums), strict=True)))
     parts = [
+        findings(findings_of(topics, unread)),
+        table(("topic", "records", "bytes", "bytes that would go", "findings"), [*sums, *([whole] if sums else [])]),
         paragraph("Bytes are those of keys, values and headers, before compression. Ages go by records' timestamps."),
         *unread_parts(unread),
     ]
     for topic in topics:
         parts += _topic_parts(topic, what_if_ms)
-    return page("What topics declare to keep, and what they hold", *parts)
+    return page("What topics declare to keep, and what they hold", about_it, *parts)
+
+
+def _limit_text(limit_ms: int) -> str:
+    return "for ever" if limit_ms < 0 else span_text(limit_ms)
 
 
 def _topic_parts(topic: TopicRetention, what_if_ms: int | None) -> list[str]:
@@ -149,7 +177,10 @@ def _topic_parts(topic: TopicRetention, what_if_ms: int | None) -> list[str]:
         (each.partition, each.records, each.bytes, each.would_go_bytes, "; ".join(each.findings) or "fine")
         for each in topic.partitions
     ]
-    limits = f"retention.ms={kept.retention_ms}, retention.bytes={kept.retention_bytes}, {kept.cleanup_policy}"
+    limits = (
+        f"retention.ms={kept.retention_ms} ({_limit_text(kept.retention_ms)}), segment.ms={kept.segment_ms} "
+        f"({_limit_text(kept.segment_ms)}), retention.bytes={kept.retention_bytes}, {kept.cleanup_policy}"
+    )
     other = "would go" if what_if_ms is None else f"would go with retention.ms={what_if_ms}"
     ages = [Bar(name, size, bytes_text(size)) for (name, _), size in zip(AGES, sums, strict=True)]
     return [

@@ -1,6 +1,6 @@
 """How evenly topics are spread: over brokers and log dirs, their partitions, and the keys of their records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Final
 
@@ -12,13 +12,14 @@ from barnabas_jobs.planning.rebalance_plan import Reassigned
 from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOT_RATIO: Final = 1.5
-"""A bar of so many times the mean is drawn as hot."""
+LEGEND: Final = f"more than {HOT_RATIO} times the mean"
+"""Of bars that are drawn in red."""
 
 
 class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What one partition holds: bytes of keys, values and headers; times in milliseconds since 1970.
 
-    `records_per_s` is over the time from its first record to its last; None where that is no time.
+    `records_per_s` is over the time from its first record until the report; None where the record is of the future.
     """
 
     partition: int
@@ -76,9 +77,9 @@ def key_text(key: bytes | None) -> str | None:
     return text if text.isprintable() else f"0x{key.hex()}"
 
 
-def rate(records: int, first_ms: int, last_ms: int) -> float | None:
-    """Records a second; None if the first and the last record have the same time."""
-    return records * 1000 / (last_ms - first_ms) if last_ms > first_ms else None
+def rate(records: int, first_ms: int, now_ms: int) -> float | None:
+    """Records a second until now; None if the first record is of the future."""
+    return records * 1000 / (now_ms - first_ms) if now_ms > first_ms else None
 
 
 def balance(partitions: Sequence[PartitionLoad]) -> Balance:
@@ -101,6 +102,7 @@ def evenness(brokers: Sequence[BrokerLoad]) -> Evenness:
 
 
 def skew_page(
+    about_it: str,
     topics: Sequence[TopicSkew],
     brokers: Sequence[BrokerLoad],
     log_dirs: Sequence[LogDirLoad],
@@ -108,8 +110,20 @@ def skew_page(
     unread: Sequence[Unread] = (),
 ) -> str:
     """The HTML page."""
-    parts = [*unread_parts(unread), *(part for topic in topics for part in _topic_parts(topic))]
-    return page("Skew", *_broker_parts(brokers, log_dirs), *_plan_parts(brokers, log_dirs, plan), *parts)
+    parts = [*_topics_parts(topics), *(part for topic in topics for part in _topic_parts(topic))]
+    of_brokers = [*_broker_parts(brokers, log_dirs), *_plan_parts(brokers, log_dirs, plan)]
+    return page("Skew", about_it, *unread_parts(unread), *of_brokers, *parts)
+
+
+def _topics_parts(topics: Sequence[TopicSkew]) -> list[str]:
+    if not topics:
+        return []
+    rows = [
+        (each.topic, len(each.partitions), each.records, each.bytes, each.largest_over_mean.bytes) for each in topics
+    ]
+    partitions = sum(len(each.partitions) for each in topics)
+    whole = ("all", partitions, sum(each.records for each in topics), sum(each.bytes for each in topics), None)
+    return ["<h2>Topics</h2>", table(("topic", "partitions", "records", "bytes", "largest over mean"), [*rows, whole])]
 
 
 def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad]) -> list[str]:
@@ -126,10 +140,11 @@ def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad])
             f"The largest broker has {evenness(brokers).now:.2f} times the bytes of the mean one. Bytes of brokers and "
             "log dirs are those of their files."
         ),
-        bars("Bytes by broker", _bars((f"broker {each.broker}", each.bytes) for each in brokers)),
+        bars("Bytes by broker", _bars((f"broker {each.broker}", each.bytes) for each in brokers), LEGEND),
         bars(
             "Bytes by log dir",
             _bars((f"{each.broker}: {each.log_dir}", each.bytes) for each in log_dirs),
+            LEGEND,
         ),
         table(("broker", "rack", "replicas", "leaders", "bytes", "records a second, led"), rows),
         table(("log dir", "replicas", "bytes", "bytes free", "bytes of the disk"), disks),
@@ -160,7 +175,7 @@ def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], p
 
 def _topic_parts(topic: TopicSkew) -> list[str]:
     even = topic.largest_over_mean
-    by_records = [Bar(f"partition {each.partition}", each.records, f"{each.records:,}") for each in topic.partitions]
+    by_records = _bars(((f"partition {each.partition}", each.records) for each in topic.partitions), "{:,}".format)
     hot = [
         Bar("(no key)" if each.key is None else each.key, each.records, f"{each.records:,} ({each.share:.1%})")
         for each in topic.hot_keys
@@ -172,18 +187,22 @@ def _topic_parts(topic: TopicSkew) -> list[str]:
             f"The largest partition has {even.bytes:.2f} times the bytes and {even.records:.2f} times the records of "
             "the mean one. Bytes are those of keys, values and headers, before compression."
         ),
-        bars("Bytes by partition", _bars((f"partition {each.partition}", each.bytes) for each in topic.partitions)),
-        bars("Records by partition", by_records),
+        bars(
+            "Bytes by partition",
+            _bars((f"partition {each.partition}", each.bytes) for each in topic.partitions),
+            LEGEND,
+        ),
+        bars("Records by partition", by_records, LEGEND),
         bars("Keys with most records", hot),
         "<h2>Partitions</h2>",
-        table(("partition", "records", "bytes", "keys", "records a second"), rows),
+        table(("partition", "records", "bytes", "keys", "records a second, since the first"), rows),
     ]
 
 
-def _bars(sizes: Iterable[tuple[str, int]]) -> list[Bar]:
+def _bars(sizes: Iterable[tuple[str, int]], text: Callable[[int], str] = bytes_text) -> list[Bar]:
     found = list(sizes)
     mean = sum(size for _, size in found) / max(1, len(found))
-    return [Bar(label, size, bytes_text(size), size > HOT_RATIO * mean) for label, size in found]
+    return [Bar(label, size, text(size), size > HOT_RATIO * mean) for label, size in found]
 
 
 def _ids(brokers: Sequence[int]) -> str:

@@ -73,6 +73,22 @@ def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, flo
     return commits.drop("kind").join(table, list(PLACE), "left")
 
 
+def with_group_lags(commits: DataFrame) -> DataFrame:
+    """Commits with the lag of the whole group, and that in the topic, at each: of all partitions, the last one known.
+
+    It is unknown where the commit's own lag is. All commits of a group are in one partition of the log, so their
+    offsets are their order.
+    """
+    own = Window.partitionBy(*KEY).orderBy(*PLACE)
+    last = F.coalesce(F.last("lag", ignorenulls=True).over(own.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
+    change = F.when(F.col("lag").isNotNull(), F.col("lag") - last).otherwise(0)
+    found = commits.withColumn("change", change)
+    for name, of in (("group_lag", ("group",)), ("topic_lag", ("group", "topic"))):
+        so_far = Window.partitionBy(*of).orderBy(*PLACE).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        found = found.withColumn(name, F.when(F.col("lag").isNotNull(), F.sum("change").over(so_far)))
+    return found.drop("change")
+
+
 def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
     """Of each hour and day (UTC) that has commits, each partition of a group: too many to collect."""
     periods = F.explode(
@@ -85,6 +101,8 @@ def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
         F.min("lag").alias("lag_min"),
         F.max("lag").alias("lag_max"),
         F.avg("lag").alias("lag_mean"),
+        F.max("group_lag").alias("group_lag_max"),
+        F.max("topic_lag").alias("topic_lag_max"),
         F.max("seconds").alias("seconds_max"),
         F.avg("seconds").alias("seconds_mean"),
         F.count(F.when(_missed(objective), 1)).alias("missed"),
@@ -95,7 +113,7 @@ def group_days(rolled: DataFrame) -> list[Row]:
     """Of each group and day: all its partitions together."""
     sums = (
         F.sum("commits").alias("commits"),
-        F.max("lag_max").alias("lag_max"),
+        F.max("group_lag_max").alias("lag_max"),
         F.max("seconds_max").alias("seconds_max"),
         F.sum("missed").alias("missed"),
     )
@@ -103,9 +121,14 @@ def group_days(rolled: DataFrame) -> list[Row]:
 
 
 def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
-    """By topic the sum over partitions of the largest lag of each hour: of these groups, as much as is drawn."""
+    """By topic the largest lag of each hour, all partitions together: of these groups, as much as is drawn.
+
+    The topic "" is all topics together.
+    """
     hours = rolled.where((F.col("period") == HOUR) & F.col("group").isin(list(groups)) & F.col("lag_max").isNotNull())
-    summed = hours.groupBy("group", "topic", "start_ms").agg(F.sum("lag_max").alias("lag_max"))
+    by_topic = hours.groupBy("group", "topic", "start_ms").agg(F.max("topic_lag_max").alias("lag_max"))
+    whole = hours.groupBy("group", "start_ms").agg(F.max("group_lag_max").alias("lag_max"))
+    summed = by_topic.unionByName(whole.withColumn("topic", F.lit("")))
     of_topic = Window.partitionBy("group", "topic")
     largest_first = Window.partitionBy("group").orderBy(F.desc("largest"), "topic")
     newest_first = of_topic.orderBy(F.desc("start_ms"))
@@ -114,7 +137,7 @@ def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
         .withColumn("topic_number", F.dense_rank().over(largest_first))
         .withColumn("hour_number", F.row_number().over(newest_first))
     )
-    found = numbered.where((F.col("topic_number") <= TOPICS_DRAWN) & (F.col("hour_number") <= HOURS_DRAWN))
+    found = numbered.where((F.col("topic_number") <= TOPICS_DRAWN + 1) & (F.col("hour_number") <= HOURS_DRAWN))
     return found.select("group", "topic", "start_ms", "lag_max").collect()
 
 
@@ -126,6 +149,6 @@ def _period(name: str, length_ms: int) -> Column:
 def _missed(objective: Objective) -> Any:
     """As `Objective.is_missed`."""
     found = F.lit(False)
-    for name, bound in (("lag", objective.max_records), ("seconds", objective.max_seconds)):
+    for name, bound in (("group_lag", objective.max_records), ("seconds", objective.max_seconds)):
         found = found if bound is None else found | F.coalesce(F.col(name) > bound, F.lit(False))
     return found

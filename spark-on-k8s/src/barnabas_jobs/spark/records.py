@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.planning.ranges import OffsetRange
 
@@ -65,6 +66,15 @@ def stream_of_topic(
         "maxOffsetsPerTrigger": str(records_max),
     }
     return spark.readStream.format("kafka").options(**_source(bootstrap), **chosen).load().select(*COLUMNS)
+
+
+def read_to(query: StreamingQuery, topic: str) -> dict[int, int]:
+    """By partition, the offset after the last one that batches which are done have read, with or without a record."""
+    done = query.lastProgress
+    if done is None or not done.sources[0].endOffset:
+        return {}
+    offsets: dict[str, int] = json.loads(done.sources[0].endOffset).get(topic, {})
+    return {int(partition): offset for partition, offset in offsets.items()}
 
 
 def _source(bootstrap: str) -> dict[str, str]:

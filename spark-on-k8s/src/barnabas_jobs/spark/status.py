@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from barnabas_jobs.planning.progress import Amount, Seen
 from barnabas_jobs.spark.job_sums import UNNAMED, JobSums, SparkJob
 from barnabas_jobs.spark.phases import of_tag, records_done
+from barnabas_jobs.spark.standing import standing
 
 RUNNING: Final = "RUNNING"
 
@@ -28,8 +29,13 @@ class SparkStatus:
         jobs = {job.jobId(): job for job in (found.apply(index) for index in range(found.size()))}
         changed = [self._job(number, job) for number, job in jobs.items() if not self._sums.has(number)]
         seen = self._sums.seen(changed, jobs)
-        done = records_done(seen.phase)
-        return seen if done is None else msgspec.structs.replace(seen, records=Amount(done, seen.records.total))
+        done, (last_commit_ms, records_behind) = records_done(seen.phase), standing()
+        return msgspec.structs.replace(
+            seen,
+            records=seen.records if done is None else Amount(done, seen.records.total),
+            last_commit_ms=last_commit_ms,
+            records_behind=records_behind,
+        )
 
     def _job(self, number: int, job: Any) -> SparkJob:
         tags, stages = job.jobTags(), job.stageIds()

@@ -7,9 +7,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from barnabas_jobs.planning.chart import lines, time_text
-from barnabas_jobs.planning.page import page, paragraph, table
+from barnabas_jobs.planning.chart import lines
+from barnabas_jobs.planning.page import findings, page, paragraph, table, time_text
+from barnabas_jobs.planning.units import span_text
 
+ALL_TOPICS: Final = "all topics"
 HOUR: Final = "hour"
 DAY: Final = "day"
 GROUPS_DRAWN: Final = 20
@@ -27,7 +29,10 @@ _start_ms: Final = attrgetter("start_ms")
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group should keep at each commit, and now; None is no bound."""
+    """What a group should keep at each commit, and now, in all its partitions together; None is no bound.
+
+    `max_seconds` is about the partition that is furthest behind in time.
+    """
 
     max_records: int | None = None
     max_seconds: float | None = None
@@ -49,7 +54,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
-    """One day of a group in all its partitions. Lag is that at commits, as far as it is known."""
+    """One day of a group in all its partitions together. Lag is that at commits, as far as it is known."""
 
     group: str
     start_ms: int
@@ -60,7 +65,7 @@ class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicHour(msgspec.Struct, frozen=True, kw_only=True):
-    """One hour of a group in a topic: the sum over partitions of the largest lag."""
+    """One hour of a group in a topic, "" for all of them: the largest lag, all partitions together."""
 
     group: str
     topic: str
@@ -78,7 +83,6 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     commit_ms: int
     lag: int | None
     seconds: float | None
-    missed: bool
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +96,14 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
-    """One group. `kept` is None where there is no objective. `missed` counts commits, and partitions now."""
+    """One group. `kept` is None where there is no objective. `missed` counts commits, and one more if it misses now."""
 
     group: str
     commits: int
     lag_max: int | None
     seconds_max: float | None
     lag_now: int | None
+    seconds_now: float | None
     missed: int
     kept: bool | None
     days: list[Day]
@@ -108,6 +113,26 @@ def groups(days: Iterable[GroupDay], now: Iterable[Now], objective: Objective) -
     """All that committed, or have something committed now."""
     past, standing = _by_group(days), _by_group(now)
     return [_group(name, past[name], standing[name], objective) for name in sorted(past.keys() | standing.keys())]
+
+
+def findings_of(found: Iterable[GroupLag], objective: Objective) -> list[str]:
+    """A line for each group that missed the objective: how far it was behind, and is now."""
+    lines_of = []
+    for each in found:
+        if each.kept is False:
+            largest = _behind(each.lag_max, each.seconds_max)
+            now = _behind(each.lag_now, each.seconds_now)
+            lines_of.append(
+                f"group {each.group} missed the objective ({objective}) {each.missed:,} times: at most {largest} at a "
+                f"commit, {now} now"
+            )
+    return lines_of
+
+
+def _behind(records: int | None, seconds: float | None) -> str:
+    known = [f"{records:,} records"] if records is not None else []
+    known += [span_text(seconds * 1000)] if seconds is not None else []
+    return f"{' and '.join(known)} behind" if known else "an unknown distance behind"
 
 
 def drawn(found: Iterable[GroupLag]) -> list[str]:
@@ -125,14 +150,16 @@ def _by_group(rows: Iterable[OfGroup]) -> defaultdict[str, list[OfGroup]]:
 
 
 def _group(name: str, days: Sequence[GroupDay], now: Sequence[Now], objective: Objective) -> GroupLag:
-    missed = sum(each.missed for each in days) + sum(each.missed for each in now)
     lags_now = [each.lag for each in now if each.lag is not None]
+    lag_now, seconds_now = sum(lags_now) if lags_now else None, _largest(each.seconds for each in now)
+    missed = sum(each.missed for each in days) + objective.is_missed(lag_now, seconds_now)
     return GroupLag(
         group=name,
         commits=sum(each.commits for each in days),
         lag_max=_largest(each.lag_max for each in days),
         seconds_max=_largest(each.seconds_max for each in days),
-        lag_now=sum(lags_now) if lags_now else None,
+        lag_now=lag_now,
+        seconds_now=seconds_now,
         missed=missed,
         kept=missed == 0 if objective.is_set else None,
         days=[_day(each) for each in sorted(days, key=_start_ms)],
@@ -153,14 +180,23 @@ def _largest(values: Iterable[Number | None]) -> Number | None:
     return max((each for each in values if each is not None), default=None)
 
 
-def lag_page(found: Sequence[GroupLag], hours: Sequence[TopicHour], objective: Objective, summary: str) -> str:
+def lag_page(
+    about_it: str, found: Sequence[GroupLag], hours: Sequence[TopicHour], objective: Objective, summary: str
+) -> str:
     """The HTML page: a table of groups, and for each its days; for those that are drawn a line for each topic."""
     rows = [
         (each.group, each.commits, each.lag_max, each.seconds_max, each.lag_now, each.missed, _kept(each.kept))
         for each in found
     ]
     heads = ("group", "commits", "largest lag", "seconds", "lag now", "missed", "objective")
-    parts = [paragraph(summary), paragraph(f"Objective: {objective}."), table(heads, rows), paragraph(BOUNDS)]
+    objective_text = f"Objective, of all partitions of a group together: {objective}."
+    parts = [
+        findings(findings_of(found, objective)),
+        paragraph(summary),
+        paragraph(objective_text),
+        table(heads, rows),
+        paragraph(BOUNDS),
+    ]
     by_group, pictured = _by_group(hours), set(drawn(found))
     for each in found:
         title = f"{each.group}: largest lag by hour"
@@ -168,15 +204,15 @@ def lag_page(found: Sequence[GroupLag], hours: Sequence[TopicHour], objective: O
         parts.append(picture if each.group in pictured else paragraph(f"{title}: not drawn"))
         days = [(day.day, day.commits, day.lag_max, day.seconds_max, day.missed) for day in each.days]
         parts.append(table(("day", "commits", "largest lag", "seconds", "missed"), days))
-    return page("Lag of consumer groups", *parts)
+    return page("Lag of consumer groups", about_it, *parts)
 
 
 def _series(hours: Iterable[TopicHour]) -> Mapping[str, Sequence[tuple[int, float]]]:
-    """By topic, in the order of time."""
+    """By topic, in the order of time; first all topics together, which the objective is about."""
     found: dict[str, list[tuple[int, float]]] = {}
     for each in sorted(hours, key=lambda hour: (hour.topic, hour.start_ms)):
-        found.setdefault(each.topic, []).append((each.start_ms, each.lag_max))
-    return found
+        found.setdefault(each.topic or ALL_TOPICS, []).append((each.start_ms, each.lag_max))
+    return found if len(found) != 2 else {name: points for name, points in found.items() if name != ALL_TOPICS}
 
 
 def _kept(kept: bool | None) -> str:

@@ -11,7 +11,11 @@ ROWS_MAX: Final = 1000
 
 
 def audit_page(
-    summary: str, bytes_by_broker: Mapping[int, int], counts: Mapping[str, int], findings: Sequence[Finding]
+    about_it: str,
+    summary: str,
+    bytes_by_broker: Mapping[int, int],
+    counts: Mapping[str, int],
+    findings: Sequence[Finding],
 ) -> str:
     """The HTML page."""
     parts = [paragraph(summary)]
@@ -32,7 +36,7 @@ def audit_page(
     parts.append(
         bars("Bytes read", [Bar(f"broker {each}", size, bytes_text(size)) for each, size in bytes_by_broker.items()])
     )
-    return page("Audit of log dirs", *parts)
+    return page("Audit of log dirs", about_it, *parts)
 
 
 def _plain(number: int | None) -> str:

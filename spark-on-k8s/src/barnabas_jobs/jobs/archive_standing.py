@@ -1,0 +1,38 @@
+"""How far the archive that a run writes is behind its topic, for the progress of the run."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from barnabas_jobs.jobs.archive_commit import Run
+from barnabas_jobs.planning.committed import Committed
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ranges import offsets_behind
+from barnabas_jobs.spark.standing import Standing
+
+ASK_S: Final = 5.0
+
+
+class ArchiveStanding:
+    """Of one run. `ends`: by partition, the offset after the last archived one; it moves on with the run.
+
+    `read`: where a continuous run has read on without a record, as over the markers of transactions.
+    """
+
+    def __init__(self, job: Run, ends: Mapping[int, int], committed: Committed) -> None:
+        self._job = job
+        self._ends = ends
+        self._committed = committed
+        self._asked_s = -ASK_S
+        self._behind: int | None = None
+        self.read: Mapping[int, int] = {}
+
+    def now(self) -> Standing:
+        """The distance is the last one that is known while no broker answers."""
+        now_s = self._job.clock()
+        if now_s - self._asked_s >= ASK_S:
+            self._asked_s = now_s
+            with suppress(JobFailed):
+                log = self._job.cluster.bounds(self._job.topic)
+                self._behind = offsets_behind([dict(self._ends), self.read], log)
+        return Standing(self._committed.last_commit_ms, self._behind)

@@ -1,0 +1,150 @@
+"""`compact`: joins the small files of an archive's commits, as a continuous archive makes them once a minute.
+
+A joined commit is one more entry of the ledger, whose files replace those of the entries that it joins. It counts as a
+whole or not at all, as every entry does; a run that ends early leaves files that no entry names. The replaced files
+stay for a day, for runs that read them already, and a run after that removes them.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.planning.compaction import (
+    fencing_entry,
+    groups_to_join,
+    joining_entry,
+    records_of,
+    replaced_runs,
+)
+from barnabas_jobs.planning.errors import JobFailed, Refused
+from barnabas_jobs.planning.ledger import DataFile, Entry, Generation, Ledger, check_topic, sums_of
+from barnabas_jobs.planning.options import Count, JobOptions, Location, TopicName
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
+from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
+
+
+class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `compact` takes. `commit_records`: about how many records a joined commit has."""
+
+    topic: TopicName
+    archive: Location
+    commit_records: Count = 5_000_000
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How many commits were joined into how many, and the files that this saves a reader.
+
+    `removed_runs`: folders of files that an earlier run had replaced.
+    """
+
+    topic: str
+    joined_commits: int
+    commits: int
+    files_before: int
+    files_after: int
+    removed_runs: int
+
+    @property
+    def fine(self) -> bool:
+        """A run that ends is fine."""
+        return True
+
+
+class Compaction(NamedTuple):
+    """What all joins of a run share."""
+
+    spark: SparkSession
+    folder: ArchiveFolder
+    clock: Callable[[], float]
+
+    @property
+    def now_ms(self) -> int:
+        """Of commits."""
+        return int(self.clock() * 1000)
+
+
+def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
+    """Raises JobFailed; what was committed by then counts."""
+    job = Compaction(spark, archive_at(spark, options.archive), clock)
+    with job.folder.written_by_us():
+        ledger = _begun(job, options)
+        generations = [ledger.generation(options.topic, each) for each in ledger.topic_ids()]
+        removed = sum(_remove_replaced(job, each) for each in generations)
+        joined, entries = 0, list(ledger.entries)
+        for generation in generations:
+            for group in groups_to_join(generation, options.commit_records):
+                entries.append(_joined(job, len(entries), generation, group))
+                joined += len(group)
+        job.folder.pack_all(entries)
+    after = [Ledger(tuple(entries)).generation(options.topic, each.topic_id) for each in generations]
+    return Result(
+        topic=options.topic,
+        joined_commits=joined,
+        commits=len(entries) - len(ledger.entries),
+        files_before=sum(len(each.files) for each in generations),
+        files_after=sum(len(each.files) for each in after),
+        removed_runs=removed,
+    )
+
+
+def _begun(job: Compaction, options: Options) -> Ledger:
+    """Removes what runs that ended early have left, once none of them can commit it any more."""
+    ledger, left = job.folder.survey()
+    check_topic(sums_of(ledger.entries), options.topic, options.archive)
+    if not ledger.entries:
+        raise Refused(f"archive={options.archive} is empty: run `archive` first")
+    if left.fence:
+        fence = fencing_entry(len(ledger.entries), ledger.entries[-1], job.now_ms)
+        job.folder.commit(fence)
+        ledger = Ledger((*ledger.entries, fence))
+    job.folder.sweep(left.runs, len(ledger.entries))
+    return ledger
+
+
+def _remove_replaced(job: Compaction, generation: Generation) -> int:
+    """Removes nothing unless all files that count are there."""
+    replaced = replaced_runs(generation, job.now_ms) & set(job.folder.runs_of(generation.topic_id))
+    if replaced:
+        job.folder.paths(generation)
+    for run_folder in sorted(replaced):
+        job.folder.store.remove(run_folder)
+    return len(replaced)
+
+
+def _joined(job: Compaction, number: int, generation: Generation, group: Sequence[Entry]) -> Entry:
+    """The entry counts when this returns. Raises JobFailed; nothing of it stays then."""
+    run_folder = job.folder.new_run(generation.topic_id, number)
+    files = [file for entry in group for file in entry.files]
+    wanted = records_of(generation, group)
+    try:
+        found = write_joined(job, files, run_folder, sum(wanted.values()))
+        if found != wanted:
+            raise JobFailed(
+                f"{run_folder}: by partition the joined files have {found} records, and the ledger says {wanted}: the "
+                "archive is damaged, or its store lists files late; nothing was replaced. `verify` says what is there"
+            )
+        entry = joining_entry(number, group, generation.entries[-1], job.folder.synced(run_folder), job.now_ms)
+    except JobFailed:
+        job.folder.store.remove(run_folder)
+        raise
+    job.folder.commit(entry)
+    return entry
+
+
+def write_joined(job: Compaction, files: Sequence[DataFile], run_folder: str, records: int) -> dict[int, int]:
+    """By partition, the records that the new files have: they are read again. Columns of a schema stay."""
+    url = job.folder.store.url
+    with spark_failures(f"joining files of {job.folder}"):
+        reader = job.spark.read.option("basePath", job.folder.data).option(PAGE_CHECKSUMS, "true")
+        old = reader.parquet(*(url(file.path) for file in files)).drop("topic_id", "run", "date")
+        with phase(job.spark, "joining", records):
+            write_parquet(old.withColumn("partition", F.col("partition").cast("int")), url(run_folder))
+        paths = [url(file.path) for file in job.folder.synced(run_folder)]
+        return {partition: each.records for partition, each in counts(job.spark, job.folder.data, paths).items()}

@@ -1,0 +1,78 @@
+"""Which commits of an archive are joined, and which files nobody needs any more. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from barnabas_jobs.planning.ledger import JOINED_FORMAT, DataFile, Entry, Generation
+
+KEEP_MS: Final = 24 * 3_600_000
+"""How long files that others replace stay for runs that read them already."""
+
+
+def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]]:
+    """Neighbours of one schema with about `records_max` records together, of those whose files count."""
+    joined, found, records = generation.joined, list[list[Entry]](), 0
+    for entry in generation.entries:
+        if not entry.files or entry.number in joined:
+            continue
+        own = sum(records_of(generation, [entry]).values())
+        fits = found and records + own <= records_max and found[-1][0].schema == entry.schema
+        if not fits:
+            found.append([])
+            records = 0
+        found[-1].append(entry)
+        records += own
+    return [group for group in found if len(group) > 1]
+
+
+def records_of(generation: Generation, group: Sequence[Entry]) -> dict[int, int]:
+    """By partition, how many records the files of these entries have: the ledger says so where they were brought."""
+    counts: dict[int, int] = {}
+    for entry in _brought(generation, group):
+        for each in entry.partitions:
+            if each.records:
+                counts[each.partition] = counts.get(each.partition, 0) + each.records
+    return counts
+
+
+def _brought(generation: Generation, group: Sequence[Entry]) -> Iterator[Entry]:
+    wanted = {number for entry in group for number in (range(*entry.joins) if entry.joins else (entry.number,))}
+    return (entry for entry in generation.entries if entry.number in wanted)
+
+
+def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[DataFile], now_ms: int) -> Entry:
+    """The entry whose files replace those of the group; `last` is the newest one of the topic id."""
+    return Entry(
+        number=number,
+        topic=last.topic,
+        topic_id=last.topic_id,
+        committed_at_ms=now_ms,
+        partitions=[],
+        files=files,
+        schema=group[0].schema,
+        topic_partitions=last.topic_partitions,
+        topic_config=last.topic_config,
+        joins=(group[0].number, group[-1].number + 1),
+        format=JOINED_FORMAT,
+    )
+
+
+def fencing_entry(number: int, last: Entry, now_ms: int) -> Entry:
+    """An entry that brings nothing: nobody else can use its number."""
+    return Entry(
+        number=number,
+        topic=last.topic,
+        topic_id=last.topic_id,
+        committed_at_ms=now_ms,
+        partitions=[],
+        files=[],
+        topic_partitions=last.topic_partitions,
+        topic_config=last.topic_config,
+    )
+
+
+def replaced_runs(generation: Generation, now_ms: int) -> set[str]:
+    """The folders of files that others have replaced for long enough."""
+    old = (each for each in generation.entries if each.joins and now_ms - each.committed_at_ms >= KEEP_MS)
+    numbers = {number for each in old if each.joins for number in range(*each.joins)}
+    return {entry.run for entry in generation.entries if entry.number in numbers and entry.run is not None}
