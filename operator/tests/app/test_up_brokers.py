@@ -20,6 +20,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # A broker that was killed may come back once its lease has run out.
 QUICK = {"broker_heartbeat_interval_ms": 200, "broker_session_timeout_ms": 1500}
+OF_ANOTHER_BROKER = "version=1\ncluster.id=another\nnode.id=77\ndirectory.id=AAAAAAAAAAAAAAAAAAAACQ\n"
 THREE = cluster_manifest(3, **QUICK)
 
 
@@ -109,7 +110,7 @@ def test_settings_that_no_broker_starts_with_are_taken_back(up: RunningUp) -> No
     for number in range(3):
         strange = up.data / f"broker-{number}" / "volume-9" / "meta.properties"
         strange.parent.mkdir()
-        strange.write_text("version=1\ncluster.id=another\nnode.id=77\n", encoding="utf-8")
+        strange.write_text(OF_ANOTHER_BROKER, encoding="utf-8")
     up.write("cluster.yaml", THREE.replace("      - id: 1\n", "      - id: 1\n      - id: 9\n"))
     wait_for(lambda: up.cluster_reason() == "BrokerFailed")
     wait_for(lambda: up.cluster_status().ready_brokers == 3)
