@@ -1,6 +1,7 @@
 """`python -m gate`, which is `.ci/run`: all stages, and what they and their tests cost.
 
-It runs before there is a virtual environment, so it needs nothing but Python. A stage that fails ends all others.
+It runs before there is a virtual environment, so it needs nothing but Python. A stage that fails ends none of
+the others, so that one run shows all that is wrong.
 """
 
 import os
@@ -36,8 +37,8 @@ def main() -> int:
     costs = [cost for file in sorted(RESULTS.glob("*.jsonl")) for cost in from_lines(file.read_text("utf-8"))]
     print("\n".join(["", *report(costs, read_budgets()), "", *table(run.outcomes)]), flush=True)
     failed = [outcome.stage for outcome in run.outcomes if outcome.code]
-    if failed:
-        print(f"FAILED: {failed[0]}; its output is in {RESULTS / failed[0]}.log", flush=True)
+    for stage in failed:
+        print(f"FAILED: {stage}; its output is in {RESULTS / stage}.log", flush=True)
     return int(bool(failed))
 
 
@@ -53,27 +54,25 @@ class Run:
         self.outcomes: list[Outcome] = []
 
     def all_stages(self) -> None:
-        """Returns when all have passed. Once one has failed, it ends those that run."""
+        """Return when all have ended, but for those that need one that failed. Whatever ends it ends them."""
         try:
-            self._until_one_fails()
+            self._until_none_is_due()
         finally:
             self._end_all()
 
-    def _until_one_fails(self) -> None:
+    def _until_none_is_due(self) -> None:
         while True:
             for stage in due(self._stages, {one.stage: one for one in self.outcomes}, list(self._running)):
                 self._start(stage)
             if not self._running:
                 return
-            if self._end_of_one().code:
-                return
+            self._end_of_one()
 
-    def _end_of_one(self) -> Outcome:
+    def _end_of_one(self) -> None:
         outcome = self._ended.get()
         del self._running[outcome.stage]
         self.outcomes.append(outcome)
         print(f"[{outcome.stage}] ended after {outcome.seconds:.0f} s with {outcome.code}", flush=True)
-        return outcome
 
     def _end_all(self) -> None:
         for name, process in self._running.items():

@@ -45,13 +45,12 @@ class Outcome(NamedTuple):
 
 
 def due(stages: Sequence[Stage], ended: Mapping[str, Outcome], running: Sequence[str]) -> list[Stage]:
-    """The stages that may begin now, in their order; none any more once one has failed."""
-    if any(outcome.code for outcome in ended.values()):
-        return []
+    """Return the stages that may begin now, in their order; none that needs one that has failed."""
+    passed = {name for name, outcome in ended.items() if outcome.code == 0}
     ready = [
         stage
         for stage in stages
-        if stage.name not in ended and stage.name not in running and all(need in ended for need in stage.needs)
+        if stage.name not in ended and stage.name not in running and passed.issuperset(stage.needs)
     ]
     return ready[: AT_ONCE_MAX - len(running)]
 
