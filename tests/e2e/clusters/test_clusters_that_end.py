@@ -150,9 +150,10 @@ def test_a_cluster_made_again_without_a_disk_that_it_had_names_the_claims_and_wa
     kinds = ("Pod", "StatefulSet", "PersistentVolumeClaim")
     wait_for(lambda: names(world, "one", *kinds), lambda found: found == left, SECONDS_MAX)
     world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": "1Gi"}]})
-    told = wait_for(lambda: message(world, "one"), lambda said: "earlier Cluster" in said, SECONDS_MAX)
-    lacks = "spec.storage.volumes lacks the id 1, of which an earlier Cluster one left claims: volume-1-one-broker-0"
-    assert told == f"{lacks}; allowed: declare the id 1, or delete these claims with what is on them"
+    told = wait_for(lambda: message(world, "one"), lambda said: "lacks the id 1" in said, SECONDS_MAX)
+    disks_there = "disks of that id are there with their records: volume-1-one-broker-0"
+    allowed = "declare the id 1, or delete these claims"
+    assert told == f"spec.storage.volumes lacks the id 1, and {disks_there}; allowed: {allowed}"
     assert names(world, "one", "StatefulSet") == set()
     world.kubectl("delete", "pvc", *left)
     wait_for(lambda: names(world, "one", "Pod"), lambda found: found == {"one-broker-0"}, SECONDS_MAX)
