@@ -251,6 +251,10 @@ def test_planted_damage_of_each_kind_is_found_and_named(
     assert differs.detail in page
 
 
+WRITES_EVERY_S = 0.2
+"""Segments roll often enough, and the audit gets most of the processor."""
+
+
 @pytest.mark.slow
 def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
     spark: SparkSession, broker: ServerProcess, world: World, tmp_path: Path
@@ -261,7 +265,7 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
     stop = threading.Event()
 
     def write_on() -> None:
-        while not stop.is_set():
+        while not stop.wait(WRITES_EVERY_S):
             world.write_random(MIB)
 
     writer = threading.Thread(target=write_on)
