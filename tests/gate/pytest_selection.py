@@ -52,8 +52,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = group_of(_fixtures(item))
         if group and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
-    # Those that take long go first, so that no worker has one of them left when the others have nothing to do.
-    items[:] = sorted(chosen, key=lambda item: item.get_closest_marker("slow") is None)
+    # Files with long tests go first, so that no worker has one of them left when the others have nothing to do. A file
+    # stays whole: its fixtures are made once.
+    slow = {item.path for item in chosen if item.get_closest_marker("slow") is not None}
+    items[:] = sorted(chosen, key=lambda item: item.path not in slow)
 
 
 def group_of(fixtures: Sequence[str]) -> str | None:

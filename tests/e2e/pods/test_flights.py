@@ -79,8 +79,8 @@ def test_the_five_commands_end_to_end(castle: Castle) -> None:
     assert _read_as_group(castle.bootstrap, FLIGHTS) == FLIGHTS
 
     clusters, topics = (castle.kubectl("get", kind).splitlines() for kind in ("clusters", "topics"))
-    assert clusters[0].split()[:3] == ["NAME", "READY", "BROKERS"]
-    assert clusters[1].split()[:3] == [NAME, "True", "3"]
+    assert clusters[0].split()[:4] == ["NAME", "READY", "DESIRED", "BROKERS"]
+    assert clusters[1].split()[:4] == [NAME, "True", "3", "3"]
     assert topics[0].split()[1:5] == ["READY", "CLUSTER", "PARTITIONS", "REPLICAS"]
 
     castle.kubectl("scale", "topic/flights", "--replicas=12")
