@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import count
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from drivers.broker_under_test import KEPT_FOR_EVER, PROPERTIES, check_end, prepare_server
@@ -66,7 +66,17 @@ def topic(client: StockClient) -> str:
 def commit(client: StockClient, group: str, *offsets: TopicPartition) -> None:
     """As a group without members."""
     consumer = client.consumer(group)
-    consumer.commit(offsets=list(offsets), asynchronous=False)
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=list(offsets), asynchronous=False)
+        except KafkaException as error:  # Kafka moves the coordinator while it makes the offsets topic.
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                raise
+            return False
+        return True
+
+    wait_for(is_committed)
     consumer.close()
 
 
