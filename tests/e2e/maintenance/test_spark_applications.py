@@ -27,10 +27,11 @@ pytestmark = pytest.mark.slow
 DEFINITION: Final = "sparkapplications.sparkoperator.k8s.io"
 RUN: Final = "MaintenanceJob"
 KIND: Final = "SparkApplication"
+VOLUMES: Final = [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}]
 ARCHIVE: Final = {"topic": "flights", "archive": "/archive/flights"}
 EVERYTHING: Final = {
     "executors": 2,
-    "volumes": [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}],
+    "volumes": VOLUMES,
     "eventLogs": {"claimName": "history"},
     "env": [{"name": "A", "value": "b"}, {"name": "KEY", "secretKeyRef": {"name": "s3", "key": "secret"}}],
     "sparkConf": {"spark.x": "y"},
@@ -65,7 +66,14 @@ def world(kubeflow: ControlPlane, broker: ServerProcess, tmp_path_factory: pytes
 
 def run(world: World, name: str, **spec: object) -> dict[str, Any]:
     meta = {"name": name, "namespace": world.namespace}
-    whole = {"cluster": "one", "job": "archive", "options": {**ARCHIVE, "topic": name}, "backend": "Kubeflow", **spec}
+    whole = {
+        "cluster": "one",
+        "job": "archive",
+        "options": {**ARCHIVE, "topic": name},
+        "backend": "Kubeflow",
+        "volumes": VOLUMES,
+        **spec,
+    }
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": RUN, "metadata": meta, "spec": whole}
 
 
