@@ -14,7 +14,7 @@ from harness.deadline import wait_for
 from harness.server_process import Place, ServerProcess, free_port
 
 FILES_MAX = 300
-CONNECTIONS_MAX = 86
+CONNECTIONS_MAX = 161
 CLIENTS = 320
 LIMITED = Place("127.0.0.1", ("prlimit", f"--nofile={FILES_MAX}:{FILES_MAX}"))
 BROKER = 4

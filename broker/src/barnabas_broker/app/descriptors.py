@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 RESERVE_MIN: Final = 64
 """For the metadata store, the helper, checkpoints, links to other brokers, and what is opened for a moment."""
 RESERVE_SHARE: Final = 8
-SEGMENTS_SHARE: Final = 2
+SEGMENTS_SHARE: Final = 4
 UNLIMITED: Final = 1 << 20
 
 
