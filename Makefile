@@ -40,6 +40,7 @@ check: .venv/spark
 	$(BIN)/python tests/architecture/passed_in.py
 	$(BIN)/python tests/architecture/names.py
 	$(BIN)/python tests/architecture/module_names.py
+	$(BIN)/python tests/architecture/words.py
 
 # What is made of the types of resources: CRDs, the chart's copy, the reference of all fields.
 crds: venv
