@@ -92,14 +92,14 @@ class KubeApi:
             token = answer.get("metadata", {}).get("continue") or None
             chosen["continue"] = token or ""
 
-    async def apply(self, item: Json, *, is_dry_run: bool = False, manager: str = FIELD_MANAGER) -> dict[str, Any]:
-        """Server-side apply: the fields named in `item` are the manager's, all others stay as they are.
+    async def apply(self, item: Json, *, is_dry_run: bool = False) -> dict[str, Any]:
+        """Server-side apply: the fields named in `item` are the operator's, all others stay as they are.
 
         A dry run stores nothing.
         """
         meta = item["metadata"]
         path = path_of(item["kind"], meta.get("namespace"), meta["name"])
-        query = {"fieldManager": manager, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
         return await self.request("PATCH", path, query=query, body=item, content_type=APPLY)
 
     async def create(self, item: Json) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
-from barnabas_operator.planning.brokers.kept_metadata import RESTARTED_AT, metadata_of_others
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.object_names import (
@@ -74,11 +73,7 @@ def _broker_set(found: Json) -> BrokerSet:
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
     revision = status.get("updateRevision", "") if is_seen else ""
     is_ending = "deletionTimestamp" in found["metadata"]
-    others = metadata_of_others(found)
-    uid, made_at = found["metadata"].get("uid", ""), found["metadata"].get("creationTimestamp", "")
-    return BrokerSet(
-        found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found), others, uid, made_at
-    )
+    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found))
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:
@@ -132,9 +127,6 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         node=found["spec"].get("nodeName", ""),
         stale=meta.get("annotations", {}).get(STALE, ""),
         is_cut_off=meta.get("annotations", {}).get(ACCOUNT, account_uid) != account_uid,
-        restarted_at=meta.get("annotations", {}).get(RESTARTED_AT, ""),
-        owners=meta.get("ownerReferences", ()),
-        version=meta.get("resourceVersion", ""),
     )
 
 

@@ -13,9 +13,6 @@ STALE: Final = "barnabas.dev/stale-address"
 """On the pod of a broker that tells clients an address which is not so any more."""
 ACCOUNT: Final = "barnabas.dev/service-account-uid"
 """On pods: whose token they have. Another ServiceAccount of that name is another one, and the token is void."""
-KEPT: Final = "barnabas.dev/kept"
-"""On a StatefulSet that was made anew, until another field manager has them: the names that others set before."""
-OWN_PREFIX: Final = "barnabas.dev/"
 EMPTIED_LABEL: Final = "barnabas.dev/emptied"
 """On the claims of a broker that held nothing when it was removed."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -23,8 +20,6 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "barnabas-operator"
 OPERATOR_NAME: Final = "barnabas-operator"
 FIELD_MANAGER: Final = "barnabas-operator"
-KEEPER: Final = "barnabas-operator-kept"
-"""The field manager of what others set, and the operator set again where it made an object anew."""
 REPLICATION_PORT: Final = 9091
 HTTP_PORT: Final = 9404
 LAG_EXPORTER_PORT: Final = 9308

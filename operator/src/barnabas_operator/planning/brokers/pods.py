@@ -8,9 +8,7 @@ from typing import NamedTuple
 from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, brokers_claimed
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.planning.brokers.kept_metadata import Metadata
 from barnabas_operator.resources.cluster import Volume
-from barnabas_operator.resources.json_types import Json
 
 
 class BrokerPod(NamedTuple):
@@ -21,8 +19,6 @@ class BrokerPod(NamedTuple):
     `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
     knows it, "" until it runs there, `node_addresses` are all by type. `stale` is what it tells clients wrongly.
     `is_cut_off`: its ServiceAccount was deleted, so that it can neither read nor write the metadata.
-    `restarted_at` is the `kubectl rollout restart` that it was made after, as text, "" where there was none.
-    `owners` are its ownerReferences, as they were in this `version` of it.
 
     The pod that is made in its place has the same name and another `uid`.
     """
@@ -44,9 +40,6 @@ class BrokerPod(NamedTuple):
     node: str = ""
     stale: str = ""
     is_cut_off: bool = False
-    restarted_at: str = ""
-    owners: Sequence[Json] = ()
-    version: str = ""
 
     @property
     def is_lost(self) -> bool:
@@ -65,7 +58,6 @@ class BrokerSet:
 
     `volumes` are what its claim templates are for, by their names. One that is ending has the name that another needs.
     `given` are the addresses outside that its brokers advertise, by Service.
-    `of_others` is what others set on the metadata of its pod template. `made_at` is in RFC 3339, "" until it is known.
     """
 
     replicas: int
@@ -73,9 +65,6 @@ class BrokerSet:
     volumes: Mapping[str, Volume]
     is_ending: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
-    of_others: Metadata = field(default_factory=dict)
-    uid: str = ""
-    made_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

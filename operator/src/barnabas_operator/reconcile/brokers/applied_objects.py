@@ -3,21 +3,17 @@
 import json
 import logging
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.planning.admission.field_translation import in_declared_fields
-from barnabas_operator.planning.brokers.kept_metadata import Metadata, kept_by, only_kept, with_kept
 from barnabas_operator.planning.brokers.ownership import conflict, is_owned
-from barnabas_operator.planning.object_names import KEEPER
 from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 
 log = logging.getLogger(__name__)
 
-NOTHING: Final[Metadata] = MappingProxyType({})
 PASSING: Final = frozenset({"status", "metadata"})
 OF_CONTROLLERS: Final = "deployment.kubernetes.io/"
 DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletionTimestamp")
@@ -80,10 +76,8 @@ class AppliedObjects:
         log.info("%s: others have %s %s %s: applying it again", meta["namespace"], what, *key)
         return True
 
-    async def apply(self, cluster: Cluster, item: Json, kept: Metadata = NOTHING) -> bool:
+    async def apply(self, cluster: Cluster, item: Json) -> bool:
         """Whether it was another one than before. Raises ObjectRefused, KubeUnreachable.
-
-        `kept` is what the metadata of its pod template has besides, where there is no such object yet.
 
         An object of that name which is not the Cluster's stays as it is, and is refused.
         """
@@ -94,22 +88,13 @@ class AppliedObjects:
             if found is not None and not is_owned(cluster, found):
                 raise ObjectRefused(conflict(cluster, item, found))
             self._said.pop(_key(item), None)  # Until there is an answer nobody knows what is there.
-            made = await self._make(item, found, kept)
+            made = await self._api.apply(item)
         except KubeRefused as error:
             raise self._refused(item, error) from error
         meta, key = made["metadata"], _key(item)
         self._said[key] = _Said(item, None, meta["uid"], int(meta["resourceVersion"]), _content(made))
         self._gone.discard(key)
         return True
-
-    async def _make(self, item: Json, found: Json | None, kept: Metadata) -> Json:
-        """Where it ends in between, the next one goes on with what the object says."""
-        if found is None and kept:
-            found = await self._api.apply(with_kept(item, kept))
-        for_others = kept_by(found) if found is not None else NOTHING
-        if found is not None and for_others:
-            await self._api.apply(only_kept(found, for_others), manager=KEEPER)
-        return await self._api.apply(item)
 
     async def remove(self, kind: str, found: Json) -> None:
         """Deletes this very object, of which the Cluster has no use any more. Raises KubeRefused, KubeUnreachable."""

@@ -20,7 +20,6 @@ from barnabas_operator.planning.brokers.broker_steps import (
 from barnabas_operator.planning.brokers.claim_growth import same_disks
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.brokers.given_addresses import stale_addresses
-from barnabas_operator.planning.brokers.kept_metadata import Metadata, metadata_to_keep
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.restart_batch import restart_batch
@@ -36,7 +35,6 @@ from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
 from barnabas_operator.reconcile.brokers.claims_ahead import ClaimsAhead
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
-from barnabas_operator.reconcile.brokers.pod_adoption import PodAdoption
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
 from barnabas_operator.reconcile.brokers.schedule_reconciler import ScheduleReconciler
@@ -80,7 +78,6 @@ class BrokerReconciler:
         self._removed = RemovedBrokers(api)
         self._diagnosis = StartDiagnosis(api, clock)
         self._restarts = PodRestarts(api, clock)
-        self._adoption = PodAdoption(api, clock)
         self._objects = AppliedObjects(api)
         self._garbage = GarbageCollector(api, self._objects)
         self._nodes = Nodes(api)
@@ -88,7 +85,6 @@ class BrokerReconciler:
         self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
         self._schedules = ScheduleReconciler(api, self._objects, settings)
         self._places = 0
-        self._of_others: Metadata = {}
         self.unbalanced = True  # An operator that starts anew does not know.
 
     def forget(self) -> None:
@@ -126,7 +122,6 @@ class BrokerReconciler:
             pods = await gather_pods(self._api, cluster, self._nodes)
         if pods.broker_set is None or pods.broker_set.is_ending:
             return BrokersOutcome(pods, refused or MADE_ANEW)
-        await self._adoption.begin(cluster, pods)
         await self._garbage.remove(cluster, pods, state)
         await self._claims.apply(cluster, pods)
         await self._ahead.discard(cluster, pods)
@@ -172,8 +167,6 @@ class BrokerReconciler:
 
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
         """Brokers that are to go keep their pods until they hold nothing. Whether something has changed."""
-        if pods.broker_set is not None:
-            self._of_others = pods.broker_set.of_others
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False
         if pods.broker_set is None:
@@ -185,9 +178,8 @@ class BrokerReconciler:
         if is_other:
             await self._make_way(cluster)
             return True
-        kept = metadata_to_keep(self._of_others, [pod.restarted_at for pod in pods.pods.values()])
         changed = await self._objects.apply(cluster, settings)
-        return await self._objects.apply(cluster, broker_set, kept) or changed
+        return await self._objects.apply(cluster, broker_set) or changed
 
     async def _make_way(self, cluster: Cluster) -> None:
         """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one.
