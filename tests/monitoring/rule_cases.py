@@ -163,6 +163,16 @@ CASES: Final = (
         6,
         MAIN,
     ),
+    Case("LogsNotServed", {f'barnabas_stray_logs{{{ONE},log_dir="/data-0"}}': "0x4 2x30"}, 19, 21, ONE),
+    Case("MetadataUnreadable", {f"barnabas_unreadable_documents{{{ONE}}}": "0x4 1x30"}, 9, 11, MAIN, "critical"),
+    Case(
+        "GroupCoordinatorFailed",
+        {f'kafka_coordinator_group_num_partitions{{{ONE},state="failed"}}': "0x4 1x30"},
+        9,
+        11,
+        ONE,
+        "critical",
+    ),
     Case("ConsumerGroupLag", {f"kafka_consumergroup_lag{{{HOT}}}": "1000x4 1001x20"}, 14, 16, BILLING),
     Case(
         "ConsumerGroupLag",
