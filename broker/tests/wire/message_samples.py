@@ -79,9 +79,7 @@ def kafka_class(name: str) -> Any:
     for module in MODULES:
         if hasattr(module, name):
             return getattr(module, name)
-    raise LookupError(
-        f"kafka-python has no {name}; write barnabas_core/definitions/{name}.json, and its class in own_messages.py"
-    )
+    raise LookupError(f"kafka-python has no {name}; put its class into own_messages.py")
 
 
 def kafka_message(struct: schema.Struct, tree: Tree) -> Any:

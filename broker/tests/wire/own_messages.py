@@ -1,4 +1,4 @@
-"""Messages that kafka-python does not ship, by its classes and our definitions."""
+"""Messages that kafka-python does not ship, by its classes and `barnabas_core.definitions`."""
 
 from kafka.protocol.api_message import ApiMessage
 

@@ -1,4 +1,4 @@
-"""The table of APIs, held against kafka-python's copy of Kafka's message definitions."""
+"""The table of APIs, held against Apache Kafka's message definitions."""
 
 import pytest
 from message_samples import kafka_class

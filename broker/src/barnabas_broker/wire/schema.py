@@ -1,18 +1,15 @@
 """Kafka's message definitions as typed trees of fields.
 
-The definitions are Kafka's own JSON files, read from the installed kafka-python package, which ships most of them; what
-it lacks is in `barnabas_core.definitions`. Only these files are used: importing `kafka` itself would load its whole
-client into the broker (docs/decisions/codec.md).
+The definitions are Apache Kafka's own JSON files, in `barnabas_core.definitions` (docs/decisions/codec.md).
 """
 
 import functools
-import importlib.util
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from importlib.machinery import SourceFileLoader
 from typing import Any, Final, NamedTuple
+
+from barnabas_core import definitions
 
 Json = Mapping[str, Any]
 
@@ -22,10 +19,6 @@ _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
 """What ends the name of a field that is an int32 in the definitions, and a set of ACL operations' codes here."""
 _WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
-
-
-_FOLDERS: Final = (("kafka", "protocol/schemas/resources"), ("barnabas_core", "definitions"))
-"""Packages, and where the definitions are in them."""
 
 
 class UnknownMessage(LookupError):
@@ -106,14 +99,12 @@ def message(name: str) -> Message:
 
 
 def _read_definition(name: str) -> str:
-    """The file's text; `find_spec` finds the package without importing it."""
-    for package, folder in _FOLDERS:
-        spec = importlib.util.find_spec(package)
-        if spec is None or not isinstance(spec.loader, SourceFileLoader) or not spec.submodule_search_locations:
-            raise UnknownMessage(f"{name}: the package {package}, which holds definitions, is not installed")
-        with suppress(FileNotFoundError):
-            return spec.loader.get_data(f"{spec.submodule_search_locations[0]}/{folder}/{name}.json").decode()
-    raise UnknownMessage(f"no message definition {name}")
+    """Return the file's text."""
+    try:
+        with open(f"{definitions.__path__[0]}/{name}.json", encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise UnknownMessage(f"no message definition {name}") from None
 
 
 def _parse_fields(definitions: Sequence[Json], path: str, common: Mapping[str, Sequence[Json]]) -> tuple[Field, ...]:

@@ -1,1 +1,1 @@
-"""Message definitions that kafka-python does not ship, in the form of Kafka's own JSON files: for both programs."""
+"""Apache Kafka's message definitions as JSON (see LICENSE and NOTICE here), for broker and operator."""
