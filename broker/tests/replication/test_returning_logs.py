@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from one_replica import AWAY, FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
+from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
@@ -16,12 +16,8 @@ from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
-from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
-from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.wire.record_batch import assign_offset
-from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -246,43 +242,6 @@ def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> No
         assert (partition.log.log_dir, partition.log.log_end_offset) == (str(tmp_path / "more"), 3)
 
     asyncio.run(scenario())
-
-
-def test_a_log_that_gets_a_higher_bound_of_its_gaps_moves_once_the_other_disk_has_that(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        moves: list[Awaitable[None]] = []
-        broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
-        broker.logs.truncated.on_added = broker.logs.truncated.complete
-        log, sync = broker.partition.log, broker.logs.moves.sync
-        append_as_follower(log, stored(1, 2), 4, 3, NOW_MS)
-        mover = LogMover(
-            broker.logs, broker.replicas, Throttle(broker.clock, lambda: UNLIMITED), moves.append, asyncio.sleep
-        )
-        mover.move(FLIGHTS, str(tmp_path / "more"))
-
-        def sync_before_a_fetch(move: ReplicaMove) -> None:
-            sync(move)
-            if log.log_end_offset == 3:
-                append_as_follower(log, stored(4), 4, 6, NOW_MS)
-                broker.logs.truncated.on_added = lambda _: None
-
-        broker.logs.moves.sync = sync_before_a_fetch  # type: ignore[method-assign]
-        await moves[0]
-        assert broker.partition.log.log_dir == str(tmp_path / "more")
-        written = (tmp_path / "more" / "fetched-gaps-offset-checkpoint").read_bytes()
-        assert written == f"0\n1\n{FLIGHTS.topic} {FLIGHTS.partition} 6\n".encode()
-
-    asyncio.run(scenario())
-
-
-def stored(*offsets: int) -> memoryview:
-    """Batches of one record as they lie in the leader's log."""
-    found = b""
-    for offset in offsets:
-        data = encode_batch([Record(0, NOW_MS, b"key", b"value")])
-        assign_offset(data, 0, offset, 4)
-        found += data
-    return memoryview(found)
 
 
 def test_a_log_that_is_relied_on_is_not_made_anew_when_its_log_dir_is_back_without_it(tmp_path: Path) -> None:

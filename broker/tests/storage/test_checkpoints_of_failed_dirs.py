@@ -10,7 +10,7 @@ from storage_samples import append, batch
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.logs.truncated_logs import CutLog, make_durable
+from barnabas_broker.storage.logs.truncated_logs import make_durable
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 ALL = (
@@ -95,13 +95,12 @@ def test_nor_by_what_has_synced_a_truncation_of_before(tmp_path: Path) -> None:
     logs.load()
     checkpointed(logs)
     before, log_dir = contents(tmp_path), logs.log_dirs[0]
-    cut_logs = [CutLog.now(logs.logs[flights(0)])]
     log_dir.fail(LogDirFailed(str(tmp_path), "a sync failed"))
     errors: list[StorageError] = []
 
     def go_on() -> None:
         try:
-            make_durable(cut_logs, (), log_dir)
+            make_durable((), log_dir)
         except StorageError as error:
             errors.append(error)
 

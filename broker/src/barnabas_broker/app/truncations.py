@@ -53,7 +53,7 @@ class Truncations:
         if not cut_logs:
             return False
         try:
-            work = partial(make_durable, cut_logs, cut_jobs(cut_logs), log_dir)
+            work = partial(make_durable, cut_jobs(cut_logs), log_dir)
             await in_thread(self._logs.disk_threads.of(log_dir.path), work)
         except StorageError as error:
             self._logs.truncated.put_back(cut_logs)

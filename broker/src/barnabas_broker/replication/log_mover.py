@@ -118,8 +118,7 @@ class LogMover:
 
     def _may_swap(self, move: ReplicaMove) -> bool:
         """Looked at when it is its turn: it may have begun to be cut while it waited for that."""
-        is_close = move.lag_bytes <= self._steps.swap_lag_bytes and move.log.takes_appends
-        return is_close and self._logs.moves.may_finish(move)
+        return move.lag_bytes <= self._steps.swap_lag_bytes and move.log.takes_appends
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
         return self._logs.moves.under_way.get(move.log.topic_partition) is move

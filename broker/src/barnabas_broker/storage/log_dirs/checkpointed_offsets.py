@@ -19,10 +19,3 @@ def offset_of_each(
 def raised_start(log: Log) -> int | None:
     """What its first segment does not tell."""
     return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
-
-
-def bound_of_gaps(log: Log) -> int | None:
-    """None where there is none. That from before a cut stays until the cut is on the disk."""
-    gaps, producers = log.fetched_gaps, log.known_producers
-    is_durable = producers.durable_waits == producers.waits
-    return (gaps.checkpointed if is_durable else max(gaps.checkpointed, gaps.before_cut)) or None

@@ -18,11 +18,7 @@ from barnabas_broker.storage.disk.checkpoints import (
 )
 from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
-from barnabas_broker.storage.log_dirs.checkpointed_offsets import (
-    bound_of_gaps,
-    offset_of_each,
-    raised_start,
-)
+from barnabas_broker.storage.log_dirs.checkpointed_offsets import offset_of_each, raised_start
 from barnabas_broker.storage.log_dirs.kept_records import KeptRecords
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity, checked_owner
 from barnabas_broker.storage.logs.log import Log
@@ -82,9 +78,7 @@ class LogDir:
         self._begun: set[TopicPartition] = set()
         """New logs, while a checkpoint may have something of an earlier one of their name."""
         self._gone: set[TopicPartition] = set()
-        """Logs that went, or came no more, while a checkpoint was being written, which may have them."""
-        self.arriving: dict[TopicPartition, Log] = {}
-        """Logs on their way here: the bounds of their gaps are here before them."""
+        """Logs that went while a checkpoint was being written, which may have them."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -142,7 +136,7 @@ class LogDir:
         self._lock = None
         for log in self.logs.values():
             log.abandon()
-        self.logs, self.arriving = {}, {}
+        self.logs = {}
 
     @disk_access
     def has_failed(self) -> bool:
@@ -187,10 +181,9 @@ class LogDir:
         self.damaged.discard(topic_partition)
         return size_bytes
 
-    def forget(self, topic_partition: TopicPartition, *, arrives: bool = False) -> None:
-        """The log is not here any more. One that `arrives` is here by now, or does not come."""
-        gone = (self.arriving if arrives else self.logs).pop(topic_partition, None)
-        if gone is not None and self._writing.locked():
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Drop a log that is not here any more."""
+        if self.logs.pop(topic_partition, None) is not None and self._writing.locked():
             self._gone.add(topic_partition)
 
     def begin_log(self, topic_partition: TopicPartition) -> bool:
@@ -256,7 +249,6 @@ class LogDir:
         self.checkpoint_clean_offsets()
         self._checkpoint_synced_logs()
         self._checkpoint_log_starts()
-        self._checkpoint_if_changed(file_names.FETCHED_GAPS, bound_of_gaps)
 
     def _lower_high_watermarks(self) -> None:
         """To the ends of logs that were cut. Those of earlier logs, of names of which there are new ones, go."""
@@ -330,8 +322,7 @@ class LogDir:
         self._gone.clear()  # The logs of now are without them.
         written = self._written.get(file_name, {})
         damaged = {key: written[key] for key in self.damaged.copy() if key in written}
-        arriving = self.arriving if file_name == file_names.FETCHED_GAPS else {}
-        return damaged | offset_of_each(arriving, offset_of) | offset_of_each(self.logs, offset_of)
+        return damaged | offset_of_each(self.logs, offset_of)
 
     @disk_access
     def _write_offsets(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -62,7 +62,6 @@ class LogDirLoader:
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         high_watermarks = log_dir.offsets(file_names.HIGH_WATERMARKS)
-        gaps_until = log_dir.offsets(file_names.FETCHED_GAPS)
         log_dir.kept.promised = log_dir.offsets(file_names.SYNCED_LOGS).keys()
         found = self._partition_dirs(log_dir, recovery_points)
         done, recovered_bytes, has_failed = 0, 0, log_dir.has_failed()
@@ -82,7 +81,6 @@ class LogDirLoader:
                 recovery_point=recovery_points.get(topic_partition),
                 clean_shutdown_ns=clean_shutdown_ns,
                 high_watermark=high_watermarks.get(topic_partition),
-                fetched_gaps_until=gaps_until.get(topic_partition, 0),
                 has_failed=has_failed,
                 is_promised=topic_partition in log_dir.kept.promised,
             )

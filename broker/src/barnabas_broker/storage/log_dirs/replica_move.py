@@ -173,7 +173,6 @@ class ReplicaMove:
         self._environment.trash.add(log.directory, now_ms + log.config.file_delete_delay_ms)
         moved.producers, moved.clean_until = producers, log.clean_until
         moved.superseded_until = log.superseded_until
-        moved.fetched_gaps = log.fetched_gaps
         return moved
 
     def _go_back(self, home: str) -> None:

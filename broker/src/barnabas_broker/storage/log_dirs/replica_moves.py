@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import storage_error
 from barnabas_broker.storage.log_dirs.interrupted_moves import InterruptedMoves, LogCopy
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
@@ -54,7 +53,6 @@ class ReplicaMoves:
         move = ReplicaMove(self._environment, log, target.path, unique)
         move.begin()
         self.under_way[topic_partition] = move
-        target.arriving[topic_partition] = log
         return move
 
     def _make_free(self, log_dir: str, directory: str) -> None:
@@ -77,42 +75,27 @@ class ReplicaMoves:
         """Call a move off, if there is one."""
         move = self.under_way.pop(topic_partition, None)
         if move is not None:
-            self._arrives_no_more(topic_partition)
             move.abandon()
             if move.is_kept:
                 self.interrupted.keep(LogCopy(topic_partition, move.log_dir, move.directory))
 
-    def _arrives_no_more(self, topic_partition: TopicPartition) -> None:
-        for log_dir in self._log_dirs:
-            log_dir.forget(topic_partition, arrives=True)
-
     def sync(self, move: ReplicaMove) -> None:
         """Blocks until what was copied is on the disk, and its directory has nothing of an earlier log of its name.
 
-        For a thread, before `finish`: the log may have been there before, and was cut since. The bound of its gaps is
-        there then, if it is not raised meanwhile (`may_finish`). StorageError.
+        For a thread, before `finish`: the log may have been there before, and was cut since. StorageError.
         """
         move.sync()
         target = self._choice.at(move.log_dir)
-        if target.begin_log(move.log.topic_partition) or not self.may_finish(move):
+        if target.begin_log(move.log.topic_partition):
             target.checkpoint_anew()
-
-    def may_finish(self, move: ReplicaMove) -> bool:
-        """Whether the directory has on its disk what the log needs there; else it is to be synced once more."""
-        bound = self._choice.at(move.log_dir).checkpointed(file_names.FETCHED_GAPS, move.log.topic_partition)
-        return bound == move.log.fetched_gaps.checkpointed
 
     def finish(self, move: ReplicaMove) -> Log:
         """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
         topic_partition = move.log.topic_partition
         source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
-        has_bound = self.may_finish(move)
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
         source.forget(topic_partition)
-        if not has_bound:
-            log.await_checkpoint()
         del self.under_way[topic_partition]
-        self._arrives_no_more(topic_partition)
         return log
 
     def dir_failed(self, log_dir: str) -> None:

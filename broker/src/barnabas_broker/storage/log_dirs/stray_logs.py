@@ -238,11 +238,11 @@ class StrayLogs:
     def use_again(self, log_dir: LogDir, log: Log) -> None:
         """It is at its place. That it has to be synced is forgotten.
 
-        The checkpoints may have another of its name, and lack the gaps that this process has seen when it was fetched.
+        The checkpoints may have another of its name.
         """
         log_dir.logs[log.topic_partition] = log
         self._environment.unflushed[log.topic_partition] = None
-        if log_dir.begin_log(log.topic_partition) or log.fetched_gaps.checkpointed:
+        if log_dir.begin_log(log.topic_partition):
             log.await_checkpoint()
         if log.unsynced_from is not None:
             self._environment.sync_due(log)

@@ -1,7 +1,7 @@
 """Appends what a follower has fetched: the leader's batches as they are, many in one write."""
 
 from barnabas_broker.storage.errors import disk_access
-from barnabas_broker.storage.logs.fetched_batches import AppendPosition, fetched_batches
+from barnabas_broker.storage.logs.fetched_batches import AppendPosition, fetched_batches, has_gap
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment_indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
@@ -14,11 +14,11 @@ def append_as_follower(
     """Write the whole batches that the leader sent, as they are; how many bytes (`fetched_batches` says which).
 
     Where the leader has removed records for newer ones, those lie below its high watermark: a cut below that counts as
-    one within what was compacted here. No replica in sync is ever cut there. `FetchedGaps` says how far the log may
-    grow before that is on the disk.
+    one within what was compacted here. No replica in sync is ever cut there. A crash forgets this
+    (`docs/storage-guarantees.md`).
 
-    ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow; ApiError also while a checkpoint has
-    to be written first. StorageError: the log then holds the batches up to where it rolled last.
+    ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow; ApiError also while a truncation is
+    not complete. StorageError: the log then holds the batches up to where it rolled last.
     """
     log.known_producers.check_not_held_back()
     active, start_offset = log.segments.active, log.log_start_offset
@@ -29,7 +29,8 @@ def append_as_follower(
     if headers and headers[0].base_offset < log.log_end_offset:
         log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
         log.known_producers.check_not_held_back()
-    headers = _within_bound(log, headers, leader_high_watermark)
+    if has_gap(headers, log.log_end_offset):
+        log.fetched_with_gaps(leader_high_watermark)
     position, end_offset = sum(header.length + LENGTH_OFFSET for header in headers), log.log_end_offset
     try:
         if headers and _has_room(log, headers, position, now_ms):
@@ -41,18 +42,6 @@ def append_as_follower(
             log.await_sync(end_offset)
     log.increment_log_start_offset(start_offset)
     return position
-
-
-def _within_bound(log: Log, headers: list[BatchHeader], leader_high_watermark: int) -> list[BatchHeader]:
-    """ApiError when none of them is, until a checkpoint has a higher one."""
-    gaps, log_end_offset = log.fetched_gaps, log.log_end_offset
-    within = gaps.room_for(headers, log_end_offset, leader_high_watermark)
-    if within or not headers:
-        return within
-    gaps.raise_checkpointed()
-    log.await_checkpoint()
-    log.known_producers.check_not_held_back()
-    return gaps.room_for(headers, log_end_offset, leader_high_watermark)
 
 
 def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> bool:

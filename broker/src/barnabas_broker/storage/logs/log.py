@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 
 from barnabas_broker.storage.disk.renames import rename_all
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, half_done, storage_error
-from barnabas_broker.storage.logs.fetched_gaps import FetchedGaps
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_files import LogFiles
@@ -32,7 +31,7 @@ from barnabas_core.topic_partition import TopicPartition
 class Log(LogFiles):
     """Offsets are exclusive ends where their name says `end`."""
 
-    __slots__ = ("_latest_epoch", "_reader", "_stamps", "clean_until", "fetched_gaps", "superseded_until")
+    __slots__ = ("_latest_epoch", "_reader", "_stamps", "clean_until", "superseded_until")
 
     def __init__(
         self,
@@ -52,9 +51,7 @@ class Log(LogFiles):
         self.clean_until: int | None = None
         """Up to here the log is compacted; None where it never was. A truncation lowers it."""
         self.superseded_until = 0
-        """Compaction may have removed records for newer ones below this."""
-        self.fetched_gaps = FetchedGaps()
-        """The same for compaction on the leaders that this was fetched from."""
+        """Below this, compaction here or on a leader may have removed records for newer ones that lie below it, too."""
 
     def _configured(self) -> None:
         super()._configured()
@@ -310,7 +307,6 @@ class Log(LogFiles):
         self.superseded_until = min(offset, self.superseded_until)
         if self.clean_until is not None and offset < self.clean_until:
             self.clean_until, lowered = offset, True
-        lowered |= self.fetched_gaps.end_at(offset)
         if self.known_producers.hold_back(until_checkpointed=lowered):
             self._environment.truncated(self)
 
@@ -328,13 +324,16 @@ class Log(LogFiles):
 
     @property
     def compacted_until(self) -> int:
-        """Records below may be gone, here or where this was fetched from, for newer ones that lie below this, too."""
-        return max(self.superseded_until, self.fetched_gaps.until, self.clean_until or 0)
+        """A cut below this may remove the newer records for which compaction has removed older ones."""
+        return max(self.superseded_until, self.clean_until or 0)
+
+    def fetched_with_gaps(self, leader_high_watermark: int) -> None:
+        """Note that the leader has removed records for newer ones, which all lie below its high watermark."""
+        self.superseded_until = max(self.superseded_until, leader_high_watermark)
 
     def begin_to_lead(self) -> None:
-        """All that follow have what it has; newer records that it never fetched are lost."""
-        if self.fetched_gaps.end_at(self.log_end_offset):
-            self.await_checkpoint()
+        """Count nothing above the end as compacted: newer records that were never fetched are lost."""
+        self.superseded_until = min(self.superseded_until, self.log_end_offset)
 
     @disk_access
     def producer_lookup(self) -> ProducerLookup | None:

@@ -15,7 +15,6 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.disk.files import FileEntry
 from barnabas_broker.storage.errors import DiskFull, InvalidBatch, storage_error
-from barnabas_broker.storage.logs.fetched_gaps import FetchedGaps
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
@@ -48,8 +47,6 @@ class LogPlace:
     """When the clean-shutdown marker was written; None after a crash."""
     high_watermark: int | None = None
     """None when the checkpoint does not know this log."""
-    fetched_gaps_until: int = 0
-    """0 when the checkpoint does not know this log."""
     is_promised: bool = False
     """The checkpoint says that nothing of this log was acknowledged before it was synced, and so it stays."""
     has_failed: bool = False
@@ -94,25 +91,13 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     if log.log_end_offset < place.log_start_offset:
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
-    if not is_new:
-        _find_gaps(log, place.fetched_gaps_until)
     if place.config.compacted:
         log.superseded_until = _superseded_until(log, place)
     return log
 
 
-def _find_gaps(log: Log, until: int) -> None:
-    """A log without records has none: it was cut, and a crash came before the checkpoint.
-
-    What it fetches now may not be committed up to there, so a cut of that must not make it begin anew.
-    """
-    log.fetched_gaps = FetchedGaps(until)
-    if not log.size_bytes and log.fetched_gaps.end_at(log.log_end_offset):
-        log.await_checkpoint()
-
-
 def _has_earlier(place: LogPlace) -> bool:
-    return any((place.recovery_point, place.log_start_offset, place.high_watermark, place.fetched_gaps_until))
+    return any((place.recovery_point, place.log_start_offset, place.high_watermark))
 
 
 def _superseded_until(log: Log, place: LogPlace) -> int:

@@ -16,7 +16,6 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, storage_error
-from barnabas_broker.storage.logs.fetched_gaps import FetchedGaps
 from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerLookup
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_core.topic_partition import TopicPartition
@@ -33,7 +32,6 @@ class TruncatedLog(Protocol):
     recovery_point: int
     truncations: int
     known_producers: LogProducers
-    fetched_gaps: FetchedGaps
 
     @property
     def takes_appends(self) -> bool:
@@ -59,19 +57,15 @@ class DirOfLogs(Protocol):
 
 
 class CutLog(NamedTuple):
-    """A log, and how often it had been truncated: what is done for it is void once it is truncated again.
-
-    Its checkpoints are also void once it waits anew without that, as one does that begins to lead.
-    """
+    """A log, and how often it had been truncated: what is done for it is void once it is truncated again."""
 
     log: TruncatedLog
     truncations: int
-    waits: int
 
     @classmethod
     def now(cls, log: TruncatedLog) -> "CutLog":
         """As it is now."""
-        return cls(log, log.truncations, log.known_producers.waits)
+        return cls(log, log.truncations)
 
     @property
     def is_current(self) -> bool:
@@ -80,8 +74,7 @@ class CutLog(NamedTuple):
 
     def checkpointed(self) -> None:
         """The checkpoints of its directory were written after the truncation."""
-        if self.is_current and self.waits == self.log.known_producers.waits:
-            self.log.fetched_gaps.before_cut = 0  # The cut is on the disk: the next one must not bring this back.
+        if self.is_current:
             self.log.known_producers.checkpointed()
 
     def lookup(self) -> ProducerLookup | None:
@@ -129,12 +122,10 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
     return FlushJob(log.log_dir, log.directory, calls, log.recovery_point, log.truncations)
 
 
-def make_durable(logs: Sequence[CutLog], jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
+def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
     """Blocks until no power cut brings back what was cut of a directory's logs. For a thread. StorageError."""
     for job in jobs:
         job.run()
-    for cut in logs:
-        cut.log.known_producers.durable_waits = cut.waits
     log_dir.checkpoint_anew()
 
 
@@ -172,7 +163,7 @@ class TruncatedLogs:
         taken = self.take(log_dir)
         try:
             if taken:
-                make_durable(taken, cut_jobs(taken), log_dir)
+                make_durable(cut_jobs(taken), log_dir)
             for cut in taken:
                 _complete(cut)
         except StorageError:

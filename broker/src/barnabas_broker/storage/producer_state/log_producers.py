@@ -78,10 +78,8 @@ class LogProducers:
         "_is_checkpointed",
         "_lacking",
         "_segments",
-        "durable_waits",
         "snapshots",
         "states",
-        "waits",
     )
 
     def __init__(self, segments: Segments, snapshots: ProducerSnapshots, count: ProducerCount) -> None:
@@ -91,10 +89,6 @@ class LogProducers:
         self._is_checkpointed = True
         self._segments = segments
         self.snapshots = snapshots
-        self.waits = 0
-        """How often they were held back for a checkpoint: one that was begun before the last time is too old."""
-        self.durable_waits = 0
-        """Of these times, up to which one all that was cut is on the disk."""
         self._count = count
 
     @property
@@ -112,8 +106,7 @@ class LogProducers:
         if self._held is not None:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                "the log takes no appends yet, for its checkpoints have to be written first: it was truncated or made "
-                "anew, or fetches what was compacted; try again",
+                "the log is recovering after a truncation, or is new, and takes no appends yet; try again",
             )
 
     def load(self, log_start_offset: int, log_end_offset: int) -> ProducerStates:
@@ -151,7 +144,6 @@ class LogProducers:
         """After a truncation: whether there is something to wait for, be it from the one before."""
         self._held, self.states = self._held or self.states, None
         self._is_checkpointed = self._is_checkpointed and not until_checkpointed
-        self.waits += until_checkpointed
         return not self._release()
 
     def checkpointed(self) -> None:
