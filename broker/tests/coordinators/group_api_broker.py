@@ -13,8 +13,8 @@ from kafka.protocol import admin, consumer, metadata, producer
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.wire.apis import API_SPECS
@@ -66,7 +66,7 @@ class Broker:
             groups=self.world.coordinator,
             image=image,
             clock=self.world.clock,
-            answers=AnswersUnderWay(self.world.clock, self.world.timers),
+            answers=LargeResponses(self.world.clock, self.world.timers),
             metadata_writer=SimpleNamespace(create_automatically=self._create),
             producer_ids=ProducerIds(self._allocate),
             nodes=self._nodes,

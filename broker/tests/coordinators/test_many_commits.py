@@ -11,7 +11,7 @@ from coordinator_world import Client, World
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.handlers import channel, offset_commit
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
 from barnabas_broker.wire.messages import OffsetCommitRequest
@@ -59,7 +59,7 @@ class Broker:
 
     def _environment(self) -> Any:
         image = SimpleNamespace(topics=self.topics)
-        answers = AnswersUnderWay(SlowClock(), self.world.timers)
+        answers = LargeResponses(SlowClock(), self.world.timers)
         return SimpleNamespace(groups=self.world.coordinator, image=image, clock=self.world.clock, answers=answers)
 
 

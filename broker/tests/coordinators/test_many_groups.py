@@ -10,7 +10,7 @@ from coordinator_world import Client, World
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, encode
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import (
     DescribeGroupsRequest,
@@ -51,7 +51,7 @@ class Broker:
         self.handler_environment: Any = SimpleNamespace(
             groups=self.world.coordinator,
             image=SimpleNamespace(topics=self.topics, topic_name=by_id.get),
-            answers=AnswersUnderWay(SlowClock(), self.world.timers),
+            answers=LargeResponses(SlowClock(), self.world.timers),
             nodes=lambda listener_name: [here],
         )
 

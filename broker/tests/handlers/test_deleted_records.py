@@ -11,8 +11,8 @@ import pytest
 from fetch_world import LATENCY_S, World
 
 from barnabas_broker.handlers import delete_records
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.codec import decode_response, encode_response
@@ -54,7 +54,7 @@ class Deleting:
             replicas=SimpleNamespace(failures=self),
             purgatory=Purgatory(self.world.timers),
             image=SimpleNamespace(live={1, 2, 3}),
-            answers=AnswersUnderWay(self.world.clock, self.world.timers),
+            answers=LargeResponses(self.world.clock, self.world.timers),
         )
 
     @contextmanager

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from asked_in_turns import MANY, MOST, Answered, SlowClock, ask
 
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import DescribeTopicPartitionsRequest
 from barnabas_core.errors import ErrorCode
@@ -29,7 +29,7 @@ class World:
         self.handler_environment: Any = SimpleNamespace(
             image=SimpleNamespace(topics=self.topics, live={1}),
             config=SimpleNamespace(max_request_partition_size_limit=2_000),
-            answers=AnswersUnderWay(SlowClock(), ManualTimers()),
+            answers=LargeResponses(SlowClock(), ManualTimers()),
         )
 
     def describe(self, limit: int, cursor: tuple[str, int] | None = None, **asking: Any) -> Answered:

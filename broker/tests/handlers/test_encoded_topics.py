@@ -8,12 +8,12 @@ from typing import Any, cast
 from uuid import UUID
 
 from asked_in_turns import SlowClock
-from test_answers_under_way import LoopTimers
+from test_large_responses import LoopTimers
 
 from barnabas_broker.handlers import metadata
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay, SharedTurn
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
+from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
@@ -45,8 +45,8 @@ class World:
             controller_id=1,
             nodes=lambda listener_name: [],
             config=SimpleNamespace(auto_create_topics_enable=False),
-            answers=AnswersUnderWay(SlowClock(), LoopTimers()),
-            metadata_answers=AnswersUnderWay(SlowClock(), LoopTimers()),
+            answers=LargeResponses(SlowClock(), LoopTimers()),
+            metadata_answers=LargeResponses(SlowClock(), LoopTimers()),
         )
 
     def show(self, document: TopicDocument) -> None:

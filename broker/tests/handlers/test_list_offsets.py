@@ -11,9 +11,9 @@ from asked_in_turns import MANY, SlowClock
 from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import list_offsets
-from barnabas_broker.handlers.answers_under_way import BYTES_MAX, AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import BYTES_MAX, LargeResponses
 from barnabas_broker.handlers.list_offsets import LARGEST_TIMESTAMP, NOTHING, Found, find_offset
 from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.wire.messages import ListOffsetsRequest
@@ -46,7 +46,7 @@ def answer_many(broker: Broker, presence: Callable[[], Presence], bytes_max: int
 
     async def run() -> object:
         timers: Any = SimpleNamespace(call_soon=asyncio.get_running_loop().call_soon)
-        answers = AnswersUnderWay(SlowClock(), timers, bytes_max)
+        answers = LargeResponses(SlowClock(), timers, bytes_max)
         environment: Any = SimpleNamespace(replicas=broker.replicas, answers=answers)
         return await list_offsets.handle(environment, context, request)
 

@@ -9,7 +9,7 @@ import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.documents import tombstone_key
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.storage.errors import LogDirFailed
@@ -52,7 +52,7 @@ def delete_flights(broker: Broker) -> None:
 
 
 def environment(broker: Broker) -> Any:
-    answers = AnswersUnderWay(SlowClock(), broker.timers)
+    answers = LargeResponses(SlowClock(), broker.timers)
     return SimpleNamespace(replicas=broker.replicas, logs=broker.logs, image=broker.image, answers=answers)
 
 

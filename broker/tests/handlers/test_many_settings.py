@@ -6,7 +6,7 @@ from uuid import UUID
 
 from asked_in_turns import MANY, MOST, SlowClock, ask
 
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import CreateTopicsRequest, DescribeConfigsRequest
 from barnabas_core.config.broker_config import parse_broker_config
@@ -30,7 +30,7 @@ class World:
         self.handler_environment: Any = SimpleNamespace(
             image=SimpleNamespace(topics=self.topics),
             config=CONFIG,
-            answers=AnswersUnderWay(SlowClock(), ManualTimers()),
+            answers=LargeResponses(SlowClock(), ManualTimers()),
             metadata_writer=SimpleNamespace(create_topics=self._create),
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 from asked_in_turns import ask
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.wire.messages import OffsetForLeaderEpochRequest
 from barnabas_broker.wire.record_batch import assign_offset
 from barnabas_broker.wire.records import Record, encode_batch
@@ -24,7 +24,7 @@ def stored(base_offset: int, records: int, *, epoch: int) -> bytes:
 
 def answers(broker: Broker, *epochs: int) -> list[tuple[int, int]]:
     """The largest epoch up to each of these, and its end."""
-    answers = AnswersUnderWay(broker.clock, broker.timers)
+    answers = LargeResponses(broker.clock, broker.timers)
     environment: Any = SimpleNamespace(replicas=broker.replicas, answers=answers)
     partitions = [Topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=e) for e in epochs]
     request = OffsetForLeaderEpochRequest(

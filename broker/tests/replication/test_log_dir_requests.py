@@ -12,9 +12,9 @@ from asked_in_turns import ask
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import alter_replica_log_dirs
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
@@ -43,7 +43,7 @@ class Asked:
                 mover=mover,
                 logs=self.broker.logs,
                 replicas=self.broker.replicas,
-                answers=AnswersUnderWay(self.broker.clock, self.broker.timers),
+                answers=LargeResponses(self.broker.clock, self.broker.timers),
             ),
         )
 

@@ -25,10 +25,10 @@ from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.controller.restorations import Restorations
@@ -180,8 +180,8 @@ class Node:
             inspector=self._environment.inspector,
             trust=BatchTrust(),
             encoded_topics=EncodedTopics(),
-            answers=AnswersUnderWay(clock, timers),
-            metadata_answers=AnswersUnderWay(clock, timers),
+            answers=LargeResponses(clock, timers),
+            metadata_answers=LargeResponses(clock, timers),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )

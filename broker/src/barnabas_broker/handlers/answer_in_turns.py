@@ -6,8 +6,8 @@ To encode an answer takes about half as long as to make it, so that is not left 
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar, cast
 
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.wire.codec import encode_element
 
 Thing = TypeVar("Thing")
@@ -19,10 +19,10 @@ Path = tuple[str, ...]
 class AnswerInTurns:
     """How one response is made. CloseConnection where nobody reads it any more, or the response too large."""
 
-    def __init__(self, response: type[object], context: RequestContext, under_way: AnswersUnderWay) -> None:
+    def __init__(self, response: type[object], context: RequestContext, responses: LargeResponses) -> None:
         self._response = response.__name__
         self._version = context.api_version
-        self.turn = under_way.turn(context.presence)
+        self.turn = responses.turn(context.presence)
         """To give way in the middle of an element."""
         self._outer_bytes = 0
         self._inner_bytes = 0

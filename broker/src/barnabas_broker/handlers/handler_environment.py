@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.broker_loggers import BrokerLoggers
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
@@ -61,8 +61,8 @@ class HandlerEnvironment:
     attempt: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
     encoded_topics: EncodedTopics
-    answers: AnswersUnderWay
-    metadata_answers: AnswersUnderWay
+    answers: LargeResponses
+    metadata_answers: LargeResponses
     """Metadata takes turns with itself only: after a failover all clients need it, whatever else is asked."""
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """Settings that are stored and cannot be used."""

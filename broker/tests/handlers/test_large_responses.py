@@ -10,9 +10,9 @@ import pytest
 from asked_in_turns import MANY, SlowClock
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
-from barnabas_broker.handlers.answers_under_way import AnswersUnderWay, SharedTurn
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.wire.messages import DescribeConfigsResponse
 from barnabas_core.errors import ErrorCode
@@ -36,7 +36,7 @@ class World:
     """Clients that ask, each for as much as the others."""
 
     def __init__(self, bytes_max: int = CLIENTS * MANY * 2 * ELEMENT_BYTES, clients: int = CLIENTS) -> None:
-        self.answers = AnswersUnderWay(SlowClock(), LoopTimers(), bytes_max)
+        self.answers = LargeResponses(SlowClock(), LoopTimers(), bytes_max)
         self.made = [0] * clients
         self.ended: list[int] = []
         self.presences: dict[int, Presence] = {}

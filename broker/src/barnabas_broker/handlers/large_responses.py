@@ -73,7 +73,7 @@ class _Waiting(NamedTuple):
             self.is_there.set_result(why)
 
 
-class AnswersUnderWay:
+class LargeResponses:
     """Of one broker. They take turns; whoever has ended is forgotten with its SharedTurn."""
 
     def __init__(self, clock: Clock, timers: Timers, bytes_max: int = BYTES_MAX) -> None:
