@@ -15,8 +15,8 @@ from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
-from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.parts import FileSlice, Part
@@ -211,10 +211,10 @@ class Channel:
         self._deferred: LateAnswer | None = None
         server.channels[self] = None
 
-    def presence(self) -> Presence:
+    def liveness(self) -> ClientLiveness:
         """Whether somebody waits for an answer. Who closes a connection here never reads from it again."""
         is_gone = self.is_closed or (bool(self._requests) and self._requests[0] is None)
-        return Presence.IS_GONE if is_gone else Presence.WAITS
+        return ClientLiveness.IS_GONE if is_gone else ClientLiveness.WAITS
 
     def receive(self, frame: bytes | None) -> None:
         """A request has arrived, or None: the other end is closed."""

@@ -11,9 +11,9 @@ from asked_in_turns import MANY, SlowClock
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
-from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.wire.messages import DescribeConfigsResponse
 from barnabas_core.errors import ErrorCode
 
@@ -39,7 +39,7 @@ class World:
         self.answers = LargeResponses(SlowClock(), LoopTimers(), bytes_max)
         self.made = [0] * clients
         self.ended: list[int] = []
-        self.presences: dict[int, Presence] = {}
+        self.liveness_of: dict[int, ClientLiveness] = {}
         """Of those that do not wait any more."""
         self.turns_left: WeakSet[SharedTurn] = WeakSet()
         self.tasks: list[asyncio.Task[None]] = []
@@ -47,17 +47,17 @@ class World:
     def begin(self) -> None:
         self.tasks = [asyncio.ensure_future(self._answer(client)) for client in range(len(self.made))]
 
-    async def lose(self, clients: set[int], now: Presence) -> list[int]:
+    async def lose(self, clients: set[int], now: ClientLiveness) -> list[int]:
         """These no longer wait once something is made for all: what was made for each until then."""
         self.begin()
         for _ in range(CLIENTS):
             await asyncio.sleep(0)
-        self.presences = dict.fromkeys(clients, now)
+        self.liveness_of = dict.fromkeys(clients, now)
         return list(self.made)
 
     async def _answer(self, client: int) -> None:
         context = RequestContext(
-            32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: self.presences.get(client, Presence.WAITS)
+            32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: self.liveness_of.get(client, ClientLiveness.WAITS)
         )
         answer = AnswerInTurns(DescribeConfigsResponse, context, self.answers)
         self.turns_left.add(answer.turn)
@@ -131,11 +131,11 @@ def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answer() ->
 def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
     async def run() -> None:
         world = World()
-        made = await world.lose({1, 2}, Presence.IS_GONE)
+        made = await world.lose({1, 2}, ClientLiveness.IS_GONE)
         await world.turns()
         assert sorted(world.ended) == [0, *range(3, CLIENTS)]
-        assert [world.made[client] for client in world.presences] == [made[client] for client in world.presences]
-        for client in world.presences:
+        assert [world.made[client] for client in world.liveness_of] == [made[client] for client in world.liveness_of]
+        for client in world.liveness_of:
             with pytest.raises(CloseConnection, match="the client is gone"):
                 world.tasks[client].result()
 
@@ -145,7 +145,7 @@ def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
 def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -> None:
     async def run() -> None:
         world = World(clients=1)
-        await world.lose({0}, Presence.IS_GONE)
+        await world.lose({0}, ClientLiveness.IS_GONE)
         await world.turns()
         assert world.made[0] < MANY
         with pytest.raises(CloseConnection, match="the client is gone"):
@@ -157,7 +157,7 @@ def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -
 def test_a_client_that_has_ended_its_side_is_answered_when_nobody_else_waits() -> None:
     async def run() -> None:
         world = World()
-        await world.lose({1, 2}, Presence.MAY_WAIT)
+        await world.lose({1, 2}, ClientLiveness.MAY_WAIT)
         turns = await world.turns()
         assert world.made == [MANY] * CLIENTS
         assert set(world.ended[-2:]) == {1, 2}
@@ -170,23 +170,23 @@ def test_a_client_that_has_ended_its_side_is_answered_when_nobody_else_waits() -
 def test_a_client_that_has_ended_its_side_has_no_answer_where_others_need_the_memory() -> None:
     async def run() -> None:
         world = World(2 * MANY * ELEMENT_BYTES)
-        await world.lose({1, 2}, Presence.MAY_WAIT)
+        await world.lose({1, 2}, ClientLiveness.MAY_WAIT)
         await world.turns()
         assert world.ended == [0, *range(3, CLIENTS)]
-        for client in world.presences:
+        for client in world.liveness_of:
             with pytest.raises(CloseConnection, match="has ended its side, and answers of others need the memory"):
                 world.tasks[client].result()
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("presence", [Presence.IS_GONE, Presence.MAY_WAIT])
-def test_what_was_made_for_a_client_that_is_not_answered_is_let_go_of_at_once(presence: Presence) -> None:
+@pytest.mark.parametrize("liveness", [ClientLiveness.IS_GONE, ClientLiveness.MAY_WAIT])
+def test_what_was_made_for_a_client_that_is_not_answered_is_let_go_of_at_once(liveness: ClientLiveness) -> None:
     """What only a collection of garbage finds counts as held until then, and those are rare."""
 
     async def run() -> None:
         world = Connections(2 * MANY * ELEMENT_BYTES)
-        await world.lose({1, 2}, presence)
+        await world.lose({1, 2}, liveness)
         await world.turns()
         assert len(world.ended) == CLIENTS - 2
         assert not list(world.turns_left)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_connection import answer, connected, framed
 
-from barnabas_broker.handlers.presence import Presence
+from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.server.answers import LATE_ANSWERS_MAX, LATE_BYTES_MAX
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.parts import Part
@@ -172,13 +172,13 @@ def test_a_client_that_has_ended_its_side_is_noticed_while_its_answer_is_made_an
         async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
             writer.write(framed(b"mute"))
             await turns(lambda: bool(dispatch.outstanding))
-            assert connection.presence() == Presence.WAITS
+            assert connection.liveness() == ClientLiveness.WAITS
             writer.write_eof()
-            await turns(lambda: connection.presence() == Presence.MAY_WAIT)
+            await turns(lambda: connection.liveness() == ClientLiveness.MAY_WAIT)
             dispatch.release(0)
             assert await answer(reader) == b"mute"
             await turns(lambda: connection.is_closed)
-            assert connection.presence() == Presence.IS_GONE
+            assert connection.liveness() == ClientLiveness.IS_GONE
 
     asyncio.run(run())
 
@@ -196,7 +196,7 @@ def test_a_client_that_has_reset_its_connection_is_gone() -> None:
             await turns(lambda: bool(dispatch.outstanding))
             writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-            await turns(lambda: connection.presence() == Presence.IS_GONE)
+            await turns(lambda: connection.liveness() == ClientLiveness.IS_GONE)
             assert connection.is_closed
 
     asyncio.run(run())
@@ -210,7 +210,7 @@ def test_a_client_that_has_sent_its_next_request_waits_for_its_answer() -> None:
             await turns(lambda: bool(dispatch.outstanding))
             writer.write(framed(b"now 2"))
             await writer.drain()
-            assert connection.presence() == Presence.WAITS
+            assert connection.liveness() == ClientLiveness.WAITS
             dispatch.release(0)
             assert [await answer(reader), await answer(reader)] == [b"mute 1", b"now 2"]
 
@@ -228,7 +228,7 @@ def test_a_client_that_sends_no_more_gets_all_answers_that_are_outstanding() -> 
             await turns(lambda: len(dispatch.taken) == 3)
             assert connection.begun_bytes > 0
             writer.write_eof()
-            await turns(lambda: connection.presence() == Presence.MAY_WAIT and not connection.waits_for_client)
+            await turns(lambda: connection.liveness() == ClientLiveness.MAY_WAIT and not connection.waits_for_client)
             assert connection.begun_bytes == 0
             dispatch.release(1)
             dispatch.release(0)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from barnabas_broker.handlers.presence import Presence
+from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RequestContext(NamedTuple):
     api_version: int
     client: Client
     """With the client id of this request."""
-    presence: Callable[[], Presence] = lambda: Presence.WAITS
+    liveness: Callable[[], ClientLiveness] = lambda: ClientLiveness.WAITS
     """Whether the client still waits for the answer."""
 
 

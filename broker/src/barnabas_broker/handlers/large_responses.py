@@ -12,8 +12,8 @@ from itertools import count
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
+from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
-from barnabas_broker.handlers.presence import Presence
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FairTurn, next_turn
 
@@ -33,7 +33,7 @@ class SharedTurn(FairTurn):
         clock: Clock,
         number: int,
         bytes_max: int,
-        presence: Callable[[], Presence],
+        liveness: Callable[[], ClientLiveness],
         wait: Callable[["SharedTurn"], Awaitable[None]],
     ) -> None:
         super().__init__(clock)
@@ -42,7 +42,7 @@ class SharedTurn(FairTurn):
         self._wait = wait
         self.number = number
         """The older is the smaller."""
-        self.presence = presence
+        self.liveness = liveness
         self.held_bytes = 0
 
     def holds(self, held_bytes: int) -> None:
@@ -87,14 +87,14 @@ class LargeResponses:
         """Of clients that have ended their side."""
         self._wakes_soon = False
 
-    def turn(self, presence: Callable[[], Presence] = lambda: Presence.WAITS) -> SharedTurn:
+    def turn(self, liveness: Callable[[], ClientLiveness] = lambda: ClientLiveness.WAITS) -> SharedTurn:
         """For one request."""
-        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, presence, self._next_turn)
+        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, liveness, self._next_turn)
         self._turns.add(turn)
         return turn
 
     async def _next_turn(self, turn: SharedTurn) -> None:
-        if len(self._turns) == 1 and turn.presence() != Presence.IS_GONE:
+        if len(self._turns) == 1 and turn.liveness() != ClientLiveness.IS_GONE:
             await next_turn()
             return
         waiting = _Waiting(turn, asyncio.get_running_loop().create_future())
@@ -122,10 +122,10 @@ class LargeResponses:
             self._last.popleft().end("the client has ended its side, and answers of others need the memory")
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
-            presence = chosen.turn.presence()
-            if presence == Presence.WAITS:
+            liveness = chosen.turn.liveness()
+            if liveness == ClientLiveness.WAITS:
                 return chosen
-            if presence == Presence.MAY_WAIT:
+            if liveness == ClientLiveness.MAY_WAIT:
                 self._last.append(chosen)
             else:
                 chosen.end("the client is gone")

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
-from barnabas_broker.handlers.presence import Presence
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
@@ -91,17 +91,17 @@ class Connection(Answers):
         """The client's address, `host:port`."""
         return self.client.address
 
-    def presence(self) -> Presence:
+    def liveness(self) -> ClientLiveness:
         """Whether somebody waits for an answer: the client may have ended its side while nothing is read from it."""
         if self.is_closed:
-            return Presence.IS_GONE
+            return ClientLiveness.IS_GONE
         try:
-            return Presence.WAITS if self._transport.peek(memoryview(bytearray(1))) else Presence.MAY_WAIT
+            return ClientLiveness.WAITS if self._transport.peek(memoryview(bytearray(1))) else ClientLiveness.MAY_WAIT
         except BlockingIOError:
-            return Presence.WAITS
+            return ClientLiveness.WAITS
         except OSError as error:
             self.close(str(error))  # The next look would only see an end.
-            return Presence.IS_GONE
+            return ClientLiveness.IS_GONE
 
     @property
     def may_be_abandoned(self) -> bool:
@@ -109,7 +109,7 @@ class Connection(Answers):
 
         An answer that waits behind an outstanding one is not on its way.
         """
-        return not self._reading and not self._outbox.unsent and self.presence() != Presence.WAITS
+        return not self._reading and not self._outbox.unsent and self.liveness() != ClientLiveness.WAITS
 
     @property
     def begun_bytes(self) -> int:

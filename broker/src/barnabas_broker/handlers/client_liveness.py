@@ -3,7 +3,7 @@
 from enum import Enum, auto
 
 
-class Presence(Enum):
+class ClientLiveness(Enum):
     """The client of a request, as its connection tells."""
 
     WAITS = auto()
