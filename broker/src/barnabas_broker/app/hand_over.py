@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.departures import Departures
+from barnabas_broker.replication.client_drain import ClientDrain
 from barnabas_broker.replication.leader_propagation import LeaderPropagation
 from barnabas_core.errors import ApiError
 
@@ -25,13 +25,13 @@ class HandOver:
         image: MetadataImage,
         metadata_writer: MetadataWriter,
         leader_propagation: LeaderPropagation,
-        departures: Departures,
+        client_drain: ClientDrain,
     ) -> None:
         self._broker_id = broker_id
         self._image = image
         self._metadata_writer = metadata_writer
         self._leader_propagation = leader_propagation
-        self._departures = departures
+        self._client_drain = client_drain
 
     async def run(self) -> None:
         """Return once the others know, and the clients have gone to them: clients that ask find no leader that is gone.
@@ -51,7 +51,7 @@ class HandOver:
                 log.warning("nobody else can lead %d partitions while this broker is away", len(left))
         if led:
             await self._leader_propagation.until_heard(led)
-            await self._departures.until_all_left()
+            await self._client_drain.until_all_left()
 
     def _led_topics(self) -> list[str]:
         topics = self._image.topics.values()

@@ -41,7 +41,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.membership.wakefulness import Wakefulness
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
-from barnabas_broker.replication.departures import Departures
+from barnabas_broker.replication.client_drain import ClientDrain
 from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
@@ -120,7 +120,7 @@ class Node:
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
         self._hand_over: HandOver
-        self._departures: Departures
+        self._client_drain: ClientDrain
         self._log_ends: LogEndReports
 
     async def load(
@@ -153,9 +153,9 @@ class Node:
         )
         purgatory = Purgatory(timers)
         links = self._environment.make_links(self.image, self.current_config)
-        self._departures = Departures(clock, asyncio.sleep)
+        self._client_drain = ClientDrain(clock, asyncio.sleep)
         leader_propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
-        self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, leader_propagation, self._departures)
+        self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, leader_propagation, self._client_drain)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
         offsets_log = RecordLog(
             OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
@@ -232,7 +232,7 @@ class Node:
             Resignations(metadata_writer.lose, self.supervisor.spawn).propose,
             Resignations(metadata_writer.overtake, self.supervisor.spawn).propose,
             self.wakefulness.is_awake,
-            self._departures.turned_away,
+            self._client_drain.turned_away,
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, replica_environment)
 

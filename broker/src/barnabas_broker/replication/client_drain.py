@@ -13,12 +13,12 @@ from barnabas_core.clock import Clock
 
 QUIET_S: Final = 0.5
 """Clients ask for metadata 0.1 s after they were turned away, and fetch again after 0.5 s at most."""
-DEPARTURE_S: Final = 3.0
+DRAIN_S: Final = 3.0
 """A client that goes on asking is not waited for any longer."""
 PAUSE_S: Final = 0.05
 
 
-class Departures:
+class ClientDrain:
     """Hears of each request that was turned away."""
 
     def __init__(self, clock: Clock, sleep: Callable[[float], Awaitable[None]]) -> None:
@@ -31,8 +31,8 @@ class Departures:
         self._turned_away_s = self._clock.monotonic_s()
 
     async def until_all_left(self) -> None:
-        """Return when nobody was turned away for `QUIET_S`, or after `DEPARTURE_S`."""
+        """Return when nobody was turned away for `QUIET_S`, or after `DRAIN_S`."""
         began_s = now_s = self._clock.monotonic_s()
-        while now_s - max(began_s, self._turned_away_s) < QUIET_S and now_s - began_s < DEPARTURE_S:
+        while now_s - max(began_s, self._turned_away_s) < QUIET_S and now_s - began_s < DRAIN_S:
             await self._sleep(PAUSE_S)
             now_s = self._clock.monotonic_s()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from barnabas_broker.replication.departures import DEPARTURE_S, QUIET_S, Departures
+from barnabas_broker.replication.client_drain import DRAIN_S, QUIET_S, ClientDrain
 from harness.manual_clock import ManualClock
 
 
@@ -15,18 +15,18 @@ class Clients:
     def __init__(self, turned_away_s: Iterable[float] = ()) -> None:
         self.clock = ManualClock()
         self.waiting = sorted(self.clock.monotonic_s() + each for each in turned_away_s)
-        self.departures = Departures(self.clock, self.sleep)
+        self.client_drain = ClientDrain(self.clock, self.sleep)
 
     async def sleep(self, delay_s: float) -> None:
         self.clock.pass_time(delay_s)
         while self.waiting and self.waiting[0] <= self.clock.monotonic_s():
             self.waiting.pop(0)
-            self.departures.turned_away()
+            self.client_drain.turned_away()
 
 
 def waited_s(clients: Clients) -> float:
     began_s = clients.clock.monotonic_s()
-    asyncio.run(clients.departures.until_all_left())
+    asyncio.run(clients.client_drain.until_all_left())
     return clients.clock.monotonic_s() - began_s
 
 
@@ -39,11 +39,11 @@ def test_it_goes_on_until_it_has_turned_nobody_away_for_a_while() -> None:
 
 
 def test_who_asks_again_and_again_is_not_waited_for() -> None:
-    assert waited_s(Clients(each / 10 for each in range(100))) == pytest.approx(DEPARTURE_S, abs=0.1)
+    assert waited_s(Clients(each / 10 for each in range(100))) == pytest.approx(DRAIN_S, abs=0.1)
 
 
 def test_who_was_turned_away_long_before_the_stop_is_not_waited_for_longer() -> None:
     clients = Clients()
-    clients.departures.turned_away()
+    clients.client_drain.turned_away()
     clients.clock.pass_time(60)
     assert waited_s(clients) == pytest.approx(QUIET_S, abs=0.1)
