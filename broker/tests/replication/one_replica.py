@@ -87,7 +87,7 @@ class Broker:
         self.clock = self.timers.clock
         self.fetching = Fetching()
         self.is_awake = True
-        self.resignations: list[Mapping[TopicPartition, int]] = []
+        self.offline_reports: list[Mapping[TopicPartition, int]] = []
         self.losses: list[Mapping[TopicPartition, int]] = []
         self.ahead: list[Mapping[TopicPartition, LogAhead]] = []
         self.image = MetadataImage()
@@ -110,7 +110,7 @@ class Broker:
             Purgatory(self.timers),
             self.fetching,
             lambda _: None,
-            self.resignations.append,
+            self.offline_reports.append,
             self.losses.append,
             self.ahead.append,
             lambda: self.is_awake,

@@ -69,7 +69,7 @@ def test_the_partitions_of_a_failed_log_dir_go_offline_some_a_turn(
     gone = slow(broker, monkeypatch, Partition, "go_offline")
     assert longest_turn(broker, gone, broker.lose_disk) <= AT_ONCE
     assert len(gone) == offline(broker) == COUNT // 2
-    assert len({where for said in broker.resignations for where in said}) == COUNT // 2
+    assert len({where for said in broker.offline_reports for where in said}) == COUNT // 2
 
 
 def test_a_log_dir_does_not_come_back_before_its_partitions_have_gone_offline(

@@ -91,7 +91,7 @@ def test_an_offline_log_dir_is_a_storage_error_of_that_partition_alone(
     asked.lose(asked.more, failure)
     expected = ErrorCode.REPLICA_NOT_AVAILABLE if state is NOWHERE else ErrorCode.NONE
     assert asked.move(asked.more, asked.logs) == [ErrorCode.KAFKA_STORAGE_ERROR, expected]
-    assert asked.broker.resignations == []
+    assert asked.broker.offline_reports == []
     if state is not NOWHERE:
         assert asked.broker.error_of_read() is None
 

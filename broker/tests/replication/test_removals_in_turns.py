@@ -160,7 +160,7 @@ def test_a_disk_that_fails_under_what_is_about_to_go_says_nothing_of_the_topic_m
     broker.show_only(tombstone(), topic(led(OTHER, 1, HERE, OTHER), LATER_ID))
     assert broker.replicas.lookup.hosted(last.topic_partition) is None
     broker.replicas.failures.storage_failed(last, CorruptLog(str(broker.folder), "what was fetched cannot be read"))
-    assert broker.resignations == []
+    assert broker.offline_reports == []
     broker.timers.pass_time(1)
     assert len(hosted(broker)) == COUNT
 

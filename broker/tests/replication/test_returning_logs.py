@@ -12,7 +12,7 @@ from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
 from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_mover import LogMover
-from barnabas_broker.replication.resignations import Resignations
+from barnabas_broker.replication.offline_reports import OfflineReports
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
@@ -30,7 +30,7 @@ def test_a_leader_whose_disk_lost_records_leads_only_when_the_loss_is_accepted_a
     size_bytes = broker.partition.log.size_bytes
     assert broker.partition.high_watermark == 5
     broker.lose_disk()
-    assert broker.resignations == [{FLIGHTS: 4}]
+    assert broker.offline_reports == [{FLIGHTS: 4}]
     broker.find_disk(cut_to_bytes=3 * size_bytes // 5)
     assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.partition.high_watermark == 5
@@ -55,7 +55,7 @@ def test_a_follower_whose_disk_failed_fetches_again_only_when_it_is_out_of_the_i
     broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
     assert broker.fetching.followed == {FLIGHTS}
     broker.lose_disk()
-    assert broker.resignations == [{FLIGHTS: 4}]
+    assert broker.offline_reports == [{FLIGHTS: 4}]
     assert broker.fetching.followed == set()
     broker.find_disk()
     broker.show(led(OTHER, 4, OTHER, partition_epoch=5))  # What it fetched before may still be heard in this epoch.
@@ -70,19 +70,19 @@ def test_what_the_metadata_has_not_heard_is_said_again(tmp_path: Path) -> None:
     broker.lose_disk()
     broker.replicas.bring_back()
     broker.replicas.bring_back()
-    assert broker.resignations == [{FLIGHTS: 4}] * 3
+    assert broker.offline_reports == [{FLIGHTS: 4}] * 3
     broker.show(led(OTHER, 5, OTHER))
     broker.replicas.bring_back()
-    assert len(broker.resignations) == 3
+    assert len(broker.offline_reports) == 3
 
 
 def test_who_is_elected_while_its_disk_is_away_gives_up_where_others_have_all(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER, AWAY))
     broker.lose_disk()
     broker.show(led(HERE, 5, HERE, AWAY))
-    assert broker.resignations == [{FLIGHTS: 4}] * 2
+    assert broker.offline_reports == [{FLIGHTS: 4}] * 2
     broker.show(led(HERE, 6, HERE))
-    assert len(broker.resignations) == 2
+    assert len(broker.offline_reports) == 2
     broker.find_disk()
     assert broker.error_of_read() is None
 
@@ -103,7 +103,7 @@ def test_a_disk_that_fails_again_takes_its_replicas_out_again(tmp_path: Path) ->
     broker.show(led(HERE, 5, HERE, replicas=1))
     broker.find_disk()
     broker.lose_disk()
-    assert broker.resignations == [{FLIGHTS: 4}, {FLIGHTS: 5}]
+    assert broker.offline_reports == [{FLIGHTS: 4}, {FLIGHTS: 5}]
 
 
 def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_wait_for_the_metadata(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_pat
         broker.replicas.failures.log_dir_failed(LogDirFailed(log_dir.path, "the disk failed"))
     more = PartitionState((OTHER, HERE), OTHER, 0, (OTHER, HERE))
     broker.show(broker.state, more)
-    assert broker.resignations[-1] == {TopicPartition(FLIGHTS.topic, 1): -1}
+    assert broker.offline_reports[-1] == {TopicPartition(FLIGHTS.topic, 1): -1}
     assert len(broker.replicas.offline()) == 2
     broker.logs.probe(broker.logs.log_dirs)
     broker.replicas.bring_back()
@@ -167,7 +167,7 @@ def test_a_replica_stays_online_when_it_is_the_disk_to_move_to_that_fails(tmp_pa
     broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
     broker.replicas.failures.storage_failed(broker.partition, LogDirFailed("/elsewhere", "the disk failed"))
     assert broker.partition.failure is None
-    assert broker.resignations == []
+    assert broker.offline_reports == []
 
 
 def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path) -> None:
@@ -210,16 +210,16 @@ def test_one_write_carries_all_resignations_of_its_time(fails: bool) -> None:
         def spawn(work: Awaitable[None]) -> None:
             tasks.append(asyncio.ensure_future(work))
 
-        resignations = Resignations(resign, spawn)
-        resignations.propose({TopicPartition("t", 0): 1})
+        offline_reports = OfflineReports(resign, spawn)
+        offline_reports.propose({TopicPartition("t", 0): 1})
         await asyncio.sleep(0)
-        resignations.propose({TopicPartition("t", 1): 2})
-        resignations.propose({TopicPartition("t", 0): 3})
+        offline_reports.propose({TopicPartition("t", 1): 2})
+        offline_reports.propose({TopicPartition("t", 0): 3})
         answered.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         later = {TopicPartition("t", 0): 3, TopicPartition("t", 1): 2}
         assert written == ([{TopicPartition("t", 0): 1}] if fails else [{TopicPartition("t", 0): 1}, later])
-        resignations.propose({TopicPartition("t", 2): 4})
+        offline_reports.propose({TopicPartition("t", 2): 4})
         await asyncio.gather(*tasks, return_exceptions=True)
         assert written[-1][TopicPartition("t", 2)] == 4
 
@@ -305,6 +305,6 @@ def test_a_disk_that_fails_while_a_change_of_leaders_is_taken_over_takes_its_own
 
     monkeypatch.setattr(Log, "epochs", property(fail))
     broker.show(led(AWAY, 5, HERE, AWAY))
-    assert {FLIGHTS: 5} in broker.resignations
+    assert {FLIGHTS: 5} in broker.offline_reports
     assert broker.fetching.followed == set()
     assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR

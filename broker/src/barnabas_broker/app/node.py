@@ -50,12 +50,12 @@ from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.leader_propagation import LeaderPropagation
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.log_mover import LogMover
+from barnabas_broker.replication.offline_reports import OfflineReports
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import StorageError
@@ -228,9 +228,9 @@ class Node:
             purgatory,
             self.fetchers,
             self.isr_changes.propose,
-            Resignations(metadata_writer.resign, self.supervisor.spawn).propose,
-            Resignations(metadata_writer.lose, self.supervisor.spawn).propose,
-            Resignations(metadata_writer.overtake, self.supervisor.spawn).propose,
+            OfflineReports(metadata_writer.resign, self.supervisor.spawn).propose,
+            OfflineReports(metadata_writer.lose, self.supervisor.spawn).propose,
+            OfflineReports(metadata_writer.overtake, self.supervisor.spawn).propose,
             self.wakefulness.is_awake,
             self._client_drain.turned_away,
         )

@@ -13,7 +13,7 @@ Found = TypeVar("Found")
 """What is said of a partition."""
 
 
-class Resignations(Generic[Found]):
+class OfflineReports(Generic[Found]):
     """`resign` is the controller's; `spawn` runs a coroutine beside everything else."""
 
     def __init__(
