@@ -9,9 +9,9 @@ from uuid import UUID
 
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.absences import no_replica, other_epoch
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
 from barnabas_broker.replication.leader_state import LeaderState
+from barnabas_broker.replication.not_leader_errors import no_replica, other_epoch
 from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionEnvironment, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.replica import Replica

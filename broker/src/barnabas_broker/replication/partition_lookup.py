@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.absences import why_missing
 from barnabas_broker.replication.hosted_topic import HostedTopic
+from barnabas_broker.replication.not_leader_errors import why_missing
 from barnabas_broker.replication.partition import Partition
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
