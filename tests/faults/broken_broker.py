@@ -15,7 +15,7 @@ from barnabas_broker.app import broker, main, node
 from barnabas_broker.app.recovery import Recovery
 from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.membership.wakefulness import Wakefulness
+from barnabas_broker.metadata.membership.pause_detection import PauseDetection
 from barnabas_broker.metadata.store.metadata_store import Changes
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import StorageError
@@ -81,14 +81,14 @@ def break_image(is_broken: Callable[[], bool]) -> None:
 
 
 def break_timer(is_broken: Callable[[], bool]) -> None:
-    tick = Wakefulness._tick
+    tick = PauseDetection._tick
 
-    def broken(self: Wakefulness) -> None:
+    def broken(self: PauseDetection) -> None:
         if is_broken():
             raise Broken("by the test")
         tick(self)
 
-    Wakefulness._tick = broken  # type: ignore[method-assign]
+    PauseDetection._tick = broken  # type: ignore[method-assign]
 
 
 def break_turn(is_broken: Callable[[], bool]) -> None:

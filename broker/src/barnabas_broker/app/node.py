@@ -39,7 +39,7 @@ from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
-from barnabas_broker.metadata.membership.wakefulness import Wakefulness
+from barnabas_broker.metadata.membership.pause_detection import PauseDetection
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.client_drain import ClientDrain
 from barnabas_broker.replication.end_offsets import EndOffsets
@@ -98,7 +98,7 @@ class Node:
         self._store = store
         self._environment = environment
         self.supervisor = Supervisor(on_failure)
-        self.wakefulness = Wakefulness(
+        self.pause_detection = PauseDetection(
             store,
             self.image,
             config.broker_session_timeout_ms // 2,
@@ -154,8 +154,8 @@ class Node:
         purgatory = Purgatory(timers)
         links = self._environment.make_links(self.image, self.current_config)
         self._client_drain = ClientDrain(clock, asyncio.sleep)
-        leader_propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
-        self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, leader_propagation, self._client_drain)
+        propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
+        self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, propagation, self._client_drain)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
         offsets_log = RecordLog(
             OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
@@ -194,7 +194,7 @@ class Node:
             self._environment.timers,
             topic_exists=lambda topic: topic in self.image.topics,
             deleted_topics=lambda: {each: stone.name for each, stone in self.image.tombstones.items()},
-            is_awake=self.wakefulness.is_awake,
+            is_awake=self.pause_detection.is_awake,
             new_id=self._environment.new_id,
         )
 
@@ -231,7 +231,7 @@ class Node:
             OfflineReports(metadata_writer.resign, self.supervisor.spawn).propose,
             OfflineReports(metadata_writer.lose, self.supervisor.spawn).propose,
             OfflineReports(metadata_writer.overtake, self.supervisor.spawn).propose,
-            self.wakefulness.is_awake,
+            self.pause_detection.is_awake,
             self._client_drain.turned_away,
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, replica_environment)
@@ -327,7 +327,7 @@ class Node:
     async def host(self) -> None:
         """Take over the partitions of the image, and follow it from now on. Nobody is served before it returns."""
         environment = self.handler_environment
-        self.wakefulness.start()
+        self.pause_detection.start()
         log_chores = LogChores(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)
         self._takedown.append(
             lambda: environment.logs.shutdown(log_chores.high_watermark_of, self.membership.registered_epoch)

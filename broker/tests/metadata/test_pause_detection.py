@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import cast
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.membership.wakefulness import Wakefulness
+from barnabas_broker.metadata.membership.pause_detection import PauseDetection
 from barnabas_broker.metadata.store.metadata_store import Listing, MetadataStore, StoreUnavailable
 from harness.manual_timers import ManualTimers
 
@@ -22,7 +22,7 @@ class World:
         self.image = MetadataImage()
         self.image.revision = 7
         self.tasks: list[asyncio.Task[None]] = []
-        self.wakefulness = Wakefulness(
+        self.pause_detection = PauseDetection(
             cast(MetadataStore, self),
             self.image,
             LIMIT_MS,
@@ -31,7 +31,7 @@ class World:
             lambda _: asyncio.sleep(0),
             self.spawn,
         )
-        self.wakefulness.start()
+        self.pause_detection.start()
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -48,7 +48,7 @@ def test_who_is_never_late_is_awake_without_asking_anybody() -> None:
     for _ in range(100):
         world.timers.pass_time(0.3)
         world.clock.ahead_ms += 10 * LIMIT_MS  # The wall's clock may be set at any time.
-        assert world.wakefulness.is_awake()
+        assert world.pause_detection.is_awake()
     assert world.tasks == []
 
 
@@ -56,13 +56,13 @@ def test_who_stood_still_answers_once_its_metadata_are_those_of_now() -> None:
     async def scenario() -> None:
         world = World()
         world.clock.passed_ms += LIMIT_MS + 1
-        assert not world.wakefulness.is_awake()
-        assert not world.wakefulness.is_awake()
+        assert not world.pause_detection.is_awake()
+        assert not world.pause_detection.is_awake()
         await asyncio.sleep(0)
-        assert not world.wakefulness.is_awake(), "the image has not seen revision 8"
+        assert not world.pause_detection.is_awake(), "the image has not seen revision 8"
         world.image.apply_listing(Listing(8, []))
         await world.tasks[0]
-        assert world.wakefulness.is_awake()
+        assert world.pause_detection.is_awake()
         assert len(world.tasks) == 1
 
     asyncio.run(scenario())
@@ -74,12 +74,12 @@ def test_while_the_store_is_away_it_goes_on_asking() -> None:
         world.image.revision = 8
         world.is_away = True
         world.clock.passed_ms += LIMIT_MS + 1
-        assert not world.wakefulness.is_awake()
+        assert not world.pause_detection.is_awake()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert not world.wakefulness.is_awake()
+        assert not world.pause_detection.is_awake()
         world.is_away = False
         await world.tasks[0]
-        assert world.wakefulness.is_awake()
+        assert world.pause_detection.is_awake()
 
     asyncio.run(scenario())

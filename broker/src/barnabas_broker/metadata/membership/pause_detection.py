@@ -19,7 +19,7 @@ RETRY_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 
-class Wakefulness:
+class PauseDetection:
     """`limit_ms` is how long it may stand still, be it the process or the whole machine."""
 
     def __init__(
