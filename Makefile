@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz proof-stored-bytes sim torture weeks soak proof bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz proof-stored-bytes sim torture weeks soak proof bench bytecodes compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
@@ -153,6 +153,10 @@ soak: venv
 # Tests in their long form: PROOF='tests/faults/test_kill_nine.py'. TEST_SEED=7 replays; the seed is printed.
 proof: .venv/spark
 	E2E=$(E2E) BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 -m soak $(PROOF)
+
+# What one Produce and one Fetch cost, in bytecodes; more than `bench/bytecodes.py` allows fails.
+bytecodes: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench.bytecodes
 
 # BENCH='--quick --only "raw.*"': see `python -m bench --help`.
 bench: venv

@@ -22,6 +22,7 @@ STAGES: Final = (
     Stage("spark", "make .venv/spark", ("venv",)),
     Stage("compat-clients", "make compat-clients", ("venv",)),
     Stage("check", "make check", ("spark",)),
+    Stage("bytecodes", "make bytecodes", ("spark",)),
     Stage("test-floors", "make test-floors", ("spark",)),
     Stage("images", "make images", ("e2e-tools",)),
     Stage("test-rest", "make test-rest", ("check", "compat-clients", "e2e-tools")),

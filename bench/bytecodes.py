@@ -1,0 +1,268 @@
+"""`make bytecodes`: how many bytecodes of CPython a broker executes for one Produce and one Fetch.
+
+Three brokers run in this process, on one event loop, with sockets between them and the client. While a request is on
+its way every bytecode counts that a callback of theirs executes, from the bytes read off a socket to the bytes written.
+The loop's own are left out, and so is what brokers do beside requests. Of several equal requests the cheapest counts:
+it is the one that met no index page to write. So the count is the same on any machine.
+"""
+
+import asyncio
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+from uuid import UUID
+
+from kafka.protocol.admin import CreateTopicsRequest
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.producer import ProduceRequest
+
+from barnabas_broker.app.broker import Broker
+from barnabas_broker.app.descriptors import share_out
+from barnabas_broker.app.loop_idle import MeasuringSelector
+from barnabas_broker.replication.commit_queue import CommitQueue
+from barnabas_broker.replication.follower_sessions import FollowerSession
+from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.peer_link import PeerLink
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_core.config.broker_config import parse_broker_config
+from harness.server_process import free_port
+
+CLIENT_ID: Final = "bench"
+PRODUCE_VERSION: Final = 13
+FETCH_VERSION: Final = 17
+BATCH_BYTES: Final = 16 * 1024
+RECORDS: Final = 16
+WARM_UP: Final = 6
+"""Requests before any is counted: the first batches of a connection are looked into, and caches are filled."""
+REQUESTS: Final = 6
+"""Of each kind; the cheapest counts."""
+DEAREST: Final = 10
+SETTLED_S: Final = 0.01
+"""After an answer, until the followers have fetched again."""
+LOOPS_OWN: Final = ("_run_once", "_run")
+BOUNDS: Final = {
+    "Produce, acks=1": 1_950,
+    "Produce, acks=all of three replicas": 3_050,
+    "  fetches of the two followers, at the leader": 7_050,
+    "  appends of the two followers": 5_650,
+    "Fetch of the newest batch": 2_850,
+}
+"""What each may cost at most: the next multiple of 50. They may only be lowered."""
+
+Costs = Counter[CodeType]
+
+
+class Counted:
+    """The bytecodes of one request, by function, and by the broker and connection that they were executed for."""
+
+    def __init__(self) -> None:
+        self.client: Costs = Counter()
+        """The broker that the client asks, for the client."""
+        self.leader: Costs = Counter()
+        """The same broker, for the fetches of its followers."""
+        self.followers: Costs = Counter()
+        """The followers: they append what they have fetched, and fetch again."""
+
+    def of(self, root: FrameType) -> Costs | None:
+        """Where a callback of the loop counts, with all that it calls; None where it belongs to no request."""
+        owner = root.f_locals.get("self")
+        if isinstance(owner, PeerLink):
+            return self.followers
+        if isinstance(owner, FollowerSession):
+            return self.leader
+        if isinstance(owner, Connection):
+            return self.client if owner.client.client_id == CLIENT_ID else self.leader
+        return self.client if isinstance(owner, CommitQueue) else None
+
+
+@contextmanager
+def counting() -> Iterator[Counted]:
+    """Count what the loop calls meanwhile."""
+    counted = Counted()
+    of_frame: dict[FrameType, Costs] = {}
+
+    def step(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "opcode":
+            of_frame[frame][frame.f_code] += 1
+        return step
+
+    def called(frame: FrameType, _: str, __: Any) -> Any:
+        caller = frame.f_back
+        is_root = caller is not None and caller.f_code.co_name in LOOPS_OWN
+        costs = counted.of(frame) if is_root else of_frame.get(caller) if caller is not None else None
+        if costs is None:
+            return None
+        of_frame[frame] = costs
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(called)
+    try:
+        yield counted
+    finally:
+        sys.settrace(before)
+
+
+class Client:
+    """One connection to a broker."""
+
+    def __init__(self, port: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    async def ask(self, frame: bytes) -> bytes:
+        """Send a framed request and return the answer, without its size."""
+        await self._loop.sock_sendall(self._socket, frame)
+        (size,) = struct.unpack(">i", await self._exactly(4))
+        return await self._exactly(size)
+
+    async def _exactly(self, size: int) -> bytes:
+        got = bytearray()
+        while len(got) < size:
+            got += await self._loop.sock_recv(self._socket, size - len(got))
+        return bytes(got)
+
+    async def cheapest(self, frame: bytes, *before: bytes) -> Counted:
+        """What each part of a request costs at least; the requests `before` are asked before each."""
+        seen: list[Counted] = []
+        for _ in range(WARM_UP + REQUESTS):
+            for each in before:
+                await self.ask(each)
+            with counting() as counted:
+                await self.ask(frame)
+                await asyncio.sleep(SETTLED_S)
+            seen.append(counted)
+        best = Counted()
+        for part in vars(best):
+            setattr(best, part, min((getattr(each, part) for each in seen[WARM_UP:]), key=Counter.total))
+        return best
+
+
+def _encoded(request: Any, version: int) -> bytes:
+    request.API_VERSION = version
+    request.with_header(correlation_id=1, client_id=CLIENT_ID)
+    return bytes(request.encode(header=True, framed=True))
+
+
+def produce_of(topic_id: UUID, acks: int) -> bytes:
+    """A Produce of one batch with records of this moment."""
+    now_ms, value = int(time.time() * 1000), b"x" * (BATCH_BYTES // RECORDS - 20)
+    batch = encode_batch([Record(number, now_ms, None, value) for number in range(RECORDS)])
+    data = ProduceRequest.TopicProduceData
+    topic = data(topic_id=topic_id, partition_data=[data.PartitionProduceData(index=0, records=bytes(batch))])
+    request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[topic])
+    return _encoded(request, PRODUCE_VERSION)
+
+
+def fetch_of(topic_id: UUID, offset: int) -> bytes:
+    """A Fetch of one partition from `offset` on, as the Java client asks."""
+    topic = FetchRequest.FetchTopic
+    partition = topic.FetchPartition(
+        partition=0,
+        current_leader_epoch=0,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        partition_max_bytes=1 << 20,
+    )
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=0,
+        topics=[topic(topic_id=topic_id, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    return _encoded(request, FETCH_VERSION)
+
+
+async def _topic(client: Client, name: str, replicas: Sequence[int]) -> UUID:
+    """Make a topic of one partition that the first of `replicas` leads, and return its id."""
+    topic = CreateTopicsRequest.CreatableTopic
+    assignment = topic.CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
+    made = topic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment], configs=[])
+    request = CreateTopicsRequest(topics=[made], timeout_ms=30_000, validate_only=False)
+    answer = await client.ask(_encoded(request, 7))
+    (result,) = request.header.get_response_class().decode(answer, header=True).topics
+    assert result.error_code == 0, result
+    return UUID(str(result.topic_id))
+
+
+async def _started(folder: Path, broker_id: int, port: int, selector: MeasuringSelector) -> Broker:
+    config = parse_broker_config(
+        {
+            "node.id": str(broker_id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "log.dirs": str(folder / f"logs-{broker_id}"),
+            "metadata.store": f"sqlite:///{folder / 'metadata.db'}",
+            "http.listener": "",
+        }
+    )
+    broker = Broker(config, share_out(1000), asyncio.get_running_loop(), selector)
+    await broker.start()
+    return broker
+
+
+async def _measured(folder: Path, selector: MeasuringSelector) -> list[Costs]:
+    ports = [free_port() for _ in range(3)]
+    brokers = [await _started(folder, number + 1, port, selector) for number, port in enumerate(ports)]
+    client = Client(ports[0])
+    try:
+        alone, replicated = await _topic(client, "alone", [1]), await _topic(client, "replicated", [1, 2, 3])
+        for_one = await client.cheapest(produce_of(alone, acks=1))
+        for_all = await client.cheapest(produce_of(replicated, acks=-1))
+        read = await client.cheapest(fetch_of(alone, (WARM_UP + REQUESTS - 1) * RECORDS))
+        return [for_one.client, for_all.client, for_all.leader, for_all.followers, read.client]
+    finally:
+        client.close()
+        for broker in reversed(brokers):
+            await broker.stop()
+
+
+def measured() -> dict[str, Costs]:
+    """Return the bytecodes of each row of `BOUNDS`, by function."""
+    selector = MeasuringSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = loop.run_until_complete(_measured(Path(folder), selector))
+    loop.close()
+    return dict(zip(BOUNDS, rows, strict=True))
+
+
+def table(rows: dict[str, Costs]) -> Iterator[str]:
+    """The lines that are printed: each row with its functions, the dearest first."""
+    for name, costs in rows.items():
+        yield f"{name:<48}{costs.total():>6}, at most {BOUNDS[name]} allowed"
+        yield from (f"{count:>10}  {code.co_qualname}" for code, count in costs.most_common(DEAREST))
+
+
+def main() -> int:
+    """Print the table; 1 where a row costs more than it may."""
+    rows = measured()
+    print("\n".join(table(rows)))
+    too_dear = [name.strip() for name, costs in rows.items() if costs.total() > BOUNDS[name]]
+    if too_dear:
+        print(f"more bytecodes than bench/bytecodes.py allows: {'; '.join(too_dear)}", file=sys.stderr)
+    return 1 if too_dear else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
