@@ -9,8 +9,8 @@ import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
-from barnabas_broker.metadata.documents import tombstone_key, topic_key
-from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
+from barnabas_broker.metadata.documents import tombstone_key
+from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import DiskFull
 from barnabas_broker.storage.logs.log import Log
@@ -38,25 +38,6 @@ def refuse_a_rename(monkeypatch: pytest.MonkeyPatch, code: int, to: str, *, pass
 
 def look_at_disks(broker: Broker) -> None:
     asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
-
-
-@pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
-def test_a_stray_log_whose_directory_is_not_renamed_at_once_comes_back_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    broker = Broker(tmp_path, led(HERE, 5, HERE))
-    broker.append(3)
-    topic_id = broker.partition.topic_id
-    broker.start_anew()
-    broker.logs.set_aside(FLIGHTS, "it is in the way")
-    broker.start_anew()
-    broker.show_only((topic_key(FLIGHTS.topic), TopicDocument(FLIGHTS.topic, topic_id, (led(HERE, 6, HERE),))))
-    refused = refuse_a_rename(monkeypatch, code, str(FLIGHTS))
-    for _ in range(3):
-        look_at_disks(broker)
-    assert refused
-    assert broker.partition.log.log_end_offset == 3
-    assert not broker.logs.failed
 
 
 @pytest.mark.parametrize("is_stray", [False, True])

@@ -1,7 +1,6 @@
 """Logs go only when somebody says so; those of which the metadata knows nothing stay, and nobody uses them."""
 
 import asyncio
-import errno
 import shutil
 from pathlib import Path
 from uuid import UUID
@@ -13,9 +12,6 @@ from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
-from barnabas_broker.storage.errors import LogDirFailed, StorageError
-from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
-from barnabas_broker.storage.logs.log import Log
 from barnabas_core.topic_partition import TopicPartition
 
 TOPIC_ID, LATER_ID = UUID(int=7), UUID(int=8)
@@ -76,108 +72,37 @@ def test_a_log_of_an_unknown_topic_is_used_again_with_its_document(broker: Broke
     broker.start_anew()
     broker.show_only(the_topic(led(HERE, 6, HERE)))
     assert broker.partition.log.log_end_offset == 3
-    assert broker.logs.strays.known() == []
+    assert len(broker.logs.strays) == 0
     broker.append(1)
     broker.show_only(a_tombstone(), the_topic(led(HERE, 6, HERE)))
     assert states(broker) == ["delete"]
 
 
-def test_a_log_that_an_earlier_life_set_aside_is_read_and_comes_back(broker: Broker) -> None:
+def test_a_log_that_was_set_aside_is_never_used_again_and_no_empty_one_leads_in_its_place(broker: Broker) -> None:
+    """The metadata is told that it is lost: then somebody else leads, or an operator renames it."""
     set_aside(broker)
-    broker.show_only(the_topic(led(HERE, 6, HERE)))
+    broker.start_anew(the_topic(led(HERE, 6, HERE)))
+    assert broker.losses == [{FLIGHTS: 6}]
     assert broker.replicas.lookup.hosted(FLIGHTS) is None
-    assert states(broker) == ["stray"]
-    [(stray, wanted)] = broker.logs.strays.wanted_logs()
-    broker.logs.stray_read(stray, wanted, broker.logs.strays.read(stray, wanted))
-    broker.replicas.bring_back()
+    broker.show_only(the_topic(led(OTHER, 7, OTHER)))
+    assert broker.partition.log.log_end_offset == 0
+    assert broker.fetching.followed == {FLIGHTS}
+    assert states(broker) == ["", "stray"]
+
+
+def test_a_log_that_an_operator_renames_is_used_again(broker: Broker) -> None:
+    set_aside(broker)
+    broker.stop()
+    [stray] = broker.folder.glob("*-stray")
+    stray.rename(broker.folder / str(FLIGHTS))
+    broker.start_anew(the_topic(led(HERE, 6, HERE)))
     assert broker.partition.log.log_end_offset == 3
-    assert states(broker) == [""]
+    assert len(broker.logs.strays) == 0
 
 
 def look_at_disks(broker: Broker) -> None:
     asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
     broker.timers.pass_time(1)
-
-
-def test_one_whose_topic_is_deleted_while_it_is_read_goes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies in its place by then, and nobody has it."""
-    set_aside(broker)
-    broker.show_only(the_topic(led(HERE, 6, HERE)))
-    read = broker.logs.strays.read
-
-    def topic_goes(stray: StrayLog, wanted: TopicPartition) -> Log | StorageError:
-        outcome = read(stray, wanted)
-        broker.show_only(the_topic(led(HERE, 6, HERE)), a_tombstone())
-        broker.show_only(a_tombstone())
-        return outcome
-
-    monkeypatch.setattr(broker.logs.strays, "read", topic_goes)
-    look_at_disks(broker)
-    assert states(broker) == ["delete"]
-
-
-def test_one_whose_topic_is_deleted_before_it_is_read_goes(broker: Broker) -> None:
-    set_aside(broker)
-    broker.show_only(the_topic(led(HERE, 6, HERE)))
-    broker.show_only(the_topic(led(HERE, 6, HERE)), a_tombstone())
-    broker.show_only(a_tombstone())
-    look_at_disks(broker)
-    assert states(broker) == ["delete"]
-
-
-def test_no_empty_log_takes_its_place_where_its_disk_fails_before_it_is_read(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its broker would lead the topic with nothing, on the other disk."""
-    away = broker.folder.parent / "away"
-    set_aside(broker)
-    broker.show_only(the_topic(led(HERE, 6, HERE)))
-
-    def fail(_: str, __: str) -> None:
-        broker.folder.rename(away)
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as failing:
-        failing.setattr(broker.logs.files, "rename", fail)
-        look_at_disks(broker)
-    look_at_disks(broker)
-    assert (broker.replicas.lookup.hosted(FLIGHTS), broker.logs.logs) == (None, {})
-    away.rename(broker.folder)
-    look_at_disks(broker)
-    assert broker.partition.log.log_end_offset == 3
-    assert states(broker) == [""]
-
-
-def test_one_that_a_full_disk_does_not_let_back_is_read_again_where_it_lies(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was renamed to be read, and then there was no room for that, nor for its old name."""
-    set_aside(broker)
-    broker.show_only(the_topic(led(HERE, 6, HERE)))
-    files, rename = broker.logs.files, broker.logs.files.rename
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as filled:
-        filled.setattr(files, "rename", lambda old, new: full() if new.endswith("-stray") else rename(old, new))
-        filled.setattr(files, "open_file", full)
-        look_at_disks(broker)
-    look_at_disks(broker)
-    assert broker.partition.log.log_end_offset == 3
-
-
-def test_one_that_somebody_has_removed_takes_no_log_dir_offline(broker: Broker) -> None:
-    set_aside(broker)
-    for directory in broker.folder.glob("*-stray"):
-        shutil.rmtree(directory)
-    broker.show_only(the_topic(led(HERE, 6, HERE)))
-    [(stray, wanted)] = broker.logs.strays.wanted_logs()
-    outcome = broker.logs.strays.read(stray, wanted)
-    assert isinstance(outcome, StorageError)
-    assert not isinstance(outcome, LogDirFailed)
-    look_at_disks(broker)
-    assert broker.replicas.lookup.hosted(FLIGHTS) is None
 
 
 def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_deleted(broker: Broker) -> None:
@@ -187,7 +112,7 @@ def test_one_that_somebody_has_removed_is_forgotten_when_its_topic_is_deleted(br
         shutil.rmtree(directory)
     broker.show_only(a_tombstone())
     look_at_disks(broker)
-    assert broker.logs.strays.known() == []
+    assert len(broker.logs.strays) == 0
     assert broker.logs.due_deletions(NOW_MS + HOUR_MS) == []
 
 
@@ -222,7 +147,7 @@ def test_a_tombstone_deletes_a_log_of_an_unknown_topic(broker: Broker) -> None:
     broker.start_anew()
     broker.show_only(a_tombstone())
     assert states(broker) == ["delete"]
-    assert broker.logs.strays.known() == []
+    assert len(broker.logs.strays) == 0
 
 
 def test_a_tombstone_that_comes_while_a_log_of_an_unknown_topic_is_offline_deletes_it_later(broker: Broker) -> None:
@@ -305,7 +230,6 @@ def test_a_replica_that_is_reassigned_while_the_broker_runs_goes(broker: Broker)
 def test_what_is_unknown_goes_offline_and_comes_back_with_its_disk(broker: Broker) -> None:
     broker.start_anew()
     broker.lose_disk()
-    assert list(broker.logs.strays) == []
     assert broker.logs.strays.totals()[str(broker.folder)].logs == 1
     broker.find_disk()
     assert [stray.log_dir for stray in broker.logs.strays] == [str(broker.folder)]

@@ -17,7 +17,7 @@ from storage_samples import NOW_MS, append, batch, read_all
 from barnabas_broker.storage.disk.files import FileEntry
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
 from barnabas_broker.storage.logs.log import Log
@@ -90,11 +90,6 @@ class World:
         for log_dir in self.logs.log_dirs:
             self.logs.truncated.complete(log_dir)
         self.logs.claim(FLIGHTS, TOPIC_ID)
-        for stray, wanted in self.logs.strays.wanted_logs():
-            outcome = self.logs.strays.read(stray, wanted)
-            self.logs.stray_read(stray, wanted, outcome)
-            if isinstance(outcome, StorageError):
-                raise outcome
 
     def directories(self) -> list[Path]:
         return [path for path in self.path.glob("*/flights-*") if path.is_dir()]
@@ -189,18 +184,6 @@ def is_whole_or_compacted(found: Facts) -> bool:
     return has_all(found) or found.batch_offsets == [1, *range(3, BATCHES)]
 
 
-def set_aside_and_take_back(world: World) -> None:
-    world.logs.set_aside(FLIGHTS, "nobody knows it")
-    world.look_after()
-
-
-def set_aside_and_read(world: World) -> None:
-    """As a later process takes it back: it has to read it first."""
-    world.logs.set_aside(FLIGHTS, "nobody knows it")
-    world.logs.fail_dir(LogDirFailed(str(world.path / "a"), "it was away"))
-    world.look_after()
-
-
 def move_and_call_off(world: World) -> None:
     move = world.logs.moves.start(FLIGHTS, str(world.path / "b"))
     assert move is not None
@@ -225,8 +208,6 @@ OPERATIONS = {
     ),
     "flush": Operation(append_and_flush, lambda found: found.batch_offsets[:BATCHES] == list(range(BATCHES))),
     "checkpoints": Operation(lambda world: world.logs.checkpoint(lambda _: 5), has_all),
-    "setting aside, and back": Operation(set_aside_and_take_back, has_all),
-    "setting aside, and reading": Operation(set_aside_and_read, has_all),
     "a move that is called off": Operation(move_and_call_off, has_all),
     "close": Operation(lambda world: world.log.close(), has_all),
 }

@@ -14,12 +14,10 @@ from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.log_dirs.interrupted_moves import LogCopy
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
-from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.topic_partition import TopicPartition
@@ -100,7 +98,7 @@ def test_a_copy_that_was_not_finished_is_not_the_log_when_the_disk_was_replaced(
     shutil.rmtree(broker.path / "old")
     broker.start()
     assert broker.logs.get(FLIGHTS) is None
-    assert broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    assert broker.logs.has_lost(FLIGHTS)
     assert [(each.topic_partition, each.topic_id) for each in broker.logs.strays] == [(FLIGHTS, None)]
     broker.empty_trash()
     assert [path.suffix for path in broker.path.glob("new/flights-0*/*.log")]
@@ -118,7 +116,7 @@ def kept(broker: Broker) -> None:
     broker.files.mend()
 
 
-def test_one_that_was_finished_is_kept_where_the_log_gets_no_name_any_more(broker: Broker) -> None:
+def test_one_that_was_finished_is_used_by_the_next_start_where_the_log_gets_no_name_any_more(broker: Broker) -> None:
     """The disk has the log under the name of one that is deleted, and does so when it is back."""
     kept(broker)
     assert broker.logs.probe(broker.logs.log_dirs)
@@ -127,83 +125,6 @@ def test_one_that_was_finished_is_kept_where_the_log_gets_no_name_any_more(broke
     broker.start()
     found = broker.logs.logs[FLIGHTS]
     assert (found.log_dir, found.topic_id, len(read_all(found))) == (str(broker.path / "new"), TOPIC_ID, RECORDS)
-
-
-@pytest.mark.parametrize("refused", ["rename", "scan"])
-def test_one_that_is_kept_and_gets_no_other_name_is_tried_again_before_anybody_hears_that_its_log_is_gone(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, refused: str
-) -> None:
-    """Who heard it would begin the log anew, and the next start would remove the copy."""
-    kept(broker)
-    work = getattr(broker.files, refused)
-
-    def refuse(path: str, *others: str) -> object:
-        if path.endswith(("-future", "-stray")):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return work(path, *others)
-
-    with monkeypatch.context() as failing:
-        failing.setattr(broker.files, refused, refuse)
-        assert not broker.logs.probe(broker.logs.log_dirs)
-        assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
-        assert [log_dir.is_online for log_dir in broker.logs.log_dirs] == [False, True]
-    assert broker.logs.probe(broker.logs.log_dirs)
-    assert len(read_all(used(broker))) == RECORDS
-
-
-def test_one_that_is_kept_and_that_somebody_removes_does_not_keep_the_other_disk_offline(broker: Broker) -> None:
-    kept(broker)
-    (copy,) = broker.path.glob("new/flights-0*")
-    shutil.rmtree(copy)
-    assert broker.logs.probe(broker.logs.log_dirs)
-    assert broker.logs.has_lost(FLIGHTS, TOPIC_ID)
-
-
-def used(broker: Broker) -> Log:
-    """As a chore does, once the partition is wanted."""
-    broker.logs.claim(FLIGHTS, TOPIC_ID)
-    for stray, wanted in broker.logs.strays.wanted_logs():
-        broker.logs.stray_read(stray, wanted, broker.logs.strays.read(stray, wanted))
-    return broker.logs.logs[FLIGHTS]
-
-
-def test_one_that_was_finished_is_used_as_soon_as_the_disk_is_back(broker: Broker) -> None:
-    kept(broker)
-    assert broker.logs.probe(broker.logs.log_dirs)
-    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
-    assert len(read_all(used(broker))) == RECORDS
-
-
-def test_one_that_was_finished_is_used_where_the_old_disk_is_back_only_after_the_start(broker: Broker) -> None:
-    """The start cannot know whether that has the log. Once it is known that the log is lost, it would have gone."""
-    old, away = broker.path / "old", broker.path / "away"
-    kept(broker)
-    broker.logs.shutdown(lambda _: None)
-    old.rename(away)
-    old.touch()
-    broker.start()
-    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
-    old.unlink()
-    away.rename(old)
-    assert broker.logs.probe(broker.logs.log_dirs)
-    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
-    assert len(read_all(used(broker))) == RECORDS
-
-
-def test_nobody_sees_that_all_disks_are_back_and_the_log_is_not(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk is looked at in a thread. The broker would say just then that it has lost the log, or make it anew."""
-    kept(broker)
-    seen, copies = [], broker.logs.moves.interrupted.copies
-
-    def look() -> list[LogCopy]:
-        seen.append(broker.logs.has_lost(FLIGHTS, TOPIC_ID))
-        return copies()
-
-    monkeypatch.setattr(broker.logs.moves.interrupted, "copies", look)
-    assert broker.logs.probe(broker.logs.log_dirs)
-    assert seen == [False]
 
 
 def test_an_empty_folder_in_the_place_of_the_copy_does_not_pass_for_the_log(
@@ -272,7 +193,6 @@ def test_a_copy_that_gets_no_other_name_takes_its_log_dir_offline_and_stops_no_s
         failing.setattr(broker.files, "rename", refuse)
         broker.start()
     assert [log_dir.is_online for log_dir in broker.logs.log_dirs] == [True, False]
-    assert not broker.logs.has_lost(FLIGHTS, TOPIC_ID)
+    assert not broker.logs.has_lost(FLIGHTS)
     assert broker.logs.probe(broker.logs.log_dirs)
-    assert broker.logs.has_lost(FLIGHTS, TOPIC_ID)
-    assert [each.topic_id for each in broker.logs.strays] == [None]
+    assert broker.logs.has_lost(FLIGHTS)

@@ -6,21 +6,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final
 
 from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.app.due_syncs import DueSyncs
 from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import CorruptLog, DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn, slices
-
-R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -143,27 +141,17 @@ class LogChores:
         for error in chain.from_iterable(await asyncio.gather(*checks)):
             self._replicas.failures.log_dir_failed(error)
         self._replicas.failures.look_at_full_dirs()
-        has_read = False
-        for stray, wanted in self._logs.strays.wanted_logs():
-            outcome = await self._read(stray.log_dir, partial(self._logs.strays.read, stray, wanted))
-            self._logs.stray_read(stray, wanted, outcome)
-            has_read |= isinstance(outcome, Log | CorruptLog)
-            if isinstance(outcome, LogDirFailed):
-                self._replicas.failures.log_dir_failed(outcome)
         if not self._replicas.failures.are_going_offline:
             failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
             is_back = bool(failed_dirs) and await self._probe(failed_dirs)
-            await self._replicas.sweep(is_due=is_back or has_read)  # A topic may have gone meanwhile.
+            await self._replicas.sweep(is_due=is_back)  # A topic may have gone meanwhile.
         self._replicas.bring_back()
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:
         """Of those alone: one that fails meanwhile has partitions that do not know of it."""
-        return await self._read(failed_dirs[0].path, lambda: self._logs.probe(failed_dirs))
-
-    async def _read(self, log_dir: str, logs: Callable[[], R]) -> R:
         self._reads_logs = True
         try:
-            return await in_thread(self._logs.disk_threads.of(log_dir), logs)
+            return await in_thread(self._threads_of(failed_dirs[0]), lambda: self._logs.probe(failed_dirs))
         finally:
             self._reads_logs = False
 

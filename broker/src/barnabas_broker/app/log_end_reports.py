@@ -64,8 +64,8 @@ class LogEndReports:
 
     async def tell_of_leaderless(self) -> None:
         """Where there are others than when it reported last, or other logs that the metadata does not know."""
-        if self._is_due or self._strays_told != len(self._strays.known()):
-            self._strays_told = len(self._strays.known())
+        if self._is_due or self._strays_told != len(self._strays):
+            self._strays_told = len(self._strays)
             self._is_due = False
             await self.tell()
 

@@ -101,7 +101,7 @@ def _logger(name: str, level: str) -> ConfigEntry:
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
     """No settings: they report logs that are set aside by what every client can ask for. Nothing where none is."""
-    strays = environment.logs.strays.known()
+    strays = environment.logs.strays
     named = sorted(f"{each.directory}:{each.size_bytes}" for each in strays)
     yield from _report(STRAY_LOGS, named[:STRAY_LOGS_NAMED_MAX], STRAY_LOGS_TEXT)
     holders = {each.log_dir for each in strays}

@@ -71,7 +71,7 @@ def why_kept(
 
 
 class LogFates:
-    """Deletes logs, keeps them, takes them back and begins them anew.
+    """Deletes logs, keeps them and begins them anew.
 
     What a disk refuses is said in the log, once, and `is_sweep_due`.
     """
@@ -86,11 +86,8 @@ class LogFates:
 
     @property
     def is_sweep_due(self) -> bool:
-        """Whether a disk did not let go of a log: a full one may do that later.
-
-        Or whether a log was to be used again, and was not buried then, whose topic is deleted by now.
-        """
-        return bool(self._refused or self.strays_to_bury())
+        """True if a rename or delete has failed: a full disk may take it later."""
+        return bool(self._refused)
 
     async def sweep(self, turn: FairTurn) -> None:
         """All logs that were loaded: whatever was decided while nobody could carry it out."""
@@ -143,12 +140,13 @@ class LogFates:
         return self._broker_id in document.partitions[number].replicas
 
     def strays_to_bury(self) -> list[StrayLog]:
-        """Logs that were set aside, of topics that somebody has deleted: also where nobody can do that now."""
-        return [stray for stray in self._logs.strays.known() if stray.topic_id in self._image.tombstones]
+        """Logs that nobody serves, of topics that somebody has deleted."""
+        return [stray for stray in self._logs.strays if stray.topic_id in self._image.tombstones]
 
     def bury(self, stray: StrayLog) -> None:
         """It goes."""
-        if stray.is_in_place and self._logs.get(stray.topic_partition) is stray.log is not None:
+        in_place = self._logs.get(stray.topic_partition)
+        if in_place is not None and in_place.directory == stray.directory:
             self.remove(stray.topic_partition, stray.topic_id)
             return
         try:
@@ -193,11 +191,11 @@ class LogFates:
 
     def begun_anew(self, partition: Partition) -> Log | None:
         """An empty log, where the disk has lost the whole directory, and somebody else leads with all that there is."""
-        where, topic_id = partition.topic_partition, partition.topic_id
-        if partition.state.leader in (NO_LEADER, self._broker_id) or not self._logs.has_lost(where, topic_id):
+        where = partition.topic_partition
+        if partition.state.leader in (NO_LEADER, self._broker_id) or not self._logs.has_lost(where):
             return None
         try:
-            return self._logs.create(where, topic_id, partition.log.config)
+            return self._logs.create(where, partition.topic_id, partition.log.config)
         except (ApiError, StorageError) as error:
             log.error("%s cannot be made again: %s", where, error)
             return None

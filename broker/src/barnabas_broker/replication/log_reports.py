@@ -44,13 +44,14 @@ class LogReports:
         return True
 
     def has_lost_with_dir(self, where: TopicPartition, state: PartitionState, found: Log | None) -> bool:
-        """Whether the partition relies on a log whose log dir was away at the start, and the log is gone or may lack
+        """Whether the partition relies on a log that is gone, or whose log dir was away at the start and that may lack
         its end. `found` is None where it is gone: a new log would hide that. A log that is back after a power cut
         may lack its end."""
         if not relies_on(state, self._broker_id):
             return False
         cut = "is back with its log dir, and the machine was booted since it was written: it may lack records"
-        self._say_lost(where, state, "is gone with the log dir that it was in" if found is None else cut)
+        gone = "is gone with the log dir that it was in, or is set aside (`barnabas status` names such logs)"
+        self._say_lost(where, state, gone if found is None else cut)
         return True
 
     def _say_lost(self, where: TopicPartition, state: PartitionState, what: str) -> None:

@@ -12,7 +12,7 @@ class MissingLogs:
     uncreated: set[TopicPartition] = field(default_factory=set)
     """What no directory could take; tried again until one can."""
     unloaded: set[TopicPartition] = field(default_factory=set)
-    """Known before the start and not found by it, while a directory is offline: their logs may lie there."""
+    """Their logs may lie in a directory that was offline at the start, or are stray logs."""
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """It is not to be here any more."""

@@ -343,9 +343,8 @@ class ReplicaManager:
     ) -> Log | None:
         """The log that was found at the start, or a new one; None when no directory can take it."""
         found = self._fates.claim(topic_partition, topic_id)
-        if found is None and self._logs.strays.find(topic_id, topic_partition.partition):
-            self._missing.uncreated.add(topic_partition)  # It is read first, once its log dir is online.
-            return None
+        if found is None and self._logs.strays.of(topic_id, topic_partition.partition):
+            self._missing.unloaded.add(topic_partition)
         if found is None and self._may_lie_elsewhere(topic_partition):
             return None
         may_lack = topic_partition in self._missing.unloaded and self._fates.may_lack(found)

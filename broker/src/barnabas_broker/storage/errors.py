@@ -35,10 +35,6 @@ class CorruptLog(StorageError):
     """A batch in the middle of a log fails its checks: that partition is offline; the others live."""
 
 
-class LogRemoved(StorageError):
-    """Somebody has removed the directory of a log that was set aside: nothing else is wrong with its log dir."""
-
-
 class LogDirRefused(StorageError):
     """Another process uses the directory, or it is another broker's: this broker must not start."""
 

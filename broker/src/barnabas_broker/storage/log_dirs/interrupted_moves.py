@@ -1,4 +1,4 @@
-"""What becomes of the copies of logs that were on their way to another log dir when the broker, or a disk, ended."""
+"""What becomes of copies of logs that were on their way to another log dir when the broker ended."""
 
 import logging
 from collections.abc import Iterable
@@ -12,52 +12,35 @@ from barnabas_core.topic_partition import TopicPartition
 _logger: Final = logging.getLogger(__name__)
 
 
-class LogCopy(NamedTuple):
-    """A `-future` directory that no move writes to."""
+class _Copy(NamedTuple):
+    """A `-future` directory."""
 
     topic_partition: TopicPartition
     log_dir: str
     directory: str
 
-    @property
-    def stray_directory(self) -> str:
-        """Its name once it is set aside."""
-        return self.directory.removesuffix(file_names.FUTURE_DIR) + file_names.STRAY_DIR
-
 
 class InterruptedMoves:
-    """A start finishes them once it has read the names in all log dirs.
+    """A start finishes them once it has read the names in all log dirs, before anything moves there.
 
-    While one is away nobody knows which logs are gone, so copies wait until it is back.
+    While a log dir is away nobody knows which logs are gone, so copies wait for a start that finds all log dirs.
     """
 
     def __init__(self, environment: LogEnvironment) -> None:
         self.to_resume: dict[TopicPartition, str] = {}
         """Where logs were on their way to when the broker ended: to be started again."""
         self._environment = environment
-        self._copies: dict[str, LogCopy] = {}
+        self._copies: list[_Copy] = []
         self._present: set[TopicPartition] = set()
 
     def found(self, log_dir: str, names: Iterable[str]) -> None:
-        """The directories in a log dir, before anything moves there."""
+        """Take note of the directories in a log dir."""
         for name in names:
             parsed = file_names.parse_partition_dir(name)
             if parsed and parsed.state == file_names.FUTURE_DIR:
-                self.keep(LogCopy(parsed.topic_partition, log_dir, f"{log_dir}/{name}"))
+                self._copies.append(_Copy(parsed.topic_partition, log_dir, f"{log_dir}/{name}"))
             elif parsed and not parsed.state:
                 self._present.add(parsed.topic_partition)
-
-    def keep(self, copy: LogCopy) -> None:
-        """It may be all that is left of its log."""
-        self._copies[copy.directory] = copy
-
-    def copies(self) -> list[LogCopy]:
-        """All that were found or kept."""
-        return list(self._copies.values())
-
-    def forget(self, copy: LogCopy) -> None:
-        """Something has become of it."""
-        self._copies.pop(copy.directory, None)
 
     def finish(self, log_dir: str) -> None:
         """The copies in this log dir. A whole one whose log is gone was being swapped in.
@@ -65,14 +48,13 @@ class InterruptedMoves:
         With its log still there it goes, and the move is to be resumed. One that is not whole has lost its log with a
         disk that somebody has replaced, and must not pass for it: it is set aside. StorageError.
         """
-        for copy in [each for each in self._copies.values() if each.log_dir == log_dir]:
+        for copy in [each for each in self._copies if each.log_dir == log_dir]:
             try:
                 self._finish(copy)
             except OSError as error:
                 raise storage_error(log_dir, copy.directory, error) from error
-            del self._copies[copy.directory]
 
-    def _finish(self, copy: LogCopy) -> None:
+    def _finish(self, copy: _Copy) -> None:
         files, topic_partition = self._environment.files, copy.topic_partition
         if topic_partition in self._present:
             self.to_resume[topic_partition] = copy.log_dir
@@ -81,5 +63,6 @@ class InterruptedMoves:
             files.rename(copy.directory, f"{copy.log_dir}/{topic_partition}")
             self._present.add(topic_partition)
         else:
-            files.rename(copy.directory, copy.stray_directory)
-            _logger.error("%s is set aside: it is an unfinished copy of a log that is gone", copy.stray_directory)
+            stray = copy.directory.removesuffix(file_names.FUTURE_DIR) + file_names.STRAY_DIR
+            files.rename(copy.directory, stray)
+            _logger.error("%s is set aside: it is an unfinished copy of a log that is gone", stray)

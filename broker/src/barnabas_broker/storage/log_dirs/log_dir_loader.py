@@ -1,14 +1,14 @@
 """Loads the logs in a log dir: at the start, and in a thread when a directory is back."""
 
 import logging
-from collections.abc import Callable, Container, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION
 from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
+from barnabas_broker.storage.log_dirs.log_lookup import online_log
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
 from barnabas_broker.storage.logs.log import Log
@@ -63,7 +63,7 @@ class LogDirLoader:
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         high_watermarks = log_dir.offsets(file_names.HIGH_WATERMARKS)
         log_dir.kept.promised = log_dir.offsets(file_names.SYNCED_LOGS).keys()
-        found = self._partition_dirs(log_dir, recovery_points)
+        found = self._partition_dirs(log_dir)
         done, recovered_bytes, has_failed = 0, 0, log_dir.has_failed()
 
         def count(recovered: int) -> None:
@@ -154,31 +154,23 @@ class LogDirLoader:
         except OSError as error:
             raise storage_error(log.log_dir, log.directory, error) from error
 
-    def _partition_dirs(self, log_dir: LogDir, checkpointed: Container[TopicPartition]) -> list[TopicPartition]:
-        """The partitions in a directory; what is marked for deletion goes to the trash."""
-        found = []
-        for name in self.names(log_dir):
+    def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
+        """The partitions in a directory. To the trash: what is deleted, and copies of logs that are elsewhere."""
+        found, names = [], self.names(log_dir)
+        self._strays.load(log_dir.path, names)
+        for name in names:
             parsed = file_names.parse_partition_dir(name)
             if parsed is None:
                 continue
-            if parsed.state == "":
-                found.append(parsed.topic_partition)
-            elif parsed.state == file_names.DELETED_DIR:
+            where, state = parsed
+            if state == "":
+                found.append(where)
+            elif state == file_names.DELETED_DIR or (state == file_names.FUTURE_DIR and self._is_online(where)):
                 self._environment.trash.add(f"{log_dir.path}/{name}", 0)
-            elif parsed.state == file_names.STRAY_DIR:
-                is_free = partial(self._is_free, log_dir, checkpointed)
-                found += self._strays.load(log_dir.path, name, parsed.topic_partition, is_free)
         return found
 
-    def _is_free(self, loading: LogDir, checkpointed: Container[TopicPartition], wanted: TopicPartition) -> bool:
-        """Whether a stray log may take this place at once. OSError.
-
-        Not where there may be another log, also in a log dir that is offline, nor where what is checkpointed of that
-        name may be of another.
-        """
-        are_online = all(each.is_online for each in self._log_dirs if each is not loading)
-        is_there = any(self._environment.files.exists(f"{each.path}/{wanted}") for each in self._log_dirs)
-        return are_online and not is_there and wanted not in checkpointed
+    def _is_online(self, topic_partition: TopicPartition) -> bool:
+        return online_log(self._log_dirs, topic_partition) is not None
 
     def names(self, log_dir: LogDir) -> list[str]:
         """Of the directories in it. StorageError."""

@@ -15,7 +15,7 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.trash import remove_all
-from barnabas_broker.storage.errors import CorruptLog, LogDirFailed, LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
 from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
@@ -23,7 +23,7 @@ from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDir
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_lookup import committed_in, online_log
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMoves
-from barnabas_broker.storage.log_dirs.stray_logs import StrayLog, StrayLogs, marked_directory
+from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs, marked_directory
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
 from barnabas_broker.storage.log_dirs.topic_lookup import NO_TOPICS, TopicLookup
 from barnabas_broker.storage.logs.log import Log
@@ -76,7 +76,7 @@ class LogManager:
         self._settings = settings
         self._identity = identity
         self._assigned = topics.assigned
-        self.strays = StrayLogs(self._environment, clock, config_of, topics.assigned)
+        self.strays = StrayLogs(self._environment, clock, self.log_dirs)
         self.topic_ids = TopicIds(topics.only_topic)
         self._loader = LogDirLoader(
             self._environment, clock, self.log_dirs, config_of, self.strays, self.topic_ids, self.truncated
@@ -122,19 +122,15 @@ class LogManager:
         """The log, if it is here and online."""
         return online_log(self.log_dirs, topic_partition)
 
-    def has_lost(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+    def has_lost(self, topic_partition: TopicPartition) -> bool:
         """Whether no disk has this log, though all of them work."""
-        is_stray = self.strays.find(topic_id, topic_partition.partition) is not None
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
-        return is_missing and topic_partition not in self.failed and not is_stray
+        return is_missing and topic_partition not in self.failed
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """The log of this topic that a start found, or one that was set aside. Another topic's makes room.
-
-        One that an earlier incarnation set aside has to be read through first (`strays.wanted_logs`): None until then.
-        """
+        """The log of this topic in its place. Another topic's makes room."""
         self._make_room(topic_partition, topic_id)
-        log = self.get(topic_partition) or self._take_back(topic_partition, topic_id)
+        log = self.get(topic_partition)
         if log is not None:
             self.topic_ids.give_again(log, topic_id)
             self._choice.forget(topic_partition)
@@ -156,30 +152,6 @@ class LogManager:
         if log is not None:
             self.strays.set_aside(log, why)
             self._forget(log)
-
-    def _take_back(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """Not while a later log of the partition may lie in a directory that is offline, or is damaged."""
-        is_free = topic_partition not in self.failed and all(each.is_online for each in self.log_dirs)
-        taken = self.strays.take_back(topic_partition, topic_id) if is_free else None
-        if taken is not None:
-            self.strays.use_again(self._choice.at(taken.log_dir), taken)
-        return taken
-
-    def stray_read(self, stray: StrayLog, topic_partition: TopicPartition, outcome: Log | StorageError) -> None:
-        """What came of reading a stray log that is wanted (`strays.wanted_logs`).
-
-        A full disk leaves it wanted. So does a failed one, so that nobody makes an empty log in its place; whoever
-        hears of that takes the directory offline, which is loaded anew.
-        """
-        log_dir = next(each for each in self.log_dirs if each.path == stray.log_dir)
-        if not isinstance(outcome, Log | CorruptLog) or not log_dir.is_online:
-            return
-        self.strays.remove(stray)
-        if isinstance(outcome, Log):
-            self.strays.use_again(log_dir, outcome)
-        else:
-            self.failed[topic_partition] = outcome
-            log_dir.damaged.add(topic_partition)
 
     def _forget(self, log: Log) -> None:
         """Once its directory is renamed. A log dir that is loading may have one of an earlier topic of its name."""
@@ -229,12 +201,7 @@ class LogManager:
                     raise
                 except StorageError as error:
                     _logger.error("%s", error)
-                    self._fail_unused(log_dir, error)
-
-    def _fail_unused(self, log_dir: LogDir, error: StorageError) -> None:
-        """One that could not be loaded: nobody uses its logs yet."""
-        log_dir.fail(error)
-        self.strays.dir_failed(log_dir.path)
+                    log_dir.fail(error)
 
     def _new_uuid(self) -> UUID:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
@@ -254,11 +221,10 @@ class LogManager:
     ) -> Log:
         """A new, empty log, in `log_dir` (a path), where it is preferred or where `log.dirs.placement` puts it.
 
-        StorageError where it is there and could not be loaded; ApiError where no dir can take it, or not yet.
+        StorageError where it is there and could not be loaded; ApiError where no dir can take it.
         """
         if topic_partition in self.failed:
             raise self.failed[topic_partition]
-        self.strays.check_not_wanted(topic_partition)
         self._make_room(topic_partition, topic_id)
         chosen = self._choice.at(log_dir) if log_dir else self._choice.choose(topic_partition)
         self._choice.forget(topic_partition)
@@ -312,7 +278,6 @@ class LogManager:
                 affected = set(log_dir.logs)
                 self.moves.dir_failed(error.log_dir)
                 log_dir.fail(error)
-                self.strays.dir_failed(error.log_dir)
                 return affected
         return set()
 
@@ -326,26 +291,13 @@ class LogManager:
             try:
                 log_dir.check()
                 log_dir.open(self._identity, self._new_uuid)
-                self._find_copies(log_dir)
                 self._loader.load(log_dir)
                 self._set_aside_replaced(log_dir)
-                if all(each.is_online for each in self.log_dirs if each is not log_dir):
-                    self._take_in_copies()  # Before anybody can see that all are online, and a log is missing.
             except StorageError as error:
-                self._fail_unused(log_dir, error)
+                log_dir.fail(error)
             else:
-                self.strays.dir_is_back(log_dir.path)
                 log_dir.failure, is_back = None, True
         return is_back
-
-    def _take_in_copies(self) -> None:
-        """A copy whose log is here goes. Any other becomes a stray log, which who wants it reads. StorageError."""
-        for copy in self.moves.interrupted.copies():
-            if copy.topic_partition in self.failed or any(copy.topic_partition in each.logs for each in self.log_dirs):
-                self._environment.trash.add(copy.directory, 0)
-            else:
-                self.strays.set_aside_copy(copy)
-            self.moves.interrupted.forget(copy)
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""
@@ -387,7 +339,7 @@ class LogManager:
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:
-                    close_logs([*log_dir.logs.values(), *self.strays.logs_in(log_dir.path)])
+                    close_logs(list(log_dir.logs.values()))
                     log_dir.checkpoint(high_watermark_of)
                     log_dir.mark_clean(broker_epoch)
                 except StorageError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from barnabas_broker.storage.errors import storage_error
-from barnabas_broker.storage.log_dirs.interrupted_moves import InterruptedMoves, LogCopy
+from barnabas_broker.storage.log_dirs.interrupted_moves import InterruptedMoves
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_lookup import online_log
@@ -76,8 +76,6 @@ class ReplicaMoves:
         move = self.under_way.pop(topic_partition, None)
         if move is not None:
             move.abandon()
-            if move.is_kept:
-                self.interrupted.keep(LogCopy(topic_partition, move.log_dir, move.directory))
 
     def sync(self, move: ReplicaMove) -> None:
         """Blocks until what was copied is on the disk, and its directory has nothing of an earlier log of its name.
