@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
+from barnabas_broker.app.offsets_topic import follow_offsets_topic
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 
 class Coordinator:
@@ -17,8 +18,9 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.heard: list[object] = []
+        self.runtime = self
 
-    def on_elected(self, partition: int, leader_epoch: int) -> None:
+    def elect(self, partition: int, leader_epoch: int) -> None:
         self.heard.append(("elected", partition, leader_epoch))
 
     def resign_all(self) -> None:
@@ -45,7 +47,7 @@ def heard_of(before: TopicDocument, change: ImageChange) -> list[object]:
 
 
 def test_an_offsets_topic_that_was_made_again_is_loaded_whatever_the_epochs_of_the_one_before() -> None:
-    old, new = topic(OFFSETS_TOPIC, 1, leader_epoch=5), topic(OFFSETS_TOPIC, 2)
+    old, new = topic(CONSUMER_OFFSETS, 1, leader_epoch=5), topic(CONSUMER_OFFSETS, 2)
     assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == ["resigned", ("elected", 0, 0)]
 
 

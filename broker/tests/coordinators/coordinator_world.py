@@ -33,7 +33,7 @@ Done = Callable[[ApiError | None], object]
 
 
 class MemoryLog:
-    """An OffsetsLog: batches in the order they were written, and how many of them are committed.
+    """A CoordinatorLog: batches in the order they were written, and how many of them are committed.
 
     `holding`: batches are committed only by `commit`. `failing`: nothing is written.
     """
@@ -137,18 +137,18 @@ class World:
         """This broker leads all partitions, in a new epoch."""
         self.leader_epoch += 1
         for partition in range(self.partitions):
-            self.coordinator.on_elected(partition, self.leader_epoch)
+            self.coordinator.runtime.elect(partition, self.leader_epoch)
         self.timers.pass_time()
 
     def resign(self, survivors: int = 0) -> None:
         """Another broker leads; so many batches were replicated beyond the high watermark that was known here."""
         self.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, survivors)
         for partition in range(self.partitions):
-            self.coordinator.on_resigned(partition)
+            self.coordinator.runtime.resign(partition)
 
     def crash(self, survivors: int = 0) -> None:
         """The broker dies; another one reads what is there."""
-        self.coordinator.stop()
+        self.coordinator.runtime.stop()
         self.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, survivors)
         self.coordinator = self._new_coordinator()
         self.elect()

@@ -27,7 +27,7 @@ def test_whatever_records_are_loaded_groups_live_and_die_and_others_are_served(
         world.log.write(0, [hostile_record(random)[1] for _ in range(RECORDS)])
         world.crash(survivors=1)
         restored += sum(len(each.members) for each in map(world.coordinator.describe, _listed(world)))
-        left_out += world.coordinator.left_out_count()
+        left_out += world.coordinator.runtime.left_out_count()
         _live(world, random)
         assert client.committed() == {"flights-0": 7}, number
         assert not [record for record in caplog.records if "bug" in record.message], f"seed {SEED}, load {number}"

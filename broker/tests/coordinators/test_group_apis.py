@@ -72,7 +72,9 @@ def test_a_refused_join_has_no_null_where_a_version_allows_none(broker: Broker, 
 
 def test_the_first_version_of_join_has_one_timeout_for_both(broker: Broker) -> None:
     broker.member(0, session_timeout_ms=12_345)
-    member = next(iter(broker.handler_environment.groups._shards[1].tables.groups["readers"].members.values()))
+    member = next(
+        iter(broker.handler_environment.groups.runtime.find("readers").tables.groups["readers"].members.values())
+    )
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (12_345, 12_345)
 
 
@@ -250,7 +252,7 @@ def test_null_topics_fetch_everything_that_is_committed(broker: Broker, version:
 def test_a_fetch_from_the_wrong_broker_is_told_so_at_the_place_that_its_version_has(
     broker: Broker, version: int
 ) -> None:
-    broker.handler_environment.groups.resign_all()
+    broker.handler_environment.groups.runtime.resign_all()
     answer = fetched(broker, version, [("flights", FLIGHTS_ID)])
     if version >= 8:
         assert [group.error_code for group in answer.groups] == [ErrorCode.NOT_COORDINATOR] * 2

@@ -131,7 +131,7 @@ def test_whoever_waits_when_the_broker_resigns_is_sent_elsewhere(world: World) -
     newcomer.join()
     world.log.holding = True
     committing = leader.commit(("flights", 0, 1))
-    world.coordinator.on_resigned(0)
+    world.coordinator.runtime.resign(0)
     assert newcomer.joined[-1].error is ErrorCode.NOT_COORDINATOR
     assert committing == [[ErrorCode.NOT_COORDINATOR]]
     assert leader.heartbeat() is ErrorCode.NOT_COORDINATOR
@@ -144,8 +144,8 @@ def test_requests_during_loading_are_answered_so_that_clients_wait(world: World)
     stable(world, client)
     client.commit(("flights", 0, 1))
     world.timers.pass_time()
-    world.coordinator.on_resigned(0)
-    world.coordinator.on_elected(0, 0)
+    world.coordinator.runtime.resign(0)
+    world.coordinator.runtime.elect(0, 0)
     assert client.heartbeat() is ErrorCode.NONE
     assert client.commit(("flights", 0, 2)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]
     for ask in (client.committed, client.leave, world.coordinator.list_groups):
@@ -156,12 +156,12 @@ def test_requests_during_loading_are_answered_so_that_clients_wait(world: World)
 def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> None:
     client = Client(world, "a")
     stable(world, client)
-    world.coordinator.on_resigned(0)
-    world.coordinator.on_elected(0, 0)
+    world.coordinator.runtime.resign(0)
+    world.coordinator.runtime.elect(0, 0)
     client.sync()
     assert client.synced[-1].error is ErrorCode.REBALANCE_IN_PROGRESS
-    world.coordinator.on_resigned(0)
-    world.coordinator.on_elected(0, 0)
+    world.coordinator.runtime.resign(0)
+    world.coordinator.runtime.elect(0, 0)
     client.join()
     assert client.joined[-1].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -208,7 +208,7 @@ def test_groups_are_found_by_the_hash_of_their_name() -> None:
     world.timers.pass_time()
     written = [partition for partition, records in enumerate(map(world.log.committed, range(50))) if records]
     assert written == [42]  # abs("flights-readers".hashCode()) % 50, by Java.
-    world.coordinator.on_resigned(42)
+    world.coordinator.runtime.resign(42)
     assert client.heartbeat() is ErrorCode.NOT_COORDINATOR
 
 

@@ -66,7 +66,7 @@ def test_the_same_epoch_again_changes_nothing_and_a_later_one_begins_anew(world:
     leader, newcomer = Client(world, "a"), Client(world, "b")
     stable(world, leader)
     newcomer.join()
-    world.coordinator.on_elected(0, world.leader_epoch)
+    world.coordinator.runtime.elect(0, world.leader_epoch)
     assert newcomer.joined == []
     world.elect()
     assert newcomer.joined[-1].error is ErrorCode.NOT_COORDINATOR

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, encode
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.replication.end_offsets import EARLIEST, LATEST
 from barnabas_broker.server.metrics.exposition import render
 from barnabas_broker.server.metrics.group_families import group_families
@@ -72,10 +72,10 @@ def _loaded() -> World:
     world = World(GroupConfig())
     for group in range(GROUPS):
         keys = [OffsetKey(f"group-{group}", f"t-{number % 100}", number // 100) for number in range(PARTITIONS)]
-        world.log.write(0, [encode(GroupRecord(key, CommittedOffset(7))) for key in keys])
+        world.log.write(0, [GroupRecord(key, CommittedOffset(7)).encode() for key in keys])
     world.log.commit()
     world.leader_epoch += 1
-    world.coordinator.on_elected(0, world.leader_epoch)
+    world.coordinator.runtime.elect(0, world.leader_epoch)
     world.timers.pass_time()
     return world
 

@@ -44,8 +44,8 @@ class Machine(RuleBasedStateMachine):
 
     def tables(self) -> GroupTables | None:
         """Once they are loaded."""
-        shard = self.world.coordinator._shards[0]
-        return shard.tables if shard.is_loaded else None
+        loaded = self.world.coordinator.runtime.loaded()
+        return loaded[0].tables if loaded else None
 
     def group(self) -> Group | None:
         tables = self.tables()

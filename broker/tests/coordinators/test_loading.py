@@ -1,4 +1,4 @@
-"""How groups are loaded: only what is newest of each key, by turns, and as the records one by one would have it."""
+"""How groups are loaded: by turns, and decoded in a straight line to what the records say."""
 
 import struct
 from uuid import UUID
@@ -8,17 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
-from barnabas_broker.coordinators.groups.left_out import LeftOut
-from barnabas_broker.coordinators.groups.newest import Newest
-from barnabas_broker.coordinators.groups.records import (
-    CommittedOffset,
-    GroupKey,
-    GroupMetadata,
-    GroupRecord,
-    OffsetKey,
-    encode,
-)
-from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, decode
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_core.errors import ErrorCode
 from barnabas_core.java_hash import coordinator_partition
@@ -33,57 +24,29 @@ OFFSETS = st.builds(
     expire_timestamp_ms=st.none() | st.integers(0, 2**62),
     topic_id=st.none() | st.integers(0, 3).map(lambda number: UUID(int=number)),
 )
-RECORDS = st.lists(
-    st.builds(
-        GroupRecord,
-        st.builds(OffsetKey, GROUPS, st.sampled_from(["flights", "weather"]), st.integers(0, 3)),
-        st.none() | OFFSETS,
-    )
-    | st.builds(
-        GroupRecord,
-        st.builds(GroupKey, GROUPS),
-        st.none()
-        | st.builds(
-            GroupMetadata, st.just("consumer"), st.integers(0, 9), st.none(), st.none(), st.just(0), st.just(())
-        ),
-    ),
-    max_size=40,
-)
+KEYS = st.builds(OffsetKey, GROUPS, st.sampled_from(["flights", "weather"]), st.integers(0, 3))
 
 
-def _as_loaded(record: GroupRecord) -> GroupRecord:
-    """Version 1, which has the expiry, has neither epoch nor topic id."""
-    value = record.value
-    if isinstance(value, CommittedOffset) and value.expire_timestamp_ms is not None:
-        value = value._replace(leader_epoch=-1, topic_id=None)
-    return record._replace(value=value)
-
-
-@given(RECORDS)
-def test_the_newest_records_make_the_same_tables_as_all_of_them(records: list[GroupRecord]) -> None:
-    one_by_one = GroupTables()
-    newest = Newest()
+@given(st.lists(st.builds(GroupRecord, KEYS, OFFSETS), max_size=40))
+def test_offsets_are_decoded_in_a_straight_line_to_what_their_records_say(records: list[GroupRecord]) -> None:
+    decoder = RecordDecoder()
     for record in records:
-        one_by_one.apply(_as_loaded(record))
-        newest.add(dict([encode(record)]))
-    loaded = GroupTables()
-    while newest:
-        newest.apply(loaded, 3, LeftOut())
-    assert (loaded.offsets, loaded.stored) == (one_by_one.offsets, one_by_one.stored)
-    assert loaded.groups.keys() == loaded.offsets.keys() | loaded.stored.keys()
+        key, value = record.encode()
+        assert value is not None
+        assert decoder.decode(key, value) == decode(key, value)
 
 
-def test_a_key_with_bytes_behind_it_is_read_as_before() -> None:
-    key, value = encode(GroupRecord(OffsetKey("readers", "flights", 7), CommittedOffset(3)))
-    newest, tables = Newest(), GroupTables()
-    newest.add({key + b"more": value, struct.pack(">h", 99) + key: value})
-    newest.apply(tables, 10, LeftOut())
-    assert [str(partition) for partition in tables.offsets["readers"]] == ["flights-7"]
+def test_a_key_with_bytes_behind_it_is_read_and_one_of_another_kind_passed_over() -> None:
+    key, value = GroupRecord(OffsetKey("readers", "flights", 7), CommittedOffset(3)).encode()
+    assert value is not None
+    decoder = RecordDecoder()
+    assert decoder.decode(key + b"more", value) == decoder.decode(key, value)
+    assert decoder.decode(struct.pack(">h", 99) + key, value) is None
 
 
 def _many(group_id: str, count: int) -> list[KeyValue]:
     return [
-        encode(GroupRecord(OffsetKey(group_id, "flights", number), CommittedOffset(number))) for number in range(count)
+        GroupRecord(OffsetKey(group_id, "flights", number), CommittedOffset(number)).encode() for number in range(count)
     ]
 
 
@@ -95,9 +58,9 @@ def test_a_small_partition_does_not_wait_for_a_large_one() -> None:
         world.log.write(0, _many(large, 1_000))
     world.log.write(1, _many(small, 1))
     world.log.commit()
-    world.coordinator.resign_all()
+    world.coordinator.runtime.resign_all()
     for partition in (0, 1):
-        world.coordinator.on_elected(partition, 10)
+        world.coordinator.runtime.elect(partition, 10)
     turns = 0
     while Client(world, "c", group_id=small).commit(("flights", 5, 1)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]:
         turns += 1

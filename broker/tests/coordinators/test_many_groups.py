@@ -9,7 +9,7 @@ from asked_in_turns import MANY, MOST, SlowClock, ask
 from coordinator_world import Client, World
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, encode
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import (
@@ -43,7 +43,7 @@ class Broker:
             GroupRecord(OffsetKey(LARGE, "flights", number), CommittedOffset(number, topic_id=FLIGHTS.topic_id))
             for number in range(MANY)
         ]
-        self.world.log.write(0, [encode(record) for record in of_each + of_large])
+        self.world.log.write(0, [record.encode() for record in of_each + of_large])
         self.world.crash(survivors=1)
         self.topics = {each.name: each for each in (FLIGHTS, TopicDocument(CONSUMER_OFFSETS, UUID(int=8), (STATE,)))}
         by_id = {each.topic_id: name for name, each in self.topics.items()}

@@ -9,7 +9,7 @@ import pytest
 from coordinator_world import Client, World
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, encode
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_core.errors import ErrorCode
 from harness.soak import size, took
 
@@ -32,12 +32,12 @@ def _records() -> Iterator[GroupRecord]:
 def world() -> World:
     """One group with half of the offsets; many groups share the others. Nothing is loaded yet."""
     world = World(CONFIG)
-    records = [encode(record._replace(value=_at(world, record))) for record in _records()]
+    records = [record._replace(value=_at(world, record)).encode() for record in _records()]
     for start in range(0, OFFSETS, 1_000):
         world.log.write(0, records[start : start + 1_000])
     world.log.commit()
     world.leader_epoch += 1
-    world.coordinator.on_elected(0, world.leader_epoch)
+    world.coordinator.runtime.elect(0, world.leader_epoch)
     return world
 
 

@@ -20,7 +20,7 @@ from barnabas_broker.coordinators.groups.records import (
     encode_offset,
     encode_offset_key,
 )
-from barnabas_broker.coordinators.groups.turns import Turns
+from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.storage.errors import StorageError
 from barnabas_core.errors import ErrorCode
 from barnabas_core.java_hash import coordinator_partition
@@ -84,7 +84,7 @@ def test_a_record_that_cannot_be_decoded_or_restored_is_left_out_and_reported_on
     assert [line for line in caplog.messages if "left out 1 records" in line] == [
         line for line in caplog.messages if "left out" in line or "bug" in line
     ]
-    assert world.coordinator.left_out_count() == 1
+    assert world.coordinator.runtime.left_out_count() == 1
 
 
 def test_a_group_of_which_nothing_can_be_decoded_is_no_group(world: World) -> None:
@@ -167,12 +167,12 @@ def test_a_partition_that_cannot_be_loaded_costs_its_groups_and_is_tried_again(
         [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]],
     )
     assert [each.group_id for each in world.coordinator.list_groups()] == [names[1]]
-    assert world.coordinator.partition_counts() == {"loading": 0, "active": 1, "failed": 1}
+    assert world.coordinator.runtime.partition_counts() == {"loading": 0, "active": 1, "failed": 1}
     complaints = [record for record in caplog.records if "trying again" in record.message]
     assert [record.levelno for record in complaints] == [logging.ERROR if failure == "a bug" else logging.WARNING]
     world.timers.pass_time(30)
     assert bad.committed() == {"flights-0": 7}
-    assert world.coordinator.partition_counts() == {"loading": 0, "active": 2, "failed": 0}
+    assert world.coordinator.runtime.partition_counts() == {"loading": 0, "active": 2, "failed": 0}
 
 
 def test_work_on_all_groups_that_raises_is_given_up_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -90,7 +90,7 @@ class Broker:
 
     async def elected(self) -> "Broker":
         """Returns when the groups are loaded."""
-        self.groups.on_elected(0, 0)
+        self.groups.runtime.elect(0, 0)
         while True:
             try:
                 self.groups.committed("readers")
@@ -182,7 +182,7 @@ def test_a_disk_that_fails_while_groups_are_read_is_tried_again(
             return read_at(file, position, length)
 
         monkeypatch.setattr(PosixFile, "read_at", failing_once)
-        broker.groups.on_resigned(0)
+        broker.groups.runtime.resign(0)
         await broker.elected()
         assert broker.groups.committed("readers")[TopicPartition("flights", 0)].offset == 7
 
@@ -212,14 +212,14 @@ def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
         data = bytearray(segment.read_bytes())
         data[61] = 0x7F  # The length of the first record.
         segment.write_bytes(data)
-        broker.groups.on_resigned(0)
-        broker.groups.on_elected(0, 0)
+        broker.groups.runtime.resign(0)
+        broker.groups.runtime.elect(0, 0)
         async with asyncio.timeout(10):
             while "trying again" not in caplog.text:
                 await asyncio.sleep(0.001)
         with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
             broker.groups.committed("readers")
-        broker.groups.stop()
+        broker.groups.runtime.stop()
 
     asyncio.run(scenario())
 

@@ -18,7 +18,7 @@ from barnabas_broker.app.log_dir_owner import cluster_of_log_dirs
 from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.app.log_wiring import make_log_manager
 from barnabas_broker.app.node_environment import NodeEnvironment
-from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
+from barnabas_broker.app.offsets_topic import follow_offsets_topic
 from barnabas_broker.app.registration import last_incarnation, registration_of
 from barnabas_broker.app.supervision import Supervisor, every
 from barnabas_broker.coordinators.groups.config import group_config
@@ -65,6 +65,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.steps import Steps
+from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class Node:
         self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, propagation, self._client_drain)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
         offsets_log = RecordLog(
-            OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
+            CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
         )
         self.handler_environment = HandlerEnvironment(
             broker_id=config.broker_id,
@@ -339,7 +340,7 @@ class Node:
         environment.mover.resume()
         follow_offsets_topic(environment.groups, environment.broker_id, self.image)
         environment.groups.start()
-        self._takedown.append(environment.groups.stop)
+        self._takedown.append(environment.groups.runtime.stop)
         self.image.subscribe(self._configs_changed)
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG

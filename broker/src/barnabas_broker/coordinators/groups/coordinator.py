@@ -1,7 +1,7 @@
 """The group coordinator of one broker: finds the shard of a group, and says what is wrong where there is none.
 
-Handlers call it with typed requests and a callback for the answer; `replication` tells it which partitions of
-`__consumer_offsets` this broker leads. One event-loop thread; nothing here waits.
+Handlers call it with typed requests and a callback for the answer. Its `runtime` knows the partitions of
+`__consumer_offsets` that this broker leads. One event-loop thread; nothing here waits.
 """
 
 import logging
@@ -13,7 +13,6 @@ from uuid import UUID
 from barnabas_broker.coordinators.groups import removal
 from barnabas_broker.coordinators.groups.expiry import expire
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.loading import load
 from barnabas_broker.coordinators.groups.messages import (
     JoinReply,
     JoinRequest,
@@ -24,10 +23,11 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest, Counters, GroupEnvironment, GroupShard
-from barnabas_broker.coordinators.groups.turns import Turns
-from barnabas_core.clock import Cancellable
+from barnabas_broker.coordinators.runtime.runtime import Runtime
+from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
+from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -81,67 +81,36 @@ class GroupCoordinator:
     def __init__(self, environment: GroupEnvironment, partition_count: int) -> None:
         self.config = environment.config
         self.counters = Counters()
-        self._environment = environment
-        self.partition_count = partition_count
-        """Of `__consumer_offsets`; to be set anew should the topic have another count than the settings."""
-        self._shards: dict[int, GroupShard] = {}
-        self._turns = Turns(environment.timers, environment.clock)
         self._warned: set[str] = set()
-        self._expiry: Cancellable | None = None
+        turns = Turns(environment.timers, environment.clock)
+        of_runtime = RuntimeEnvironment(
+            CONSUMER_OFFSETS,
+            environment.log,
+            environment.clock,
+            environment.timers,
+            turns,
+            environment.is_awake,
+            environment.config.offsets_commit_timeout_ms,
+        )
+        new_shard = partial(GroupShard, environment, self.counters, turns)
+        self.runtime = Runtime(of_runtime, partition_count, new_shard, _serve)
 
-    # Leadership and time
+    # Time, and topics that go
 
     def start(self) -> None:
         """Begin to look for expired offsets, every `offsets.retention.check.interval.ms`."""
-        delay_s = self.config.offsets_retention_check_interval_ms / 1000
-        self._expiry = self._environment.timers.call_later(delay_s, self._expire)
-
-    def _expire(self) -> None:
-        self.expire_offsets()
-        self.start()
+        self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
 
     def expire_offsets(self) -> None:
-        """Begin to look for expired offsets."""
-        for shard in self._loaded():
-            self._turns.run(expire(shard, self._warned))
+        """Look for expired offsets now."""
+        self.runtime.sweep(self._expire)
 
-    def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads a partition of `__consumer_offsets` from now on; its groups are loaded. Harmless if it did
-        in this epoch. In a later one others may have led in between, and what was on its way may be lost or not.
-        """
-        known = self._shards.get(partition)
-        if known is None or known.leader_epoch < leader_epoch:
-            self._load(partition, leader_epoch)
-
-    def _load(self, partition: int, leader_epoch: int) -> None:
-        """Begin anew, from the log."""
-        self.on_resigned(partition)
-        on_doubt = partial(self._load, partition, leader_epoch)
-        shard = GroupShard(partition, leader_epoch, self._environment, self.counters, self._turns, on_doubt)
-        self._shards[partition] = shard
-        load(shard, self._turns)
-
-    def on_resigned(self, partition: int) -> None:
-        """Another broker leads the partition from now on: who waits is told so."""
-        shard = self._shards.pop(partition, None)
-        if shard is not None:
-            shard.close()
+    def _expire(self, shard: GroupShard) -> Iterator[None]:
+        return expire(shard, self._warned)
 
     def on_topics_deleted(self, topics: Mapping[UUID, str]) -> None:
         """Topics are gone, names by id: so are all offsets in them."""
-        for shard in self._loaded():
-            self._turns.run(removal.forget_topics(shard, topics))
-
-    def stop(self) -> None:
-        """Stops all shards: the broker is about to end."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self.resign_all()
-
-    def resign_all(self) -> None:
-        """The topic is gone, or the broker stops: coordinate nothing any more."""
-        for partition in list(self._shards):
-            self.on_resigned(partition)
+        self.runtime.sweep(lambda shard: removal.forget_topics(shard, topics))
 
     # Requests of members
 
@@ -149,7 +118,7 @@ class GroupCoordinator:
         """Takes a JoinGroup to the shard of its group."""
         try:
             _check_join(request, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
-            shard = self._shard(request.group_id)
+            shard = self.runtime.find(request.group_id)
         except ApiError as error:
             answer(JoinReply(error.code, member_id=request.member_id))
             return
@@ -159,7 +128,7 @@ class GroupCoordinator:
         """A SyncGroup. While the coordinator loads, the rebalance that this belongs to is lost: join again."""
         try:
             _check_named(request.group_id)
-            shard = self._shard(request.group_id)
+            shard = self.runtime.find(request.group_id)
         except ApiError as error:
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             answer(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
@@ -170,7 +139,7 @@ class GroupCoordinator:
         """A Heartbeat. While the coordinator loads, every member is taken to be well."""
         try:
             _check_named(group_id)
-            return self._shard(group_id).heartbeat(group_id, member_id, instance_id, generation)
+            return self.runtime.find(group_id).heartbeat(group_id, member_id, instance_id, generation)
         except ApiError as error:
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return ErrorCode.NONE if loading else error.code
@@ -178,14 +147,14 @@ class GroupCoordinator:
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
         """A LeaveGroup: a result for each. ApiError where there is no coordinator."""
         _check_named(group_id)
-        return self._shard(group_id).leave(group_id, identities)
+        return self.runtime.find(group_id).leave(group_id, identities)
 
     # Offsets
 
     def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
         """An OffsetCommit: an error for each offset, in their order."""
         try:
-            shard = self._shard(request.group_id)
+            shard = self.runtime.find(request.group_id)
         except ApiError as error:
             answer([error.code] * len(request.offsets))
             return
@@ -195,7 +164,7 @@ class GroupCoordinator:
         """What the group has committed; nothing for a group that is not known. ApiError where there is no
         coordinator.
         """
-        return self._shard(group_id).tables.offsets.get(group_id, {})
+        return self.runtime.find(group_id).tables.offsets.get(group_id, {})
 
     def delete_offsets(
         self,
@@ -205,7 +174,7 @@ class GroupCoordinator:
     ) -> None:
         """An OffsetDelete: an error for all, or one for each partition, in their order."""
         try:
-            shard = self._shard(group_id)
+            shard = self.runtime.find(group_id)
         except ApiError as error:
             answer(error.code, [])
             return
@@ -216,7 +185,7 @@ class GroupCoordinator:
     def delete_group(self, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
         """One group of a DeleteGroups."""
         try:
-            shard = self._shard(group_id)
+            shard = self.runtime.find(group_id)
         except ApiError as error:
             answer(error.code)
             return
@@ -224,7 +193,7 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> GroupDescription:
         """One group of a DescribeGroups. ApiError: no coordinator, or GROUP_ID_NOT_FOUND."""
-        group = self._shard(group_id).tables.groups.get(group_id)
+        group = self.runtime.find(group_id).tables.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         stable = group.state is GroupState.STABLE
@@ -240,11 +209,11 @@ class GroupCoordinator:
         """All groups of this coordinator. ApiError while one of its partitions is loading: the list would lack some.
         Those of a partition that cannot be loaded are left out, as in Kafka, or nobody could list the others.
         """
-        if any(not shard.is_loaded and not shard.has_failed_to_load for shard in self._shards.values()):
+        if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [
             ListedGroup(group.group_id, group.state, group.protocol_type or "")
-            for shard in self._loaded()
+            for shard in self.runtime.loaded()
             for group in shard.tables.groups.values()
             if group.state is not GroupState.DEAD
         ]
@@ -253,7 +222,7 @@ class GroupCoordinator:
         """All committed offsets of loaded groups, for metrics and lag, also of groups without members. What changes
         before the last was asked for is described as it was, or as it is.
         """
-        for shard in self._loaded():
+        for shard in self.runtime.loaded():
             for group_id, offsets in list(shard.tables.offsets.items()):
                 group = shard.tables.groups.get(group_id)
                 if group is None:
@@ -263,31 +232,15 @@ class GroupCoordinator:
 
     def member_counts(self) -> Iterator[tuple[str, int]]:
         """How many members each group has, for metrics; of those that are loaded. As for the offsets."""
-        for shard in self._loaded():
+        for shard in self.runtime.loaded():
             for group_id, group in list(shard.tables.groups.items()):
                 yield group_id, len(group.members)
 
-    def left_out_count(self) -> int:
-        """Records that could not be decoded or restored, of the partitions that are loaded."""
-        return sum(shard.left_out_count for shard in self._loaded())
 
-    def partition_counts(self) -> Mapping[str, int]:
-        """How many of its partitions are in each state, by Kafka's names of the states."""
-        counts = {"loading": 0, "active": 0, "failed": 0}
-        for shard in self._shards.values():
-            counts["active" if shard.is_loaded else "failed" if shard.has_failed_to_load else "loading"] += 1
-        return counts
-
-    def _loaded(self) -> list[GroupShard]:
-        return [shard for shard in self._shards.values() if shard.is_loaded]
-
-    def _shard(self, group_id: str) -> GroupShard:
-        shard = self._shards.get(coordinator_partition(group_id, self.partition_count))
-        if shard is None or not self._environment.is_awake():
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
-        if not shard.is_loaded:
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return shard
+def _serve(shard: GroupShard) -> Iterator[None]:
+    """What begins once groups are loaded: their sessions, and the removal of offsets whose topics went meanwhile."""
+    yield from shard.serve()
+    yield from removal.forget_deleted_topics(shard)
 
 
 def _check_named(group_id: str) -> None:

@@ -12,7 +12,7 @@ from barnabas_broker.coordinators.groups.offsets import Offsets, expiries
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.removal import delete_group, remove_offsets
 from barnabas_broker.coordinators.groups.shard import GroupShard
-from barnabas_broker.coordinators.groups.turns import Pace, portions
+from barnabas_broker.coordinators.runtime.turns import Pace, portions
 from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
 def _is_idle(shard: GroupShard, group: Group) -> bool:
     """Nothing about it is under way; else it is looked at the next time."""
     group_id = group.group_id
-    is_here = not shard.is_closed and shard.tables.groups.get(group_id) is group
+    is_here = not shard.writer.is_closed and shard.tables.groups.get(group_id) is group
     return is_here and group.state is not GroupState.DEAD and not shard.writer.is_writing(group_id)
 
 

@@ -244,19 +244,13 @@ class GroupRecord(NamedTuple):
     key: OffsetKey | GroupKey
     value: CommittedOffset | GroupMetadata | None
 
-    @property
-    def group_id(self) -> str:
-        """The group that the record is about."""
-        return self.key.group_id
-
-
-def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they are appended."""
-    key = encode_offset_key(record.key) if isinstance(record.key, OffsetKey) else encode_group_key(record.key.group_id)
-    if record.value is None:
-        return key, None
-    value = record.value
-    return key, encode_offset(value) if isinstance(value, CommittedOffset) else encode_group(value)
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """Key and value as they are appended."""
+        key, value = self
+        encoded = encode_offset_key(key) if isinstance(key, OffsetKey) else encode_group_key(key.group_id)
+        if value is None:
+            return encoded, None
+        return encoded, encode_offset(value) if isinstance(value, CommittedOffset) else encode_group(value)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:

@@ -15,7 +15,7 @@ from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.offsets import check_delete_group, check_delete_offsets
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.shard import GroupShard
-from barnabas_broker.coordinators.groups.turns import Pace, portions
+from barnabas_broker.coordinators.runtime.turns import Pace, portions
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -156,7 +156,7 @@ def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[Topi
 
     def go_on() -> None:
         offsets = shard.tables.offsets.get(group_id, {})
-        for some in () if shard.is_closed else rest:
+        for some in () if shard.writer.is_closed else rest:
             unchanged = [partition for partition, offset in some if offsets.get(partition) is offset]
             if unchanged:
                 shard.writer.submit(group_id, _tombstones(group_id, unchanged), lambda _: None)

@@ -1,16 +1,16 @@
-"""One partition of `__consumer_offsets` that this broker leads: runs the steps of its groups and does what they ask
-for.
+"""The groups of one partition of `__consumer_offsets` (a `StateMachine`): runs their steps and does what they ask for.
 
 A module of the phase decides a step and changes the group: no IO, no clock. The shard gives the step's record to the
-writer and its replies to whoever waits, and sets one timer for each group (`Group.wake_ms`). `removal` takes
-groups and offsets away, `loading` reads the groups from the log.
+writer and its replies to the requests that wait, and sets one timer for each group (`Group.wake_ms`). `removal` takes
+groups and offsets away.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups import join, membership, offsets, rebalance, sync
@@ -28,22 +28,27 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncRequest,
     Token,
 )
+from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.tables import GroupTables
-from barnabas_broker.coordinators.groups.turns import Turns
-from barnabas_broker.coordinators.groups.writer import OffsetsLog, PartitionWriter
+from barnabas_broker.coordinators.runtime.shard import LeftOut
+from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
+_SERVED_AT_ONCE: Final = 100
+"""Groups; about a millisecond."""
+
 
 class GroupEnvironment(NamedTuple):
     """What coordinators are given of the world."""
 
     config: GroupConfig
-    log: OffsetsLog
+    log: CoordinatorLog
     clock: Clock
     timers: Timers
     topic_exists: Callable[[str], bool]
@@ -91,35 +96,63 @@ class _Waiting(NamedTuple):
 
 
 class GroupShard:
-    """The groups of one partition, under one election of this broker. Once closed it stays so."""
+    """The groups of one partition, from one loading on."""
 
     def __init__(
-        self,
-        partition: int,
-        leader_epoch: int,
-        environment: GroupEnvironment,
-        counters: Counters,
-        turns: Turns,
-        on_doubt: Callable[[], object],
+        self, environment: GroupEnvironment, counters: Counters, turns: Turns, writer: PartitionWriter[GroupRecord]
     ) -> None:
-        """`on_doubt`: what is known of the groups may not be what the log says, so they have to be loaded anew."""
-        self.partition = partition
-        self.leader_epoch = leader_epoch
         self.environment = environment
         self.counters = counters
         self.turns = turns
-        self.is_loaded = False
-        self.has_failed_to_load = False
-        """What was read cannot be loaded, or the log cannot be read; it is tried again."""
-        self.left_out_count = 0
-        """Records that could not be decoded or restored."""
-        self.is_closed = False
+        self.writer = writer
         self.tables = GroupTables()
-        timeout_ms = environment.config.offsets_commit_timeout_ms
-        self.writer = PartitionWriter(partition, environment.log, environment.timers, timeout_ms, self._apply, on_doubt)
         self._last_token = 0
         self._waiting: dict[Token, _Waiting] = {}
         self._alarms: dict[str, _Alarm] = {}
+
+    # What the runtime asks for
+
+    def decoder(self) -> Callable[[bytes, bytes], GroupRecord | None]:
+        """For one loading."""
+        return RecordDecoder().decode
+
+    def apply(self, record: GroupRecord) -> None:
+        """A record is committed, or read again."""
+        self.tables.apply(record)
+
+    def restore(self, left_out: LeftOut) -> Iterator[None]:
+        """Members and sessions of all groups, some at a time."""
+        return self.tables.restore_groups(self.now(), left_out)
+
+    def contents(self) -> str:
+        """How many groups and offsets there are."""
+        return f"{len(self.tables.groups)} groups and {sum(map(len, self.tables.offsets.values()))} offsets"
+
+    def serve(self) -> Iterator[None]:
+        """They are loaded: sessions run, and a group that is larger than `group.max.size` has to join again."""
+        restored = iter(list(self.tables.groups.values()))
+        while some := list(islice(restored, _SERVED_AT_ONCE)):
+            for group in some:
+                self._serve(group)
+            yield
+
+    def _serve(self, group: Group) -> None:
+        if self.tables.groups.get(group.group_id) is not group:
+            return
+        if len(group.members) > self.environment.config.max_size:
+            self.run(group, partial(rebalance.begin, group, reason="larger than group.max.size"))
+        self.set_alarm(group)
+
+    def close(self) -> None:
+        """The partition is led elsewhere: everybody who waits is sent to look for the new coordinator."""
+        for alarm in self._alarms.values():
+            alarm.timer.cancel()
+        self._alarms.clear()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            each.refuse(ErrorCode.NOT_COORDINATOR)
+
+    # Requests and time
 
     def now(self) -> Now:
         """The time of a step."""
@@ -238,7 +271,7 @@ class GroupShard:
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
         """The writer's word on a group's record."""
-        if self.is_closed or self.tables.groups.get(group.group_id) is not group:
+        if self.writer.is_closed or self.tables.groups.get(group.group_id) is not group:
             return
         before = group.state
         if error is ErrorCode.NONE:
@@ -247,9 +280,6 @@ class GroupShard:
             self.run(group, lambda step: sync.append_failed(group, append, error, step))
         if before is not GroupState.STABLE and group.state is GroupState.STABLE:
             self.counters.completed_rebalances += 1
-
-    def _apply(self, record: GroupRecord) -> None:
-        self.tables.apply(record)
 
     def _wait(self, group_id: str, answer: Callable[[Any], object], refuse: Callable[[ErrorCode], object]) -> Token:
         self._last_token += 1
@@ -276,24 +306,3 @@ class GroupShard:
         if group is None:
             return
         self.run(group, lambda step: membership.on_time(group, step))
-
-    def serve(self, groups: Iterable[Group]) -> None:
-        """They are loaded: sessions run, and a group that is larger than allowed now is made to join again."""
-        for group in groups:
-            if self.tables.groups.get(group.group_id) is not group:
-                continue
-            if len(group.members) > self.environment.config.max_size:
-                reason = "larger than group.max.size"
-                self.run(group, partial(rebalance.begin, group, reason=reason))
-            self.set_alarm(group)
-
-    def close(self) -> None:
-        """The partition is led elsewhere from now on: everybody who waits is sent to look for the new coordinator."""
-        self.is_closed = True
-        for alarm in self._alarms.values():
-            alarm.timer.cancel()
-        self._alarms.clear()
-        self.writer.close()
-        waiting, self._waiting = self._waiting, {}
-        for each in waiting.values():
-            each.refuse(ErrorCode.NOT_COORDINATOR)

@@ -162,12 +162,12 @@ def _partitions(groups: GroupCoordinator) -> list[Family]:
             "kafka_coordinator_group_num_partitions",
             "gauge",
             "Partitions of __consumer_offsets that this broker coordinates, by state; failed ones serve no groups",
-            lambda: [Sample(labels(state=state), count) for state, count in groups.partition_counts().items()],
+            lambda: [Sample(labels(state=state), count) for state, count in groups.runtime.partition_counts().items()],
         ),
         Family(
             "barnabas_group_coordinator_records_left_out",
             "gauge",
             "Records of __consumer_offsets that could not be decoded or restored; the log names the first",
-            lambda: [Sample("", groups.left_out_count())],
+            lambda: [Sample("", groups.runtime.left_out_count())],
         ),
     ]

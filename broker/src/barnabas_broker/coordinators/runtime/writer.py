@@ -1,4 +1,4 @@
-"""Appends to one partition of `__consumer_offsets`: what is submitted in one turn of the loop goes into one batch.
+"""Appends to one partition of a coordinator's topic: what is submitted in one turn of the loop goes into one batch.
 
 Records are applied when they are committed, in the order of the log, then those who submitted them are answered. An
 answer that takes longer than the timeout is an error, but the records, once they are committed, are applied all the
@@ -8,11 +8,9 @@ so it has to be read again.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from barnabas_broker.coordinators.groups.records import GroupRecord, encode
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValues
 from barnabas_core.clock import Cancellable, Timers
@@ -34,8 +32,8 @@ _ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
 """What an error of the log means to a client of the coordinator."""
 
 
-class OffsetsLog(Protocol):
-    """The partitions of `__consumer_offsets` that this broker leads."""
+class CoordinatorLog(Protocol):
+    """The partitions of the coordinator's topic that this broker leads."""
 
     def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
         """Append one batch now. `done(error)` before this returns: nothing was written. Else later, in the order of the
@@ -55,13 +53,25 @@ class OffsetsLog(Protocol):
         ...
 
 
+class Encodable(Protocol):
+    """A record as a state machine has it."""
+
+    def encode(self) -> KeyValue:
+        """Key and value as they are appended; no value where the record is a tombstone."""
+        ...
+
+
+RecordT = TypeVar("RecordT", bound=Encodable)
+
+
 @dataclass(slots=True, eq=False)
 class _Write:
     """Records that were submitted together; answered when the last of them is committed, or the first has failed."""
 
-    group_id: str
+    name: str
     answer: Callable[[ErrorCode], object] | None
-    uncommitted: int
+    parts: int = 0
+    """So many are not committed yet."""
 
     def finish(self, error: ErrorCode) -> None:
         """Answers the request; any later call does nothing."""
@@ -70,19 +80,26 @@ class _Write:
             answer(error)
 
 
-_Entry = tuple[GroupRecord, KeyValue, _Write]
+@dataclass(slots=True, eq=False)
+class _Part(Generic[RecordT]):
+    """A write, or as much of it as fits a batch."""
+
+    write: _Write
+    records: list[RecordT] = field(default_factory=list)
+    encoded: list[KeyValue] = field(default_factory=list)
+    size_bytes: int = 0
 
 
-class PartitionWriter:
-    """The appends to one partition."""
+class PartitionWriter(Generic[RecordT]):
+    """The appends to one partition. Each belongs to a name: a group's, a transactional id."""
 
     def __init__(
         self,
         partition: int,
-        log: OffsetsLog,
+        log: CoordinatorLog,
         timers: Timers,
         timeout_ms: int,
-        apply: Callable[[GroupRecord], None],
+        apply: Callable[[RecordT], None],
         on_doubt: Callable[[], object],
     ) -> None:
         """`on_doubt`: records were written and nobody knows whether they stay, so what was applied may be outdated."""
@@ -92,49 +109,55 @@ class PartitionWriter:
         self._timeout_ms = timeout_ms
         self._apply = apply
         self._on_doubt = on_doubt
-        self._queue: list[_Entry] = []
+        self._queue: list[_Part[RecordT]] = []
         self._in_flight: Counter[str] = Counter()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._batches: dict[_Batch, None] = {}
         """What is appended and not committed, in the order of the log."""
-        self._closed = False
+        self.is_closed = False
 
-    def submit(self, group_id: str, records: Sequence[GroupRecord], answer: Callable[[ErrorCode], object]) -> None:
-        """Append a group's records at the end of this turn; `answer(NONE)` when they are committed and applied."""
-        if self._closed or not records:
-            answer(ErrorCode.NOT_COORDINATOR if self._closed else ErrorCode.NONE)
+    def submit(self, name: str, records: Sequence[RecordT], answer: Callable[[ErrorCode], object]) -> None:
+        """Append records at the end of this turn; `answer(NONE)` when they are committed and applied. They are in one
+        batch, and so in the log or not, unless they are larger than a batch.
+        """
+        if self.is_closed or not records:
+            answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)
             return
         if not self._queue:
             self._timers.call_soon(self._flush)
-        write = _Write(group_id, answer, len(records))
-        self._in_flight[group_id] += len(records)
-        self._queue.extend((record, encode(record), write) for record in records)
+        write = _Write(name, answer)
+        for part in _parts(write, records):
+            write.parts += 1
+            self._in_flight[name] += 1
+            self._queue.append(part)
 
-    def is_writing(self, group_id: str) -> bool:
-        """Whether records of the group wait for the log."""
-        return self._in_flight[group_id] > 0
+    def is_writing(self, name: str) -> bool:
+        """Whether records of that name wait for the log."""
+        return self._in_flight[name] > 0
 
-    def pending(self, group_id: str) -> Iterator[GroupRecord]:
-        """The group's records that wait for the log, in their order."""
-        for entries in (*(batch.entries for batch in self._batches), self._queue):
-            yield from (record for record, _, write in entries if write.group_id == group_id)
+    def pending(self, name: str) -> Iterator[RecordT]:
+        """The records of that name that wait for the log, in their order."""
+        for parts in (*(batch.parts for batch in self._batches), self._queue):
+            for part in parts:
+                if part.write.name == name:
+                    yield from part.records
 
-    def when_idle(self, group_id: str, callback: Callable[[], object]) -> None:
-        """Call back once no record of the group waits; now if none does."""
-        if self.is_writing(group_id):
-            self._waiting.setdefault(group_id, []).append(callback)
+    def when_idle(self, name: str, callback: Callable[[], object]) -> None:
+        """Call back once no record of that name waits; now if none does."""
+        if self.is_writing(name):
+            self._waiting.setdefault(name, []).append(callback)
         else:
             callback()
 
     def close(self) -> None:
-        """The partition is led elsewhere: who waits is told so, nothing is applied any more."""
-        self._closed = True
-        entries = [entry for batch in self._batches for entry in batch.entries] + self._queue
+        """The partition is led elsewhere: who waits is answered so, nothing is applied any more."""
+        self.is_closed = True
+        parts = [part for batch in self._batches for part in batch.parts] + self._queue
         for batch in self._batches:
             batch.stop_waiting()
         self._batches, self._queue = {}, []
-        for _, _, write in entries:
-            write.finish(ErrorCode.NOT_COORDINATOR)
+        for part in parts:
+            part.write.finish(ErrorCode.NOT_COORDINATOR)
         self._in_flight.clear()
         waiting, self._waiting = self._waiting, {}
         for callbacks in waiting.values():
@@ -143,10 +166,10 @@ class PartitionWriter:
 
     def _flush(self) -> None:
         queue, self._queue = self._queue, []
-        for entries in _batches(queue):
-            batch = _Batch(self, entries)
+        for parts in _batches(queue):
+            batch = _Batch(self, parts)
             self._batches[batch] = None
-            self._log.append(self._partition, [key_value for _, key_value, _ in entries], batch.done)
+            self._log.append(self._partition, [each for part in parts for each in part.encoded], batch.done)
             if batch in self._batches:
                 batch.timer = self._timers.call_later(self._timeout_ms / 1000, batch.late)
 
@@ -155,21 +178,22 @@ class PartitionWriter:
         if batch not in self._batches:
             return
         del self._batches[batch]
-        for record, _, write in batch.entries:
+        for part in batch.parts:
             if error is ErrorCode.NONE:
-                self._apply(record)
-            self._entry_finished(write, error)
-        if error is not ErrorCode.NONE and batch.timer is not None and not self._closed:
+                for record in part.records:
+                    self._apply(record)
+            self._part_finished(part.write, error)
+        if error is not ErrorCode.NONE and batch.timer is not None and not self.is_closed:
             self._on_doubt()
 
-    def _entry_finished(self, write: _Write, error: ErrorCode) -> None:
-        write.uncommitted -= 1
-        self._in_flight[write.group_id] -= 1
-        if error is not ErrorCode.NONE or not write.uncommitted:
+    def _part_finished(self, write: _Write, error: ErrorCode) -> None:
+        write.parts -= 1
+        self._in_flight[write.name] -= 1
+        if error is not ErrorCode.NONE or not write.parts:
             write.finish(error)
-        if not self._in_flight[write.group_id]:
-            del self._in_flight[write.group_id]
-            for callback in self._waiting.pop(write.group_id, ()):
+        if not self._in_flight[write.name]:
+            del self._in_flight[write.name]
+            for callback in self._waiting.pop(write.name, ()):
                 callback()
 
 
@@ -177,8 +201,8 @@ class PartitionWriter:
 class _Batch:
     """One append whose outcome is not known yet."""
 
-    writer: PartitionWriter
-    entries: list[_Entry]
+    writer: PartitionWriter[Any]
+    parts: list[_Part[Any]]
     timer: Cancellable | None = None
     """Set from when the batch is in the log."""
 
@@ -195,38 +219,34 @@ class _Batch:
 
     def late(self) -> None:
         """The log takes too long: answer, but go on waiting for it."""
-        for _, _, write in self.entries:
-            write.finish(_ANSWERS[ErrorCode.REQUEST_TIMED_OUT])
+        for part in self.parts:
+            part.write.finish(_ANSWERS[ErrorCode.REQUEST_TIMED_OUT])
 
 
-def _batches(entries: Iterable[_Entry]) -> Iterator[list[_Entry]]:
-    """The entries in order, cut where a batch would become too large. What was submitted together is in one batch, and
-    so in the log or not, unless it is larger than a batch.
-    """
-    batch: list[_Entry] = []
+def _parts(write: _Write, records: Iterable[RecordT]) -> Iterator[_Part[RecordT]]:
+    """The records in order, cut where a batch would become too large."""
+    part: _Part[RecordT] = _Part(write)
+    for record in records:
+        key, value = record.encode()
+        size_bytes = len(key) + len(value or b"")
+        if part.records and part.size_bytes + size_bytes > _BATCH_BYTES_MAX:
+            yield part
+            part = _Part(write)
+        part.records.append(record)
+        part.encoded.append((key, value))
+        part.size_bytes += size_bytes
+    yield part
+
+
+def _batches(parts: Iterable[_Part[RecordT]]) -> Iterator[list[_Part[RecordT]]]:
+    """The parts in order, as many together as fit a batch."""
+    batch: list[_Part[RecordT]] = []
     size_bytes = 0
-    for write_bytes, of_write in _writes(entries):
-        if batch and size_bytes + write_bytes > _BATCH_BYTES_MAX:
+    for part in parts:
+        if batch and size_bytes + part.size_bytes > _BATCH_BYTES_MAX:
             yield batch
             batch, size_bytes = [], 0
-        for entry in of_write:
-            entry_bytes = _size_bytes(entry)
-            if batch and size_bytes + entry_bytes > _BATCH_BYTES_MAX:
-                yield batch
-                batch, size_bytes = [], 0
-            batch.append(entry)
-            size_bytes += entry_bytes
+        batch.append(part)
+        size_bytes += part.size_bytes
     if batch:
         yield batch
-
-
-def _writes(entries: Iterable[_Entry]) -> Iterator[tuple[int, list[_Entry]]]:
-    """What was submitted together, and its size in bytes."""
-    for _, of_write in groupby(entries, lambda entry: id(entry[2])):
-        together = list(of_write)
-        yield sum(map(_size_bytes, together)), together
-
-
-def _size_bytes(entry: _Entry) -> int:
-    key, value = entry[1]
-    return len(key) + len(value or b"")

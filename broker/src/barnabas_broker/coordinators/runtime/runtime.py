@@ -1,0 +1,108 @@
+"""All partitions of a coordinator's topic that this broker leads: elected, loaded, found by name, resigned.
+
+It knows nothing of what the records mean: a state machine for each partition does (`shard.StateMachine`). Its requests
+decide, and submit records with an answer to the `writer` that it was given; the answer waits until they are committed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Generic
+
+from barnabas_broker.coordinators.runtime.shard import MachineT, RuntimeEnvironment, Shard, ShardState
+from barnabas_broker.coordinators.runtime.writer import PartitionWriter
+from barnabas_core.clock import Cancellable
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.java_hash import coordinator_partition
+
+
+class Runtime(Generic[MachineT]):
+    """The partitions of one coordinator."""
+
+    def __init__(
+        self,
+        environment: RuntimeEnvironment,
+        partition_count: int,
+        new_machine: Callable[[PartitionWriter[Any]], MachineT],
+        serve: Callable[[MachineT], Iterator[None]],
+    ) -> None:
+        """`serve`: what begins once a partition is loaded, in slices."""
+        self.partition_count = partition_count
+        """Of the topic; it is set again should the topic have another count than the settings."""
+        self._environment = environment
+        self._new_machine = new_machine
+        self._serve = serve
+        self._shards: dict[int, Shard[MachineT]] = {}
+        self._sweeps: dict[Callable[[MachineT], Iterator[None]], Cancellable] = {}
+
+    def elect(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads a partition, and loads it. Harmless if it did in this epoch. In a later one others may have
+        led in between, and what was on its way may be lost or not.
+        """
+        known = self._shards.get(partition)
+        if known is None or known.leader_epoch < leader_epoch:
+            self._load(partition, leader_epoch)
+
+    def _load(self, partition: int, leader_epoch: int) -> None:
+        self.resign(partition)
+        on_doubt = partial(self._load, partition, leader_epoch)
+        shard = Shard(self._environment, partition, leader_epoch, self._new_machine, self._on_loaded, on_doubt)
+        self._shards[partition] = shard
+        shard.load()
+
+    def _on_loaded(self, machine: MachineT) -> None:
+        self._environment.turns.run(self._serve(machine))
+
+    def resign(self, partition: int) -> None:
+        """Another broker leads the partition: who waits is answered so."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close()
+
+    def resign_all(self) -> None:
+        """The topic is gone, or the broker stops: coordinate nothing any more."""
+        for partition in list(self._shards):
+            self.resign(partition)
+
+    def stop(self) -> None:
+        """The broker is about to end."""
+        for timer in self._sweeps.values():
+            timer.cancel()
+        self.resign_all()
+
+    def find(self, name: str) -> MachineT:
+        """The state machine that a name belongs to. ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        shard = self._shards.get(coordinator_partition(name, self.partition_count))
+        if shard is None or not self._environment.is_awake():
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        if shard.state is not ShardState.ACTIVE:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard.machine
+
+    def loaded(self) -> list[MachineT]:
+        """The state machines of all loaded partitions."""
+        return [shard.machine for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
+
+    def sweep(self, slices: Callable[[MachineT], Iterator[None]]) -> None:
+        """Go through all loaded partitions by turns."""
+        for machine in self.loaded():
+            self._environment.turns.run(slices(machine))
+
+    def sweep_every(self, interval_s: float, slices: Callable[[MachineT], Iterator[None]]) -> None:
+        """Begin to do so at that interval."""
+
+        def again() -> None:
+            self.sweep(slices)
+            self.sweep_every(interval_s, slices)
+
+        self._sweeps[slices] = self._environment.timers.call_later(interval_s, again)
+
+    def left_out_count(self) -> int:
+        """Records that could not be decoded or restored, of the partitions that are loaded."""
+        return sum(shard.left_out.count for shard in self._shards.values() if shard.state is ShardState.ACTIVE)
+
+    def partition_counts(self) -> Mapping[str, int]:
+        """How many partitions are in each state, by Kafka's names of the states."""
+        counts = {"loading": 0, "active": 0, "failed": 0}
+        for shard in self._shards.values():
+            counts[shard.state.value] += 1
+        return counts
