@@ -40,7 +40,7 @@ class Asking:
         """Any broker; where that one does not answer, some others. Raises ClusterUnreachable."""
         for _ in range(TRIES):
             with reachable():
-                broker_id, outcome = self._manager.run(self._any, request)
+                broker_id, outcome = self.client.connections.run(self._any, request)
             if not isinstance(outcome, KafkaError):
                 return outcome
             self._silent.add(broker_id)
@@ -57,7 +57,7 @@ class Asking:
             sent = [pair for pair in zip(brokers, wave, strict=True) if pair[1] is not None]
             asked = [pair for pair in sent if pair[0] not in self._silent]
             with reachable():
-                outcomes = self._manager.run(self._together, asked)
+                outcomes = self.client.connections.run(self._together, asked)
             for (broker_id, request), outcome in zip(asked, outcomes, strict=True):
                 if isinstance(outcome, KafkaError):
                     self._silent.add(broker_id)
@@ -82,22 +82,17 @@ class Asking:
 
     def meet(self, broker_ids: Sequence[int]) -> None:
         """The client asks nothing of brokers that joined after it looked last. Raises ClusterUnreachable."""
-        if any(self._manager.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
-            with reachable():
-                self._manager.run(self._manager.cluster.refresh_metadata)
+        with reachable():
+            self.client.meet(broker_ids)
 
     def supports(self, request: type, version: int) -> bool:
         """Whether the cluster knows this version of a request."""
-        return int(self._manager.broker_version_data.api_version(request)) >= version
-
-    @property
-    def _manager(self) -> Any:
-        return self.client._manager
+        return int(self.client.connections.broker_version_data.api_version(request)) >= version
 
     async def _any(self, request: Request) -> tuple[int, Answer | KafkaError]:
         """Who was asked, and what came of it. Raises ClusterUnreachable where nobody is left to be asked."""
-        likely = self._manager.least_loaded_node()
-        known = [likely, *(each.node_id for each in self._manager.cluster.brokers())]
+        likely = self.client.connections.least_loaded_node()
+        known = [likely, *(each.node_id for each in self.client.connections.cluster.brokers())]
         broker_id = next((each for each in known if each is not None and each not in self._silent), None)
         if broker_id is None:
             raise ClusterUnreachable("; ".join(map(str, self.failures)))
@@ -110,7 +105,7 @@ class Asking:
 
     def _send(self, broker_id: int, request: Request) -> Any:
         try:
-            return self._manager.send(request, node_id=broker_id)
+            return self.client.connections.send(request, node_id=broker_id)
         except KafkaError as error:  # It knows no such broker, or was refused by it.
             return error
 

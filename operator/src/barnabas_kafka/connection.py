@@ -1,14 +1,13 @@
 """A connected admin client of kafka-python, and its errors as one. It does its IO in a thread of its own."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
-from kafka.net.compat import KafkaNetClient
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
+from kafka.net import KafkaConnectionManager, KafkaNetClient, NetworkSelector
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from barnabas_kafka.security import IN_CLEAR, PasswordFileError, Security
 
@@ -30,66 +29,82 @@ def reachable() -> Iterator[None]:
         raise ClusterUnreachable(str(error)) from error
 
 
-class _Connections(KafkaConnectionManager):
-    """Remembers why a broker could not be spoken to, which the library itself only logs.
-
-    The first reason of each kind: a later try may end with nothing but that time was up, or that the broker closed.
-    """
+class Connections(KafkaConnectionManager):
+    """The connections of a client. They note which brokers cannot be reached, and who is asked to move replicas."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)  # type: ignore[no-untyped-call]
-        self._reasons: dict[type[BaseException], str] = {}
+        self.failing: Final[dict[object, BaseException]] = {}
+        """The brokers whose last connection failed, and the first reason: a later try may end because time was up."""
+        self._mover: int | None = None
 
     @property
-    def why(self) -> str:
-        """All of them; empty where there was none."""
-        return "; ".join(self._reasons.values())
+    def mover(self) -> int | None:
+        """The broker that moves of replicas are sent to; None where no broker names a controller."""
+        controller = self.cluster.controller
+        return controller.node_id if self._mover is None and controller is not None else self._mover
 
-    def get_connection(self, *arguments: Any, **settings: Any) -> Any:
-        connection: Any = super().get_connection(*arguments, **settings)  # type: ignore[no-untyped-call]
-        connection.init_future.add_errback(self._note)
+    def send(self, request: Any, node_id: int | None = None, *arguments: Any, **settings: Any) -> Any:
+        """Send a request to a broker, or to any of them."""
+        if isinstance(request, AlterPartitionReassignmentsRequest):
+            self._mover = node_id
+        return super().send(request, node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
+
+    def get_connection(self, node_id: Any, *arguments: Any, **settings: Any) -> Any:
+        """Return the connection to a broker, which may not be open yet."""
+        connection: Any = super().get_connection(node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
+        connection.init_future.add_callback(lambda _: self.failing.pop(node_id, None))
+        connection.init_future.add_errback(lambda error: self.failing.setdefault(node_id, error))
         return connection
 
     def least_loaded_node(self) -> Any:
-        """A broker whose last connection failed only where there is no other. The library would choose by chance."""
+        """Return a broker whose last connection did not fail, where there is one. The library chooses by chance."""
         chosen: Any = super().least_loaded_node()  # type: ignore[no-untyped-call]
-        if chosen not in self._backoff:
+        if chosen not in self.failing:
             return chosen
-        return next((each.node_id for each in self.cluster.brokers() if each.node_id not in self._backoff), chosen)
-
-    def _note(self, error: BaseException) -> None:
-        self._reasons.setdefault(type(error), str(error))
+        return next((each.node_id for each in self.cluster.brokers() if each.node_id not in self.failing), chosen)
 
 
-def _network(settings: Mapping[str, Any]) -> Any:
-    make_selector, make_connections = cast(Make, NetworkSelector), cast(Make, _Connections)
-    selector = make_selector(**settings)
-    return KafkaNetClient(net=selector, manager=make_connections(selector, **settings))
+class AdminClient(KafkaAdminClient):
+    """kafka-python's admin client; it sends the requests, too, that the library has no method for."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Connect. A client that cannot connect leaves no thread behind. Raises ClusterUnreachable."""
+        try:
+            super().__init__(kafka_client=self._network, **settings)  # type: ignore[no-untyped-call]
+        except KafkaError as error:
+            self.network.close()
+            is_clear = settings["security_protocol"] == "PLAINTEXT"
+            reasons = () if is_clear else dict.fromkeys(map(str, self.connections.failing.values()))
+            raise ClusterUnreachable(": ".join(filter(None, (str(error), "; ".join(reasons))))) from error
+
+    def _network(self, **settings: Any) -> Any:
+        selector = cast(Make, NetworkSelector)(**settings)
+        self.connections: Any = cast(Make, Connections)(selector, **settings)
+        self.network: Any = cast(Make, KafkaNetClient)(net=selector, manager=self.connections)
+        return self.network
+
+    def ask(self, request: Any, broker_id: int | None = None) -> Any:
+        """Return a broker's answer, or that of any broker. Raises KafkaError."""
+        return self.connections.run(self.connections.send, request, broker_id)
+
+    def meet(self, broker_ids: Iterable[int]) -> None:
+        """Look for brokers that joined after the client looked last: it asks them nothing else. Raises KafkaError."""
+        if any(self.connections.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
+            self.connections.run(self.connections.cluster.refresh_metadata)
 
 
 def connected_client(bootstrap: str, timeout_s: float, client_id: str, security: Security = IN_CLEAR) -> Any:
-    """To any of `host:port[,host:port]`. Raises ClusterUnreachable.
-
-    One that cannot connect would leave its thread and its selector behind: nobody else has them then.
-    """
-    networks: list[Any] = []
-
-    def network(**settings: Any) -> Any:
-        networks.append(_network(settings))
-        return networks[-1]
-
+    """Connect to any of `host:port[,host:port]`. Raises ClusterUnreachable."""
     try:
-        return KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","),
-            client_id=client_id,
-            bootstrap_timeout_ms=int(timeout_s * 1000),
-            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-            reconnect_backoff_max_ms=1000,
-            kafka_client=network,
-            **security.settings(),
-        )
-    except (KafkaError, PasswordFileError) as error:
-        for each in networks:
-            each.close()
-        why = "; ".join(each._manager.why for each in networks if each._manager.why and security != IN_CLEAR)
-        raise ClusterUnreachable(f"{error}: {why}" if why else str(error)) from error
+        secured = security.settings()
+    except PasswordFileError as error:
+        raise ClusterUnreachable(str(error)) from error
+    return AdminClient(
+        bootstrap_servers=bootstrap.split(","),
+        client_id=client_id,
+        bootstrap_timeout_ms=int(timeout_s * 1000),
+        request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        reconnect_backoff_max_ms=1000,
+        **secured,
+    )

@@ -76,7 +76,7 @@ def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAd
 
 
 def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: ClusterAdmin) -> None:
-    known = admin.client._manager.cluster._brokers
+    known = admin.client.connections.cluster._brokers
     broker = known.pop(0)
     known[7] = type(broker)(7, broker.host, broker.port, broker.rack)
     assert admin.cluster_state().racks == {0: None}
@@ -170,6 +170,14 @@ def test_a_move_of_a_topic_that_somebody_deletes_meanwhile_is_not_waited_for(
 
     monkeypatch.setattr(cluster_admin, "send", delete_then)
     assert admin.apply([MoveReplicas("short-lived", {0: (0,)})]) == {}
+
+
+def test_what_moves_is_asked_of_the_broker_that_moves_were_sent_to(admin: ClusterAdmin) -> None:
+    connections = admin.client.connections
+    assert connections.mover == 0, "the controller"
+    admin.apply([MoveReplicas("none", {0: (0,)})])
+    connections.cluster.controller = None
+    assert connections.mover == 0
 
 
 def test_a_request_holds_no_more_than_kafka_takes() -> None:

@@ -1,6 +1,6 @@
 """A look at a cluster while a move of replicas begins or ends: a planner never takes the replicas for too many."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -31,8 +31,7 @@ class Brokers:
 
     def __init__(self, when: Sequence[int]) -> None:
         self._when = list(when)
-        self._backoff: dict[int, object] = {}
-        self.cluster = SimpleNamespace(broker_metadata=lambda broker_id: True)
+        self.mover, self.failing = WRITER, frozenset[int]()
 
     def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return call(*arguments)
@@ -59,15 +58,20 @@ class Client:
     """What a look needs of the library's client."""
 
     def __init__(self, brokers: Brokers) -> None:
-        self._manager = brokers
-        self._controller_id = WRITER
+        self.connections = brokers
+
+    def ask(self, request: object, broker_id: int | None = None) -> Any:
+        return self.connections.send(request, broker_id)
+
+    def meet(self, _broker_ids: Iterable[int]) -> None:
+        """It knows them all."""
 
     def describe_cluster(self) -> dict[str, Any]:
         brokers = [{"broker_id": each, "rack": None, "is_fenced": False} for each in range(5)]
         return {"controller_id": WRITER, "cluster_id": "c", "brokers": brokers}
 
     def describe_topics(self) -> list[dict[str, Any]]:
-        return [topic(self._manager.seen_by(None))]
+        return [topic(self.connections.seen_by(None))]
 
     def describe_configs(self, asked: Sequence[Any], **_how: object) -> dict[str, Any]:
         if asked[0].name == "flights":

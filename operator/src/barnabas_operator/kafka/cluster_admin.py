@@ -107,7 +107,7 @@ class ClusterAdmin:
         brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
         if not brokers:
             raise ClusterUnreachable("no broker is alive yet")
-        self._meet(broker["broker_id"] for broker in brokers)
+        self.client.meet(broker["broker_id"] for broker in brokers)
         topics, moving = topics_and_moves(self.client)
         described = [topic for topic in topics if topic["error_code"] == ErrorCode.NONE]
         defaults = self._broker_defaults([broker["broker_id"] for broker in brokers])
@@ -147,12 +147,6 @@ class ClusterAdmin:
             )
             for each in found
         )
-
-    def _meet(self, broker_ids: Iterable[int]) -> None:
-        """The client asks nothing of brokers that joined after it looked last, and looks again after minutes."""
-        manager = self.client._manager
-        if any(manager.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
-            manager.run(manager.cluster.refresh_metadata)
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
         """Of the first that answers: a broker that has just died is not fenced yet."""
@@ -194,8 +188,7 @@ class ClusterAdmin:
 
     def _log_dirs_of(self, broker_id: int) -> list[dict[str, Any]]:
         """Of that broker alone: the library first asks any broker for all topics, and that one may have just died."""
-        manager = self.client._manager
-        answer = manager.run(manager.send, DescribeLogDirsRequest(topics=None), broker_id)
+        answer = self.client.ask(DescribeLogDirsRequest(topics=None), broker_id)
         return [each.to_dict() for each in answer.results]
 
     def disks(self, broker_ids: Collection[int]) -> Disks:
@@ -275,18 +268,14 @@ class ClusterAdmin:
     def forget_brokers(self, count: int) -> list[int]:
         """Unregisters the brokers from number `count` on that have stopped and hold nothing; which these were."""
         with reachable():
-            cluster = self._send(DescribeClusterRequest(include_fenced_brokers=True))
+            cluster = self.client.ask(DescribeClusterRequest(include_fenced_brokers=True))
             gone = [each.broker_id for each in cluster.brokers if each.is_fenced and each.broker_id >= count]
             answers = {broker_id: self._unregister(broker_id) for broker_id in gone}
         return [broker_id for broker_id, answer in answers.items() if answer.error_code == ErrorCode.NONE]
 
     def _unregister(self, broker_id: int) -> Any:
         with self._writing(REQUEST_TIMEOUT_S):
-            return self._send(unregistration(broker_id))
-
-    def _send(self, request: Any) -> Any:
-        """Sends a request that the client has no method for to any broker; its answer."""
-        return self.client._manager.run(self.client._manager.send, request)
+            return self.client.ask(unregistration(broker_id))
 
     def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
         """A broker accepts a change before every broker shows it."""

@@ -27,10 +27,9 @@ def metadata_versions(client: Any) -> MetadataVersions | None:
 
 def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
     """What this broker supports itself."""
-    config = client._manager.config
+    config = client.connections.config
     names = {name: config[name] for name in ("client_software_name", "client_software_version")}
-    request: Any = ApiVersionsRequest(**names, min_version=3)
-    answer = client._manager.run(client._manager.send, request, broker_id)
+    answer = client.ask(ApiVersionsRequest(**names, min_version=3), broker_id)
     if answer.error_code != ErrorCode.NONE:
         raise for_code(answer.error_code)(f"broker {broker_id} does not report its features")
     supported = {each.name: Supported(each.min_version, each.max_version) for each in answer.supported_features or ()}
@@ -43,5 +42,5 @@ def raise_metadata_version(client: Any, level: int, timeout_s: float) -> StepRef
     update = kind(feature=METADATA_VERSION, max_version_level=level, allow_downgrade=False, upgrade_type=UPGRADE)
     make: Any = UpdateFeaturesRequest
     request = make(timeout_ms=int(timeout_s * 1000), feature_updates=[update], validate_only=False)
-    answer = client._manager.run(client._manager.send, request)
+    answer = client.ask(request)
     return StepRefused(answer.error_code, answer.error_message) if answer.error_code != ErrorCode.NONE else None
