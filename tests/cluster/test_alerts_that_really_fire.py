@@ -19,7 +19,7 @@ from monitoring.prometheus_server import Prometheus, prometheus
 from monitoring.promtool import RULES
 from monitoring.scraped import CLUSTER, brokers_job
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak(only=True)
 SECONDS_MAX: Final = 60.0
 STEADY_SCRAPES: Final = 5
 MANY: Final = 1_001

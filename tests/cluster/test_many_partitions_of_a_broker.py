@@ -51,8 +51,7 @@ class Stages:
         self._began_s = time.monotonic()
 
 
-@pytest.mark.slow
-@pytest.mark.soak
+@pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
 def test_no_turn_is_long_while_topics_of_many_partitions_are_made_deleted_and_started_with(
     cluster: BarnabasCluster,

@@ -1,8 +1,8 @@
 """Metadata that somebody removes: running brokers heal it, and what they cannot heal waits for a command."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
-from harness.writer import Writer
 
 LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000", "min.insync.replicas": "2"}
 PARTITIONS = range(3)
@@ -104,43 +103,9 @@ def status(cluster: BarnabasCluster) -> str:
     return text.getvalue()
 
 
-@contextmanager
-def nothing_lost(cluster: BarnabasCluster, topic: str) -> Iterator[Sequence[Writer]]:
-    """While inside clients write to each partition, also while brokers are away; then all that was told is read."""
-    with ExitStack() as writing:
-        writers = [Writer(cluster.client(), topic, number) for number in PARTITIONS]
-        yield [writing.enter_context(writer) for writer in writers]
-    for writer, number in zip(writers, PARTITIONS, strict=True):
-        assert set(cluster.client().read(topic, number)) >= set(writer.acknowledged)
-
-
-@pytest.mark.slow
-def test_rows_that_are_removed_by_hand_while_clients_write_come_back(cluster: BarnabasCluster) -> None:
-    with nothing_lost(cluster, "t") as writers:
-        wait_for_more(writers)
-        remove_topics(cluster)
-        wait_for_more(writers)
-        for number in BROKERS:
-            cluster.kill(number)
-            wait_for_more(writers)
-            cluster.start(number)
-            cluster.wait_until_full("t")
-        wait_for(lambda: topics_in_the_store(cluster), lambda found: found == ["topics/t"])
-
-
-def wait_for_more(writers: Sequence[Writer]) -> None:
-    for writer in writers:
-        writer.wait_for_more()
-
-
 def remove_topics(cluster: BarnabasCluster) -> None:
     with closing(sqlite3.connect(store_of(cluster), timeout=30)) as connection, connection:
         assert connection.execute("DELETE FROM documents WHERE key LIKE 'topics/%'").rowcount > 0
-
-
-def topics_in_the_store(cluster: BarnabasCluster) -> list[str]:
-    with closing(sqlite3.connect(store_of(cluster), timeout=30)) as connection:
-        return [key for (key,) in connection.execute("SELECT key FROM documents WHERE key LIKE 'topics/%'")]
 
 
 def test_a_topic_that_is_deleted_while_a_broker_is_away_leaves_nothing(cluster: BarnabasCluster) -> None:

@@ -4,19 +4,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
-    CreatePartitionsRequest,
-    DeleteTopicsRequest,
     DescribeClusterRequest,
-    DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from kafka.protocol.metadata import MetadataRequest
 
 from harness.ask import ask
 from harness.cluster import BarnabasCluster, PartitionView, barnabas_cluster
@@ -27,9 +22,6 @@ from harness.soak import took
 SESSION_S = 2.0
 LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000"}
 PREFERRED, UNCLEAN = 0, 1
-LEADER_NOT_AVAILABLE = 5
-INVALID_REPLICA_ASSIGNMENT = 39
-ELECTION_NOT_NEEDED = 84
 
 
 @pytest.fixture
@@ -72,11 +64,6 @@ def elect(cluster: BarnabasCluster, election: int, *partitions: tuple[str, int])
     )
     answer = to_broker(cluster, cluster.running[0], request, 2)
     return [each.error_code for topic in answer.replica_election_results for each in topic.partition_result]
-
-
-def folders(cluster: BarnabasCluster, number: int) -> list[str]:
-    """What lies in a broker's log directory."""
-    return [each.name for each in cluster.log_dirs(number)[0].iterdir()]
 
 
 def test_another_replica_leads_long_before_the_session_of_a_killed_leader_ends(cluster: BarnabasCluster) -> None:
@@ -140,31 +127,6 @@ def test_a_broker_that_stops_hands_its_partitions_over(cluster: BarnabasCluster)
     assert cluster.leader("alone") == 0
 
 
-def test_a_dead_broker_is_an_offline_replica_and_leads_nothing(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("alone", assignment=[[0]])
-    cluster.create_topic("both", assignment=[[1, 0]], config={"min.insync.replicas": "2"})
-    cluster.kill(0)
-    when(cluster, 1, lambda view: view.leader == -1, topic="alone")
-    when(cluster, 1, lambda view: view.isr == (1,), topic="both")
-    names = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("alone", "both")]
-    answer = to_broker(cluster, 1, MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
-    found = [topic.partitions[0] for topic in answer.topics]
-    assert [each.error_code for each in found] == [LEADER_NOT_AVAILABLE, 0]
-    assert [(each.leader_id, each.offline_replicas) for each in found] == [(-1, [0]), (1, [0])]
-    wanted = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in ("alone", "both")]
-    described = DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=10, cursor=None)
-    told = [topic.partitions[0] for topic in to_broker(cluster, 1, described, 0).topics]
-    assert [(each.eligible_leader_replicas, each.last_known_elr) for each in told] == [([0], [0]), ([0], [])]
-    controller = "kafka_controller_kafkacontroller_"
-    counts = {"activebrokercount": 2, "fencedbrokercount": 1, "offlinepartitionscount": 1}
-    assert {name: cluster.metric(1, f"{controller}{name}") for name in counts} == counts
-    elections = "kafka_controller_controllerstats_leaderelections_total"
-    assert sum(cluster.metric(number, f"{controller}activecontrollercount") or 0 for number in (1, 2)) == 1
-    assert sum(cluster.metric(number, elections) or 0 for number in (1, 2)) == 0
-    fenced = to_broker(cluster, 1, DescribeClusterRequest(include_fenced_brokers=True), 2)
-    assert {broker.broker_id: broker.is_fenced for broker in fenced.brokers} == {0: True, 1: False, 2: False}
-
-
 def test_a_partition_moves_to_other_brokers_with_its_records(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0]])
     client = cluster.client()
@@ -194,23 +156,6 @@ def test_a_reassignment_to_a_dead_broker_goes_on_when_that_is_back_or_is_cancell
     assert [cluster.partition(topic, 0).replicas for topic in ("t", "u")] == [(2,), (0,)]
 
 
-def test_a_reassignment_that_cannot_be_changes_nothing(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("t", assignment=[[0]])
-    before = cluster.partition("t", 0)
-    for replicas in ([], [0, 0], [7], [-1, 0]):
-        assert reassign(cluster, "t", replicas) == INVALID_REPLICA_ASSIGNMENT, replicas
-        assert cluster.partition("t", 0) == before, replicas
-
-
-def test_leadership_goes_back_to_the_preferred_replica_on_request(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("t", 2, assignment=[[0, 1, 2], [1, 2, 0]])
-    cluster.restart(0)
-    cluster.wait_until_full("t")
-    assert cluster.leader("t", 0) == 1
-    assert elect(cluster, PREFERRED, ("t", 0), ("t", 1)) == [0, ELECTION_NOT_NEEDED]
-    assert cluster.leader("t", 0) == 0
-
-
 def test_an_unclean_leader_is_elected_only_on_request(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0, 1]])
     client = cluster.client()
@@ -225,33 +170,6 @@ def test_an_unclean_leader_is_elected_only_on_request(cluster: BarnabasCluster) 
     cluster.start(0)
     cluster.wait_until_full("t")
     assert client.read("t") == []
-
-
-def test_topics_change_while_a_broker_is_down(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("gone", assignment=[[2, 0]])
-    cluster.create_topic("t", 2, 2)
-    cluster.kill(2)
-    when(cluster, 0, lambda view: view.leader == 0, topic="gone")
-    names = [DeleteTopicsRequest.DeleteTopicState(name="gone", topic_id=UUID(int=0))]
-    assert to_broker(cluster, 0, DeleteTopicsRequest(topics=names, timeout_ms=30_000), 6).responses[0].error_code == 0
-    more = [CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=6, assignments=None)]
-    answer = to_broker(cluster, 1, CreatePartitionsRequest(topics=more, timeout_ms=30_000, validate_only=False), 2)
-    assert answer.results[0].error_code == 0
-    added = cluster.describe("t", as_told_by=1)[2:]
-    assert all(set(view.replicas) == {0, 1} for view in added)
-    cluster.start(2)
-    cluster.wait_until_full("t")
-    wait_for(lambda: folders(cluster, 2), lambda names: "gone-0" not in names)
-
-
-def test_a_topic_with_a_replica_on_a_dead_broker_is_whole_when_that_is_back(cluster: BarnabasCluster) -> None:
-    cluster.kill(1)
-    wait_for(lambda: cluster.alive(as_told_by=0), lambda alive: alive == {0, 2})
-    cluster.client().create_topic("t", 6, replication_factor=3)
-    views = wait_for(lambda: cluster.describe("t", as_told_by=2), lambda told: len(told) == 6)
-    assert all(set(view.replicas) == {0, 1, 2} and set(view.isr) == {0, 2} and view.leader != 1 for view in views)
-    cluster.start(1)
-    cluster.wait_until_full("t")
 
 
 def test_a_leader_whose_log_dir_comes_back_without_its_last_records_fetches_them(cluster: BarnabasCluster) -> None:

@@ -14,6 +14,8 @@ import pytest
 from drivers.remote import RemoteClient, RemoteMember
 from harness.deadline import wait_for
 
+pytestmark = pytest.mark.soak(only=True)
+
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 ROUND_ROBIN = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
 STICKY = "org.apache.kafka.clients.consumer.StickyAssignor"

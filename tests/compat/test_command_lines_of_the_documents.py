@@ -4,11 +4,15 @@ What Kafka itself has removed since is adapted: `--broker-list` and `--zookeeper
 is `__consumer_offsets`, and its formatter moved to `org.apache.kafka.tools.consumer.OffsetsMessageFormatter`.
 """
 
+import pytest
+
 from barnabas_core.java_hash import coordinator_partition
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from harness.deadline import wait_for
+
+pytestmark = pytest.mark.soak(only=True)
 
 GROUP = "test_order_to_es_groupId0"
 

@@ -93,14 +93,3 @@ def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: Serve
         member.commit()
         member.leave()
     assert sum(client.committed(GROUP, TOPIC).values()) == 2 * RECORDS
-
-
-def test_a_broker_that_crashes_again_and_again_loses_nothing_acknowledged(own_broker: ServerProcess) -> None:
-    client = LibrdkafkaClient(own_broker.bootstrap)
-    client.create_topic(TOPIC, 1, {})
-    for round_number in range(3):
-        client.produce(TOPIC, [Message(b"%d" % round_number)] * RECORDS, idempotent=True)
-        crash(own_broker)
-        own_broker.start()
-    expected = [b"%d" % round_number for round_number in range(3) for _ in range(RECORDS)]
-    assert [record.value for record in client.read(TOPIC, len(expected))] == expected

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from harness.barnabas_server import prepare_barnabas
-from harness.made_up_kind import made_up
 from harness.require import missing
 from harness.server_process import ServerProcess
 from local_kubernetes.apiserver import api_server, define, prepare_api_server
 from local_kubernetes.binaries import CannotStart
 from local_kubernetes.control_plane import ControlPlane
 
-__all__ = ["api_server", "broker", "defined_api_server", "made_up"]
+__all__ = ["api_server", "broker", "defined_api_server"]
 
 
 @pytest.fixture(scope="module")

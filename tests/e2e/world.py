@@ -120,10 +120,6 @@ class World:
         found = self.plane.requests.get("StatefulSet", self.namespace, name)
         return str(found["metadata"]["uid"]) if found is not None else ""
 
-    def patches(self) -> float:
-        """How many the API server has had of Topics, also those that changed nothing."""
-        return total(self.plane.requests.text("/metrics"), "apiserver_request_total", resource="topics", verb="PATCH")
-
     def operator(self, **environment: str) -> ServerProcess:
         """Started; whoever asks for it closes it."""
         port = free_port()

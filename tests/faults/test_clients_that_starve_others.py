@@ -70,7 +70,7 @@ def work(broker: FaultyBroker, topic: str) -> float:
     return time.monotonic() - began_s
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 @pytest.mark.parametrize("misbehave", [five_bytes, a_tenth_of_a_request, questions_whose_answers_are_not_read])
 def test_slow_clients_neither_stop_the_others_nor_fill_the_memory(
     start_broker: StartBroker, misbehave: Callable[[list[socket.socket]], None]
@@ -90,7 +90,7 @@ def test_slow_clients_neither_stop_the_others_nor_fill_the_memory(
         took(f"a client beside {misbehave.__name__}", beside_s, 10 * alone_s + 5)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_a_byte_a_second_is_closed_in_less_than_a_minute(start_broker: StartBroker) -> None:
     broker = start_broker()
     deadline_s = time.monotonic() + 60

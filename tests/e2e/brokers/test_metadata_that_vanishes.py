@@ -45,23 +45,6 @@ def keys_of(api_server: ControlPlane, cluster: BarnabasCluster) -> set[str]:
     return documents(api_server, cluster).keys() - {"mark"}
 
 
-def test_objects_that_are_deleted_are_back_and_nothing_is_lost(
-    cluster: BarnabasCluster, api_server: ControlPlane
-) -> None:
-    keys = keys_of(api_server, cluster)
-    with Writer(cluster.client(), "flights", 0) as writer:
-        writer.wait_for_more()
-        api_server.kubectl("-n", "default", "delete", "statedocuments", f"--selector={LABEL}={name_of(cluster)}")
-        until_all_are_back(api_server, cluster, keys)
-        writer.wait_for_more()
-        leader = cluster.leader("flights", 0)
-        cluster.kill(leader)
-        writer.wait_for_more()
-        cluster.start(leader)
-        cluster.wait_until_full("flights")
-    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
-
-
 def test_a_definition_that_is_deleted_and_applied_again_loses_nothing(
     cluster: BarnabasCluster, api_server: ControlPlane
 ) -> None:
@@ -80,32 +63,3 @@ def test_a_definition_that_is_deleted_and_applied_again_loses_nothing(
         cluster.wait_until_full("flights")
         cluster.create_topic("after", 1, 3)
     assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
-
-
-def test_an_older_copy_that_is_put_back_while_brokers_run_loses_nothing(
-    cluster: BarnabasCluster, api_server: ControlPlane
-) -> None:
-    older = documents(api_server, cluster)["topics/flights"]
-    put_back_to = leader_epoch(older)
-    with Writer(cluster.client(), "flights", 0) as writer:
-        for number in range(3):
-            writer.wait_for_more()
-            cluster.kill(number)
-            cluster.start(number)
-            cluster.wait_until_full("flights")
-        put_back(api_server, older)
-        writer.wait_for_more()
-        cluster.wait_until_full("flights")
-        wait_for(lambda: leader_epoch(documents(api_server, cluster)["topics/flights"]), lambda now: now > put_back_to)
-    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
-
-
-def leader_epoch(topic: dict[str, Any]) -> int:
-    """Of its first partition."""
-    return int(topic["spec"]["document"]["partitions"][0]["leader_epoch"])
-
-
-def put_back(api_server: ControlPlane, older: dict[str, Any]) -> None:
-    """As whoever restores a backup."""
-    metadata = {key: older["metadata"][key] for key in ("name", "namespace", "labels")}
-    api_server.kubectl("replace", "-f-", stdin=json.dumps({**older, "metadata": metadata}))

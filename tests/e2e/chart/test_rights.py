@@ -124,7 +124,9 @@ def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_th
     with controllers.kubectl.namespace(late):
         assert "does not exist" not in install(controllers, release, f"watchNamespaces={{{late}}}")
         account = f"--as=system:serviceaccount:{release}:barnabas-operator"
-        assert controllers.kubectl("-n", late, "auth", "can-i", "create", "statefulsets", account) == "yes\n"
+        asked = ("-n", late, "auth", "can-i", "create", "statefulsets", account)
+        # The API server learns of new role bindings by a watch of its own.
+        wait_for(lambda: controllers.kubectl.ask(*asked).stdout, lambda said: said == "yes\n", SECONDS_MAX)
     gone = install(controllers, release, f"watchNamespaces={{{late}}}", "logLevel=DEBUG")
     assert gone, "an upgrade while it ends, or when it is gone, goes on"
 

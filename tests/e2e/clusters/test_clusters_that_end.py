@@ -53,19 +53,6 @@ def names(world: World, cluster: str, *kinds: str) -> set[str]:
     return {each["metadata"]["name"] for items in found for each in items}
 
 
-def bind(world: World, claim: str) -> None:
-    """Give it a disk: one that never had any holds no records, and would not be missed."""
-    world.kubectl("patch", "pvc", claim, "--type=merge", "-p", json.dumps({"spec": {"volumeName": f"disk-of-{claim}"}}))
-
-
-def message(world: World, cluster: str) -> str:
-    found = world.plane.requests.get("Cluster", world.namespace, cluster) or {}
-    said = (
-        each.get("message", "") for each in found.get("status", {}).get("conditions", ()) if each["type"] == "Ready"
-    )
-    return next(said, "")
-
-
 def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> None:
     make(world, "gone", deletionPolicy="Delete")
     make(world, "kept")
@@ -96,69 +83,6 @@ def lease_of(cluster: str) -> str:
     return json.dumps({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}})
 
 
-def test_a_cluster_that_is_protected_stays_with_all_that_it_has_until_it_is_not(world: World) -> None:
-    make(world, "one", deletionPolicy="Protect")
-    world.kubectl("delete", "cluster", "one", "--wait=false")
-    wait_for(lambda: message(world, "one"), lambda said: "spec.deletionPolicy is Protect" in said, SECONDS_MAX)
-    assert len(names(world, "one", "Pod")) == BROKERS
-    assert names(world, "one", "PersistentVolumeClaim") == claims("one")
-    world.kubectl("patch", "cluster", "one", "--type=merge", '-p={"spec":{"deletionPolicy":"Delete"}}')
-    world.kubectl("wait", "--for=delete", "cluster/one", "--timeout=60s")
-    wait_for(lambda: names(world, "one", "Pod", "PersistentVolumeClaim"), lambda left: not left, SECONDS_MAX)
-
-
-@pytest.mark.soak(only=True)
-def test_a_cluster_that_cannot_end_because_of_a_node_that_is_away_says_so(world: World) -> None:
-    make(world, "one", deletionPolicy="Delete")
-    node = f"away-{world.namespace}"
-    meta = {"name": "one-broker-0", "namespace": world.namespace}
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": {"kind": "Node", "name": node}}
-    path = f"/api/v1/namespaces/{world.namespace}/pods/one-broker-0/binding"
-    world.kubectl("create", "-f-", stdin=json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}))
-    try:
-        world.kubectl("create", "--raw", path, "-f-", stdin=json.dumps(binding))
-        world.kubectl("delete", "pod", "one-broker-0", "--grace-period=1", "--wait=false")
-        world.kubectl("delete", "cluster", "one", "--wait=false")
-        told = wait_for(lambda: message(world, "one"), lambda said: "should have ended" in said, SECONDS_MAX)
-        assert told.startswith("waiting for one-broker-0 to end, before disks are deleted: one-broker-0 should have")
-        assert told.endswith(f"if the node is gone for good, run: kubectl delete node {node}")
-    finally:
-        world.kubectl("delete", "node", node)
-    world.kubectl("wait", "--for=delete", "cluster/one", "--timeout=120s")
-
-
-def test_a_cluster_made_again_with_fewer_brokers_starts_all_that_have_disks(world: World) -> None:
-    """They may hold the only copies: they go in the ordinary way, once they are empty."""
-    volumes = [{"id": 0, "size": "1Gi"}]
-    pods = {f"one-broker-{number}" for number in range(3)}
-    world.apply_cluster("one", brokers={"replicas": 3}, storage={"volumes": volumes})
-    wait_for(lambda: names(world, "one", "Pod"), lambda found: found == pods, SECONDS_MAX)
-    disks_there = names(world, "one", "PersistentVolumeClaim")
-    world.kubectl("delete", "cluster", "one", "--timeout=60s")
-    wait_for(lambda: names(world, "one", "Pod", "StatefulSet"), lambda left: not left, SECONDS_MAX)
-    assert names(world, "one", "PersistentVolumeClaim") == disks_there
-    world.apply_cluster("one", brokers={"replicas": 1}, storage={"volumes": volumes})
-    wait_for(lambda: names(world, "one", "Pod"), lambda found: found == pods, SECONDS_MAX)
-
-
-def test_a_cluster_made_again_without_a_disk_that_it_had_names_the_claims_and_waits(world: World) -> None:
-    make(world, "one")
-    left = disks(claims("one"), 1)
-    for claim in left:
-        bind(world, claim)
-    world.kubectl("delete", "cluster", "one", "--timeout=60s")
-    kinds = ("Pod", "StatefulSet", "PersistentVolumeClaim")
-    wait_for(lambda: names(world, "one", *kinds), lambda found: found == left, SECONDS_MAX)
-    world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": "1Gi"}]})
-    told = wait_for(lambda: message(world, "one"), lambda said: "lacks the id 1" in said, SECONDS_MAX)
-    disks_there = "disks of that id are there with their records: volume-1-one-broker-0"
-    allowed = "declare the id 1, or delete these claims"
-    assert told == f"spec.storage.volumes lacks the id 1, and {disks_there}; allowed: {allowed}"
-    assert names(world, "one", "StatefulSet") == set()
-    world.kubectl("delete", "pvc", *left)
-    wait_for(lambda: names(world, "one", "Pod"), lambda found: found == {"one-broker-0"}, SECONDS_MAX)
-
-
 def test_claims_carry_no_label_that_argo_cd_tracks_by(world: World) -> None:
     """Kubernetes copies the selector's labels to claims, which nobody owns: a sync with pruning would take them."""
     make(world, "one")
@@ -167,13 +91,12 @@ def test_claims_carry_no_label_that_argo_cd_tracks_by(world: World) -> None:
         assert "ownerReferences" not in claim["metadata"]
 
 
-@pytest.mark.parametrize("policy", ["Retain", "Delete", "Protect"])
-def test_nothing_keeps_a_namespace_that_ends(world: World, policy: str) -> None:
-    make(world, "one", deletionPolicy=policy)
+def test_nothing_keeps_a_namespace_that_ends(world: World) -> None:
+    make(world, "one", deletionPolicy="Protect")
     for name, kind in (("kept", "Retain"), ("gone", "Delete"), ("guarded", "Protect")):
-        world.apply(f"{name}-of-{policy.lower()}", partitions=1, deletionPolicy=kind)
+        world.apply(name, partitions=1, deletionPolicy=kind)
     world.apply("of-nobody", cluster="two", partitions=1, deletionPolicy="Protect")
-    world.await_ready(*(f"{name}-of-{policy.lower()}" for name in ("kept", "gone", "guarded")))
+    world.await_ready("kept", "gone", "guarded")
     world.plane.kubectl("delete", "namespace", world.namespace, "--timeout=120s")
 
 

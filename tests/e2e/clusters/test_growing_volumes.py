@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -17,20 +15,10 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.world import SECONDS_MAX, World
-from harness.deadline import wait_for
-from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
 OTHERS_CLAIM = "volume-0-other-broker-0"
-RUNNING = {"name": "broker", "image": "i", "imageID": "i", "restartCount": 0, "ready": True, "state": {"running": {}}}
-RUNS = {
-    "phase": "Running",
-    "conditions": [{"type": "Ready", "status": "True"}],
-    "containerStatuses": [RUNNING],
-}
-"""What a kubelet tells of a pod that is ready."""
 
 
 def cluster_of(namespace: str, generation: int, *sizes: str) -> Cluster:
@@ -155,57 +143,3 @@ def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPl
         asked = api_server.kubectl.ask("apply", "--server-side", "-f-", stdin=json.dumps(brokers))
         assert (asked.returncode != 0) == bool(refusal), asked.stderr
         assert refusal in asked.stderr
-
-
-@pytest.fixture
-def world(controllers: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
-    """A namespace with an operator, without its webhook."""
-    name = f"volumes-{uuid4().hex[:8]}"
-    controllers.kubectl("create", "namespace", name)
-    found = World(controllers, name, broker, tmp_path)
-    operator = found.operator()
-    try:
-        yield found
-    finally:
-        operator.close()
-        controllers.kubectl("delete", "namespace", name, "--wait=false")
-
-
-def make_disk(world: World, storage_class: str) -> None:
-    """For the first claim of that class."""
-    spec = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": storage_class,
-        "hostPath": {"path": "/nobody-mounts-it"},
-    }
-    disk = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": storage_class}, "spec": spec}
-    world.plane.kubectl("create", "-f-", stdin=json.dumps(disk))
-
-
-def declare(world: World, size: str, storage_class: str) -> None:
-    world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": size, "storageClass": storage_class}]})
-
-
-def ready(world: World) -> tuple[str, str]:
-    """Status and message, once they are about the Cluster as it was applied last."""
-    found = world.plane.requests.get("Cluster", world.namespace, "one") or {}
-    for each in found.get("status", {}).get("conditions", ()):
-        if each["type"] == "Ready" and each["observedGeneration"] == found["metadata"]["generation"]:
-            return each["status"], each.get("message", "")
-    return "", ""
-
-
-@pytest.mark.slow
-def test_a_size_that_was_stored_and_cannot_be_had_is_taken_back_and_the_cluster_is_ready_again(world: World) -> None:
-    rigid = make_class(world.plane, can_grow=False)
-    make_disk(world, rigid)
-    declare(world, "1Gi", rigid)
-    wait_for(lambda: world.plane.requests.get("Pod", world.namespace, "one-broker-0"), seconds_max=SECONDS_MAX)
-    world.plane.requests.merge_status("Pod", world.namespace, "one-broker-0", RUNS)
-    wait_for(lambda: ready(world), lambda said: said[0] == "True", SECONDS_MAX)
-    declare(world, "2Gi", rigid)
-    told = "the claim volume-0-one-broker-0 cannot grow to 2Gi: "
-    wait_for(lambda: ready(world), lambda said: said[0] == "False" and said[1].startswith(told), SECONDS_MAX)
-    declare(world, "1Gi", rigid)
-    wait_for(lambda: ready(world), lambda said: said[0] == "True", SECONDS_MAX)

@@ -5,12 +5,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, GIVEN
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from e2e.world import SECONDS_MAX, World
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
@@ -89,70 +88,11 @@ def test_each_object_that_somebody_deletes_is_made_again_within_seconds(world: W
         delete_and_await(world, kind)
 
 
-def test_what_somebody_changes_of_an_object_goes_back_within_seconds(world: World) -> None:
-    def names() -> Any:
-        found = world.plane.requests.get("Service", world.namespace, "one-bootstrap")
-        return found and found["spec"]["selector"]
-
-    before, began_s = names(), time.monotonic()
-    other = {"spec": {"selector": {"app.kubernetes.io/name": "somebody-else"}}}
-    world.kubectl("patch", "service", "one-bootstrap", "--type=merge", f"-p={json.dumps(other)}")
-    wait_for(names, lambda found: found == before, SECONDS_MAX)
-    took("the Service is as declared", time.monotonic() - began_s, BACK_S_MAX)
-
-
-def test_a_lag_exporter_goes_when_it_is_declared_no_more_and_somebody_elses_stays(world: World) -> None:
-    theirs = {"app": "theirs"}
-    pods = {"metadata": {"labels": theirs}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
-    meta = {"name": "two-lag-exporter", "namespace": world.namespace}
-    other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}
-    world.plane.requests.apply({**other, "spec": {"selector": {"matchLabels": theirs}, "template": pods}})
-    world.apply_cluster("one")
-    wait_for(lambda: owned(world, "Deployment"), lambda found: found == {}, SECONDS_MAX)
-    world.apply_cluster("two", lagExporter={})
-    wait_for(lambda: message(world, "two"), lambda text: "Deployment two-lag-exporter" in text, SECONDS_MAX)
-    world.apply_cluster("two")
-    wait_for(lambda: message(world, "two"), lambda text: "Deployment two-lag-exporter" not in text, SECONDS_MAX)
-    assert world.plane.requests.get("Deployment", world.namespace, "two-lag-exporter") is not None
-
-
 def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World) -> None:
     with refused(world, "policy", "poddisruptionbudgets"):
         delete_and_await_its_name(world, "PodDisruptionBudget", "one-broker")
     wait_for(lambda: owned(world, "PodDisruptionBudget"), seconds_max=SECONDS_MAX)
     wait_for(lambda: message(world), lambda text: "PodDisruptionBudget" not in text, SECONDS_MAX)
-
-
-def test_a_service_at_a_node_port_is_back_within_seconds_with_its_port_and_named_while_it_cannot_be(
-    world: World,
-) -> None:
-    outside = {"name": "outside", "port": 9094, "type": "nodeport"}
-    world.apply_cluster("one", listeners=[{"name": "plain", "port": 9092}, outside])
-    name = "one-broker-0-outside"
-    port = wait_for(lambda: advertised(world).get(name, ""), seconds_max=SECONDS_MAX)
-    began_s = time.monotonic()
-    world.plane.requests.delete("Service", world.namespace, name)
-    wait_for(lambda: node_port(world, name), bool, SECONDS_MAX)
-    took("the Service is back", time.monotonic() - began_s, BACK_S_MAX)
-    assert node_port(world, name) == port
-    with refused(world, "", "services"):
-        delete_and_await_its_name(world, "Service", name)
-    wait_for(lambda: node_port(world, name), seconds_max=SECONDS_MAX)
-    assert node_port(world, name) == port
-    wait_for(lambda: message(world), lambda text: name not in text, SECONDS_MAX)
-
-
-def advertised(world: World) -> dict[str, str]:
-    """Node ports by Service, as the brokers' StatefulSet has them."""
-    found = world.plane.requests.get("StatefulSet", world.namespace, "one-broker") or {"metadata": {}}
-    given: dict[str, str] = json.loads(found["metadata"].get("annotations", {}).get(GIVEN, "{}"))
-    return given
-
-
-def node_port(world: World, service: str) -> str:
-    """Nothing where it is gone."""
-    found = world.plane.requests.get("Service", world.namespace, service)
-    return str(found["spec"]["ports"][0]["nodePort"]) if found is not None else ""
 
 
 def delete_and_await_its_name(world: World, kind: str, name: str) -> None:

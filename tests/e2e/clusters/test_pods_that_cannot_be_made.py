@@ -53,20 +53,6 @@ def test_a_quota_without_room_is_named(world: World) -> None:
     await_message(world, "waiting for Kubernetes to start broker 0: pods", "exceeded quota: few")
 
 
-def test_a_priority_class_that_is_not_there_is_named(world: World) -> None:
-    world.apply_cluster("one", template={"pod": {"spec": {"priorityClassName": "nope"}}})
-    await_message(world, "waiting for Kubernetes to start broker 0", "no PriorityClass with name nope was found")
-
-
 def test_a_storage_class_that_is_not_there_is_named(world: World) -> None:
     world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": "1Gi", "storageClass": "nope"}]})
     await_message(world, "volume-0-one-broker-0", 'storageclass.storage.k8s.io "nope" not found')
-
-
-def test_a_broker_that_no_node_takes_is_pending_also_beside_one_that_kubernetes_cannot_make(world: World) -> None:
-    """What the scheduler says is not hidden by what else is waited for."""
-    allow_pods(world, "1")
-    world.apply_cluster("one", brokers={"replicas": 2})
-    waited_for = "waiting for Kubernetes to start broker 1: pods"
-    pending = "one-broker-0 is Pending: 0/1 nodes are available: "
-    await_message(world, waited_for, "exceeded quota: few", pending)

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,15 +64,6 @@ def await_driver(world: World, name: str) -> str:
     )
 
 
-def await_driver_beside(world: World, name: str, ended: Collection[str]) -> str:
-    """The next one, after those that have ended."""
-    names = wait_for(
-        lambda: {each["metadata"]["name"] for each in drivers(world, name)} - set(ended), seconds_max=SECONDS_MAX
-    )
-    (pod,) = names
-    return str(pod)
-
-
 def driver_ends(world: World, pod: str, exit_code: int, **told: object) -> None:
     """As a kubelet tells it."""
     ended = {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **told})}
@@ -101,48 +92,6 @@ def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) ->
     job = world.plane.requests.get("Job", world.namespace, "good-driver")
     assert job is not None
     assert world.plane.requests.get("Service", world.namespace, "good-driver") is not None
-
-
-def test_a_wrong_option_that_only_the_job_knows_ends_the_run_at_the_first_try(world: World) -> None:
-    apply(world, "wrong", options={**OPTIONS, "topic": "nowhere"})
-    driver_ends(world, await_driver(world, "wrong"), 2, message="--option topic=nowhere: there is no such topic")
-    found = await_phase(world, "wrong", "Failed")
-    assert said(found) == ("InvalidOptions", "--option topic=nowhere: there is no such topic")
-    assert len(drivers(world, "wrong")) == 1
-
-
-def test_a_driver_that_sigterm_ended_is_made_anew_however_often_and_none_of_them_is_a_try(world: World) -> None:
-    apply(world, "drained", options={**OPTIONS, "topic": "drained", "continuous": "true"}, backoffLimit=0)
-    ended: set[str] = set()
-    for _ in range(2):
-        pod = await_driver_beside(world, "drained", ended)
-        driver_ends(world, pod, 143, message="SIGTERM ended it after its last commit", result={"commits": 7})
-        ended.add(pod)
-    pod = await_driver_beside(world, "drained", ended)
-    assert status(world, "drained")["phase"] == "Running"
-    driver_ends(world, pod, 1, message="no broker answers")
-    assert said(await_phase(world, "drained", "Failed")) == ("JobFailed", "no broker answers")
-
-
-def test_a_run_that_is_deleted_takes_its_pods_along(world: World) -> None:
-    apply(world, "deleted", options={**OPTIONS, "topic": "deleted"})
-    await_driver(world, "deleted")
-    await_phase(world, "deleted", "Running")
-    world.kubectl("delete", "bm", "deleted", "--timeout=60s")
-    assert not drivers(world, "deleted")
-    assert world.plane.requests.get("Job", world.namespace, "deleted-driver") is None
-
-
-def test_a_run_whose_pods_the_namespace_does_not_allow_tells_so(world: World) -> None:
-    limit = {"type": "Container", "max": {"memory": "1Gi"}}
-    meta = {"name": "small", "namespace": world.namespace}
-    small = {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": [limit]}}
-    world.kubectl("apply", "-f-", stdin=json.dumps(small))
-    apply(world, "large", options={**OPTIONS, "topic": "large"})
-    found = wait_for(lambda: status(world, "large"), lambda found: "forbidden" in json.dumps(found), SECONDS_MAX)
-    assert said(found)[1].startswith("its driver is being made: Error creating: pods ")
-    assert "maximum memory usage per Container is 1Gi" in said(found)[1]
-    world.kubectl("delete", "bm,limitrange", "large", "small", "--ignore-not-found", "--timeout=60s")
 
 
 def test_pods_run_where_the_template_says_and_a_misspelt_field_ends_the_run_before_it_begins(world: World) -> None:
@@ -198,11 +147,6 @@ def cron_jobs(world: World) -> list[str]:
     return [each["metadata"]["name"] for each in world.plane.requests.listing("CronJob", world.namespace)]
 
 
-def cluster_said(world: World) -> str:
-    conditions = (world.plane.requests.get("Cluster", world.namespace, "one") or {}).get("status", {}).get("conditions")
-    return " ".join(each.get("message", "") for each in conditions or () if each["type"] == "Ready")
-
-
 def start(world: World, job: str) -> subprocess.Popen[str]:
     """What the pod of a schedule's Job runs."""
     uid = (world.plane.requests.get("Job", world.namespace, job) or {})["metadata"]["uid"]
@@ -240,19 +184,5 @@ def test_a_schedule_is_a_cron_job_whose_jobs_make_maintenance_jobs_and_wait_for_
     wait_for(lambda: status(world, "one-nightly-1"), lambda found: not found, SECONDS_MAX)
     cron_job = world.plane.requests.get("CronJob", world.namespace, "one-nightly") or {}
     assert "lastSuccessfulTime" in cron_job["status"], "it remembers what it does not keep"
-    world.apply_cluster("one")
-    wait_for(lambda: cron_jobs(world), lambda found: not found, SECONDS_MAX)
-
-
-@pytest.mark.slow
-def test_a_wrong_entry_is_told_and_holds_up_no_other(world: World) -> None:
-    wrong = [entry("elsewhere", timeZone="Mars/Base"), entry("bad", options={"topic": "flights"}), entry("good")]
-    world.apply_cluster("one", maintenance=wrong)
-    wait_for(lambda: cron_jobs(world), lambda found: found == ["one-good"], SECONDS_MAX)
-    said = wait_for(lambda: cluster_said(world), lambda text: "maintenance" in text, SECONDS_MAX)
-    assert "spec.maintenance[1].options.archive is missing; allowed: " in said
-    world.apply_cluster("one", maintenance=wrong[:1])
-    said = wait_for(lambda: cluster_said(world), lambda text: "CronJob" in text, SECONDS_MAX)
-    assert 'CronJob one-elsewhere: spec.maintenance[].timeZone: Invalid value: "Mars/Base"' in said
     world.apply_cluster("one")
     wait_for(lambda: cron_jobs(world), lambda found: not found, SECONDS_MAX)

@@ -168,37 +168,3 @@ def test_a_run_is_followed_from_its_application_to_its_result(world: World) -> N
         lambda: world.plane.requests.get(KIND, world.namespace, "good"), lambda found: found is None, SECONDS_MAX
     )
     assert gone is None
-
-
-def test_a_finding_is_final_and_the_application_goes_before_another_try(world: World) -> None:
-    world.plane.requests.apply(run(world, "found"))
-    await_application(world, "found")
-    driver(world, "found")
-    state(world, "found", "FAILING")
-    driver_ends(world, "found", 3, message="flights-0 differs at offset 7")
-    assert said(await_phase(world, "found", "Failed")) == ("FoundSomething", "flights-0 differs at offset 7")
-    wait_for(lambda: world.plane.requests.get(KIND, world.namespace, "found"), lambda found: found is None, SECONDS_MAX)
-
-
-def test_a_definition_that_would_lose_a_field_ends_the_run_with_its_name(world: World) -> None:
-    place = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/suspend"
-    world.plane.kubectl(
-        "patch", "crd", DEFINITION, "--type=json", f"-p={json.dumps([{'op': 'remove', 'path': place}])}"
-    )
-    try:
-        wait_for(lambda: _takes_suspend(world), lambda takes: not takes, SECONDS_MAX)
-        world.plane.requests.apply(run(world, "old"))
-        reason, message = said(await_phase(world, "old", "Failed"))
-        assert reason == "InvalidOptions"
-        assert 'unknown field "spec.suspend"' in message
-        assert world.plane.requests.get(KIND, world.namespace, "old") is None
-    finally:
-        world.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(spark_application_definition()))
-
-
-def _takes_suspend(world: World) -> bool:
-    body = run(world, "asked")
-    declared = resource_of(MaintenanceJob, {**body, "metadata": {**body["metadata"], "uid": "u"}})
-    made = json.dumps(spark_application(declared, "one", "broker:9091", "jobs:dev"))
-    asked = ("-n", world.namespace, "create", "--dry-run=server", "--validate=strict", "-f-")
-    return bool(world.plane.kubectl.ask(*asked, stdin=made).returncode == 0)

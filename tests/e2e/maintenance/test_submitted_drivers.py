@@ -24,7 +24,7 @@ from harness.worker_world import resource
 from local_kubernetes.binaries import CannotStart, require
 from local_kubernetes.control_plane import ControlPlane
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak(only=True)
 SECONDS_MAX: Final = 300
 BROKERS: Final = "one-broker:9091"
 SPEC: Final[dict[str, Any]] = {

@@ -21,7 +21,7 @@ from harness.soak import size
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = pytest.mark.soak(only=True)
 API = "barnabas.dev/v1alpha1"
 BROKERS = 3
 WRITES_MAX = 40

@@ -1,7 +1,6 @@
 """Two operators with one lease on a real API server: one acts, the other follows when it ends, dies or is cut off."""
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +11,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from barnabas_operator.planning.lease import DURATION_S
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from e2e.operators.refusing_proxy import RefusingProxy
-from e2e.operators.watching_operator import use_api_server, watching
-from e2e.webhook_server import webhook_of
 from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of, world_of_one
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
@@ -23,8 +19,6 @@ from harness.soak import took
 from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
-ACTS_S_MAX = 15.0
-"""After a death."""
 SLACK_S = 5.0
 """How much sooner than after a death the other follows where the lease was released."""
 LOOK_S = 0.1
@@ -77,16 +71,6 @@ def test_one_of_two_acts_and_the_other_follows_at_once_when_it_ends(world: World
     world.await_ready("after")
 
 
-def test_the_other_follows_within_the_lease_when_the_one_that_acts_dies(world: World, start: Start) -> None:
-    first, second = both(start)
-    began = time.monotonic()
-    first.kill()
-    wait_for(lambda: acts(second), seconds_max=SECONDS_MAX)
-    took("the other acts after a death", time.monotonic() - began, ACTS_S_MAX)
-    world.apply("after", partitions=1)
-    world.await_ready("after")
-
-
 def retention_of(world: World, topic: str) -> str:
     about = ConfigResource(ResourceType.TOPIC, topic)
     return str(world.admin.describe_configs([about])[about].result(WAIT_S)["retention.ms"].value)
@@ -130,30 +114,5 @@ def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_o
             proxy.open()
             await until(lambda: "stands by" in first.log_path.read_text())
             assert not await asyncio.to_thread(acts, first)
-
-    asyncio.run(scenario())
-
-
-def test_the_one_that_stands_by_answers_the_reviews_of_the_api_server(
-    world: World, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The Service of the webhook leads to both."""
-    first = start()
-    wait_for(lambda: acts(first), seconds_max=SECONDS_MAX)
-    use_api_server(world.plane, monkeypatch)
-    lease = f"{world.namespace}/operator"
-    settings = OperatorSettings("image", (world.namespace,), world.bootstrap, lease=lease, identity="second")
-    meta = {"name": "wide", "namespace": world.namespace}
-    wide = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": meta, "spec": {"replicas": 9}}
-
-    def refused() -> str:
-        return world.plane.kubectl.ask("apply", "--dry-run=server", "-f-", stdin=json.dumps(wide)).stderr
-
-    async def scenario() -> None:
-        async with watching(settings) as second, webhook_of(world.plane, second):
-            said = "spec.replicas is 9; allowed: 1 to 1"
-            await asyncio.to_thread(wait_for, refused, lambda told: said in told, SECONDS_MAX)
-            assert not second.leadership.is_held
-            assert await asyncio.to_thread(acts, first)
 
     asyncio.run(scenario())

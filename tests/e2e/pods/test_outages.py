@@ -63,10 +63,12 @@ EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
     "a pod is deleted, then all are evicted": _delete_one_and_evict_all,
     "the API server is away": _lose_the_api_server,
 }
+IN_CI = ("a broker is killed", "the API server is away")
+LONG = pytest.mark.soak(only=True)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", [*IN_CI, *(pytest.param(each, marks=LONG) for each in EVENTS if each not in IN_CI)])
 def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, figures: Figures, event: str) -> None:
     allowed_s = KILL_SECONDS_MAX if EVENTS[event] is _kill else STALL_SECONDS_MAX
     with under_traffic(castle, figures, event, re.sub(r"[^a-z]+", "-", event), allowed_s) as traffic:

@@ -65,11 +65,16 @@ CAUSES: dict[str, Callable[[Castle], None]] = {
 }
 
 
+LONG = pytest.mark.soak(only=True)
+
+
 def other_name(image: str) -> str:
     return image.removeprefix(LIBRARY) if image.startswith(LIBRARY) else LIBRARY + image
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(
+    "cause", [each if CAUSES[each] is not _upgrade else pytest.param(each, marks=LONG) for each in CAUSES]
+)
 def test_brokers_restart_one_by_one_the_controller_last_for(castle: Castle, figures: Figures, cause: str) -> None:
     client = StockClient(castle.bootstrap)
     controller = client.admin.describe_cluster().result(30).controller.id

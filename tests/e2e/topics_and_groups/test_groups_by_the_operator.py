@@ -1,7 +1,6 @@
 """The operator as a process on a real API server, with a real broker and real consumers: what is told of groups."""
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,12 +107,6 @@ def commit(consumer: Consumer, *offsets: int) -> None:
     consumer.commit(offsets=at, asynchronous=False)
 
 
-def test_a_group_that_nobody_has_joined_yet_is_no_error(world: World, groups: Groups) -> None:
-    groups.apply("billing")
-    assert groups.await_said("billing", "True", "Reconciled") == "no consumer has joined or committed yet"
-    groups.await_status("billing", state="NotFound", members=0, groupId="billing", cluster="one")
-
-
 def test_what_a_group_is_and_how_far_it_is_behind_is_in_its_columns(world: World, groups: Groups) -> None:
     groups.write(200)
     groups.apply("billing", groupId="pay")
@@ -129,38 +122,6 @@ def test_what_a_group_is_and_how_far_it_is_behind_is_in_its_columns(world: World
     assert columns[:6] == ["billing", "True", "pay", "Stable", "1", "60"]
 
 
-def test_an_objective_that_is_missed_is_told_and_so_is_that_it_is_kept_again(world: World, groups: Groups) -> None:
-    groups.write(200)
-    groups.apply("billing", lagObjective={"maxRecords": 50, "for": "1s"})
-    with groups.consumer("billing") as consumer:
-        commit(consumer, 100, 30)
-        why = groups.await_said("billing", "False", "LagObjectiveMissed", kind="WithinObjective")
-        assert why == ("70 records to be read, most of them (70) at flights-1; spec.lagObjective.maxRecords allows 50")
-        assert groups.said("billing") == ("True", "Reconciled", why)
-        commit(consumer, 100, 100)
-        groups.await_said("billing", "True", "LagObjectiveKept", kind="WithinObjective")
-    told = wait_for(
-        lambda: {reason for _, reason, _ in world.events("ConsumerGroup", "billing")},
-        lambda reasons: "LagObjectiveKept" in reasons,
-        SECONDS_MAX,
-    )
-    assert "LagObjectiveMissed" in told
-
-
-def test_a_consumer_that_is_stuck_crashes_or_goes_back_is_evaluated(world: World, groups: Groups) -> None:
-    groups.write(200)
-    groups.apply("billing")
-    with groups.consumer("billing") as consumer:
-        commit(consumer, 50, 100)
-        groups.await_status("billing", evaluation="OK")
-        groups.await_status("billing", evaluation="STALL")
-        commit(consumer, 20, 100)
-        groups.await_status("billing", evaluation="REWIND")
-        commit(consumer, 60, 100)
-        groups.await_status("billing", evaluation="OK")
-    groups.await_status("billing", evaluation="STOP", state="Empty", members=0)
-
-
 def test_of_two_resources_for_a_group_the_older_has_it(world: World, groups: Groups) -> None:
     groups.apply("billing")
     groups.await_said("billing", "True", "Reconciled")
@@ -168,34 +129,3 @@ def test_of_two_resources_for_a_group_the_older_has_it(world: World, groups: Gro
     why = groups.await_said("pay", "False", "ResourceConflict")
     assert why == "Group billing is managed by the older resource billing; allowed: one ConsumerGroup each"
     assert "groupId" not in groups.status("pay")
-
-
-def test_a_cluster_that_is_paused_is_told(world: World, groups: Groups) -> None:
-    groups.apply("billing")
-    groups.await_said("billing", "True", "Reconciled")
-    world.apply_cluster("one", pause=True)
-    groups.apply("pay")
-    why = groups.await_said("pay", "False", "ClusterNotReady")
-    assert why == "Cluster one is paused: set its spec.pause to false"
-    world.apply_cluster("one")
-    groups.await_said("pay", "True", "Reconciled")
-
-
-@pytest.mark.slow
-def test_nothing_flaps_while_a_group_reads_steadily(world: World, groups: Groups) -> None:
-    groups.write(200)
-    groups.apply("billing", lagObjective={"maxRecords": 100, "for": "0s"})
-    seen = set()
-    with groups.consumer("billing") as consumer:
-        commit(consumer, 100, 100)
-        groups.await_status("billing", evaluation="OK", state="Stable")
-        end_s = time.monotonic() + 20 * LOOK_S
-        read = 100
-        while time.monotonic() < end_s:
-            groups.write(20)
-            read += 10
-            commit(consumer, read, read)
-            status = groups.status("billing")
-            seen.add((status["evaluation"], status["state"], *(groups.said("billing", "WithinObjective")[:2])))
-    assert seen == {("OK", "Stable", "True", "LagObjectiveKept")}
-    assert not {each for each in world.events("ConsumerGroup", "billing") if each[0] == "Warning"}

@@ -6,29 +6,25 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from barnabas_core.reset_mark import RESET_MARK, reset_mark
 from barnabas_operator.admission.webhook import Previewed, answer
 from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
+from barnabas_operator.kafka.reset_preview import preview
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.groups.target_scale import BEFORE_RESET
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from e2e.operators.mortal_operator import Life
-from e2e.topics_and_groups.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld
+from e2e.topics_and_groups.reset_world import COMMITTED, RECORDS, ResetWorld
 from e2e.webhook_server import webhook
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
-from harness.server_process import ServerProcess, free_port
+from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
 BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
 """Done twice it would be seen."""
 ONCE = (COMMITTED - 3, f"{RESET_MARK}2026-11-a")
-WRITES_MAX = 20
 NOW = "2026-11-22T12:00:00Z"
 WAIT_S = 30.0
 
@@ -86,21 +82,6 @@ def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: Res
     assert world.committed() == (RECORDS, ONCE[1])
 
 
-def test_a_commit_whose_answer_was_lost_and_that_arrives_after_the_next_look_is_not_followed_by_another(
-    world: ResetWorld,
-) -> None:
-    requests = itertools.count()
-
-    def arrive_late() -> None:
-        if next(requests) == 1:  # After the look, before the plan.
-            world.commit(COMMITTED - 3, reset_mark("2026-11-a", ()).rstrip("\0"))
-
-    world.before_request = arrive_late
-    world.declare(BACK)
-    assert world.look()[:2] == ("True", "ResetDone")
-    assert world.committed() == ONCE
-
-
 def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> None:
     world.deploy()
     world.declare(BACK)
@@ -114,14 +95,6 @@ def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> Non
     wait_for(world.members, lambda count: count == 0, WAIT_S)
     assert world.look()[:2] == ("True", "ResetDone")
     assert world.committed() == ONCE
-
-
-def test_a_reset_that_cannot_be_carried_out_scales_nothing_down(world: ResetWorld) -> None:
-    world.deploy()
-    version = world.target()["metadata"]["resourceVersion"]
-    world.declare({**BACK, "topics": ["nothing"], "whenActive": "ScaleDown"})
-    assert world.look()[:2] == ("False", "TopicNotFound")
-    assert world.target()["metadata"]["resourceVersion"] == version
 
 
 def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(world: ResetWorld) -> None:
@@ -144,31 +117,6 @@ def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(wor
     assert says({"scaling": {"lagThreshold": 5}, "pause": True}) == ""
     world.plane.requests.merge_status("ConsumerGroup", world.name, world.name, {"conditions": []})
     assert says({"scaling": None}) == ""
-
-
-@pytest.mark.soak(only=True)
-@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
-@pytest.mark.parametrize("policy", ["Refuse", "ScaleDown"])
-def test_wherever_an_operator_dies_a_reset_is_carried_out_once(new_world: NewWorld, policy: str, sent: bool) -> None:
-    deaths = 0
-    for last in range(1, WRITES_MAX):
-        world = new_world()
-        if policy == "ScaleDown":
-            world.deploy()
-        world.declare({**BACK, "whenActive": policy})
-        life = Life(last, sent=sent)
-        world.live(life)
-        world.live()
-        assert world.committed() == ONCE
-        assert world.told()[:2] == ("True", "ResetDone")
-        if policy == "ScaleDown":
-            assert world.target()["spec"]["replicas"] == REPLICAS
-            assert BEFORE_RESET not in world.target()["metadata"].get("annotations", {})
-        world.close()
-        if not life.is_over:
-            break
-        deaths += 1
-    assert {"Refuse": 2, "ScaleDown": 6}[policy] <= deaths < WRITES_MAX - 1
 
 
 def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetWorld) -> None:
@@ -235,8 +183,3 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
         world.commit(COMMITTED, reset_mark("2026-11-a", ()).rstrip("\0"))
         (done,) = warnings_of(world, BACK)
         assert done == f"the reset 2026-11-a of group {world.name} was carried out before: another one needs another id"
-
-
-def test_brokers_that_do_not_answer_keep_no_resource_from_being_stored(world: ResetWorld) -> None:
-    group = msgspec.convert(world.manifest(BACK), ConsumerGroup)
-    assert preview(f"127.0.0.1:{free_port()}", group, SystemClock()) == (UNKNOWN,)

@@ -10,8 +10,7 @@ import pytest
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.scales import Scales
 from barnabas_operator.planning.groups.scalers import Scalers
-from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, TargetScale
-from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.planning.groups.target_scale import BeforeReset, TargetScale
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
 from local_kubernetes.control_plane import ControlPlane
@@ -106,33 +105,6 @@ def test_a_target_that_has_changed_since_is_left_as_it_is(place: Place, is_scale
         place.run(lambda s: s.scale(BILLING, seen, 1) if is_scale else s.remember(BILLING, seen, BEFORE))
     assert refused.value.status == CONFLICT
     assert (place.replicas(), read(place).before) == (4, None)
-
-
-def test_a_target_that_is_not_there_is_told(place: Place) -> None:
-    said = place.run(lambda scales: scales.read(BILLING))
-    message = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: one that is there"
-    assert said == Refusal("TargetNotFound", message)
-    gone = TargetScale(1, "1")
-    assert place.run(lambda scales: scales.scale(BILLING, gone, 1)) == said
-    assert place.run(lambda scales: scales.remember(BILLING, gone, BEFORE)) == said
-
-
-def test_brokers_are_no_target(place: Place) -> None:
-    place.apply("StatefulSet", 3, labels={CLUSTER_LABEL: "main"})
-    said = place.run(lambda scales: scales.read(ScaleTarget(kind="StatefulSet", name="billing")))
-    message = (
-        "spec.scaling.target: StatefulSet billing belongs to the Cluster main, which says how many it has; "
-        "allowed: what runs the group's consumers"
-    )
-    assert said == Refusal("TargetRefused", message)
-
-
-def test_an_annotation_that_nobody_can_read_is_told(place: Place) -> None:
-    place.apply("Deployment", 0)
-    place.plane.kubectl("-n", place.namespace, "annotate", "deployment", "billing", f"{BEFORE_RESET}=three")
-    said = place.run(lambda scales: scales.read(BILLING))
-    assert isinstance(said, Refusal)
-    assert "Deployment billing has the annotation barnabas.dev/before-reset: three" in said.message
 
 
 def test_all_that_may_scale_in_a_namespace_is_listed(place: Place) -> None:

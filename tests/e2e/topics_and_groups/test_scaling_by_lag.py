@@ -13,7 +13,6 @@ from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.scaling import WINDOW_S
-from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.planning.groups.work_status import WorkStatus
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
 from barnabas_operator.reconcile.groups.lag_scaling import LagScaling
@@ -116,31 +115,6 @@ def test_lag_scales_up_and_five_calm_minutes_scale_down_and_both_are_told(place:
     }
 
 
-def test_more_replicas_than_partitions_are_not_made_and_the_condition_says_so(place: Place) -> None:
-    place.deployment(1)
-    (told,) = place.look((place.group("bills"), seen(9000, partitions=3)))
-    assert (place.replicas, told.replicas) == (3, 3)
-    message = "the group's topics have 3 partitions: more consumers would have nothing to read"
-    assert said(told) == ("True", "TooFewPartitions", message)
-
-
-def test_without_a_threshold_nothing_is_scaled_or_said(place: Place) -> None:
-    place.deployment(1)
-    assert place.look((place.group("bills", lagThreshold=None), seen(9000))) == [WorkStatus()]
-    assert place.replicas == 1
-
-
-def test_a_target_that_is_missing_is_told_and_scaled_when_it_is_there(place: Place) -> None:
-    group = place.group("bills")
-    (told,) = place.look((group, seen(9000)))
-    message = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: one that is there"
-    assert said(told) == ("False", "TargetNotFound", message)
-    assert told.problem is None, "the group is looked at all the same"
-    place.deployment(1)
-    place.look((group, seen(9000)))
-    assert place.replicas == 9
-
-
 def test_a_target_that_an_autoscaler_scales_is_left_to_it(place: Place) -> None:
     place.deployment(1)
     place.kubectl("autoscale", "deployment", "billing", "--max=3", "--name=by-hand")
@@ -151,37 +125,6 @@ def test_a_target_that_an_autoscaler_scales_is_left_to_it(place: Place) -> None:
     )
     assert said(told) == ("False", "ResourceConflict", message)
     assert place.replicas == 1
-
-
-def test_of_two_groups_that_scale_a_target_the_older_one_does(place: Place) -> None:
-    place.deployment(1)
-    first, second = place.group("a"), place.group("b")
-    one, other = place.look((first, seen(3000)), (second, seen(9000)))
-    message = (
-        "Deployment billing is scaled by the ConsumerGroup a, which is older; allowed: leave"
-        " spec.scaling.lagThreshold out, or name another target"
-    )
-    assert said(other) == ("False", "ResourceConflict", message)
-    assert said(one)[0] == "True"
-    assert place.replicas == 3
-
-
-def test_a_target_that_is_scaled_down_for_a_reset_is_left_alone(place: Place) -> None:
-    place.deployment(0)
-    text = before_text(BeforeReset("other", "2026-11-a", 3))
-    place.kubectl("annotate", "deployment", "billing", f"{BEFORE_RESET}={text}")
-    (told,) = place.look((place.group("bills"), seen(9000)))
-    message = "Deployment billing is scaled down for the reset 2026-11-a of the ConsumerGroup other"
-    assert said(told) == ("False", "TargetBusy", message)
-    assert place.replicas == 0
-
-
-def test_while_offsets_are_to_be_reset_nothing_is_scaled(place: Place) -> None:
-    place.deployment(1)
-    (told,) = place.look((place.group("bills"), WorkStatus(is_resetting=True)))
-    message = "replicas do not follow the lag while offsets are to be reset"
-    assert said(told) == ("False", "Resetting", message)
-    assert (place.replicas, told.replicas, told.is_resetting) == (1, None, True)
 
 
 def test_what_others_scale_in_between_is_noticed_before_anything_is_written(place: Place) -> None:

@@ -2,16 +2,27 @@
 
 import pytest
 
-from barnabas_operator.planning.groups.target_scale import TARGET_REFUSED, scale_of
+from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
+from barnabas_operator.planning.groups.target_scale import (
+    BEFORE_RESET,
+    TARGET_REFUSED,
+    BeforeReset,
+    TargetScale,
+    scale_of,
+)
 from barnabas_operator.planning.object_names import labels, lag_exporter_selector
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.resources.consumer_group import ScaleTarget
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
+from barnabas_operator.resources.object_meta import ObjectMeta
 
 LABELS = {
     "the operator": {"app.kubernetes.io/name": "barnabas-operator", "app.kubernetes.io/instance": "barnabas"},
     "brokers": labels("main"),
     "a lag exporter": lag_exporter_selector("main"),
 }
+SCALING = Scaling(target=ScaleTarget(name="billing"), lag_threshold=1000)
+BILLS = ConsumerGroup(metadata=ObjectMeta(name="bills"), spec=ConsumerGroupSpec(scaling=SCALING))
+LEAVE_OUT = "allowed: leave spec.scaling.lagThreshold out"
 
 
 @pytest.mark.parametrize("whose", LABELS)
@@ -21,3 +32,52 @@ def test_a_part_of_barnabas_is_no_target(whose: str) -> None:
     assert isinstance(refused, Refusal)
     assert refused.reason == TARGET_REFUSED
     assert refused.message.endswith("allowed: what runs the group's consumers")
+
+
+def test_a_target_that_is_missing_or_has_a_wrong_annotation_is_named() -> None:
+    missing = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: one that is there"
+    assert scale_of(SCALING.target, None) == Refusal("TargetNotFound", missing)
+    meta = {"resourceVersion": "1", "annotations": {BEFORE_RESET: "three"}}
+    wrong = scale_of(SCALING.target, {"metadata": meta, "spec": {"replicas": 1}})
+    assert isinstance(wrong, Refusal)
+    assert "Deployment billing has the annotation barnabas.dev/before-reset: three" in wrong.message
+
+
+def group(name: str, created: str) -> dict[str, object]:
+    """A ConsumerGroup that scales the same target, as the API server has it."""
+    scaling = {"target": {"name": "billing"}, "lagThreshold": 1}
+    return {"metadata": {"name": name, "creationTimestamp": created}, "spec": {"scaling": scaling}}
+
+
+AUTOSCALER = {
+    "metadata": {"name": "by-hand"},
+    "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "billing"}},
+}
+OLDER, YOUNGER = group("a", "2026-01-01T00:00:00Z"), group("bills", "2026-01-02T00:00:00Z")
+FREE = TargetScale(1, "1")
+RESET = FREE._replace(before=BeforeReset("other", "2026-11-a", 3))
+
+
+@pytest.mark.parametrize(
+    ("scale", "scalers", "refusal"),
+    [
+        (FREE, Scalers([], [YOUNGER]), None),
+        (
+            FREE,
+            Scalers([AUTOSCALER], [YOUNGER]),
+            f"is scaled by the HorizontalPodAutoscaler by-hand; {LEAVE_OUT}, or delete that one and what made it",
+        ),
+        (
+            FREE,
+            Scalers([], [YOUNGER, OLDER]),
+            f"is scaled by the ConsumerGroup a, which is older; {LEAVE_OUT}, or name another target",
+        ),
+        (RESET, Scalers([], [YOUNGER]), "is scaled down for the reset 2026-11-a of the ConsumerGroup other"),
+    ],
+    ids=["nobody else", "an autoscaler", "an older group", "a reset"],
+)
+def test_a_target_that_somebody_else_scales_is_left_to_them(
+    scale: TargetScale, scalers: Scalers, refusal: str | None
+) -> None:
+    refused = refuse_scaling(BILLS, SCALING, scale, scalers)
+    assert (refused and refused.message) == (refusal and f"Deployment billing {refusal}")
