@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.connector import ConnectorMissing
 from barnabas_jobs.app.session import session
-from harness.mounts import small_disk
 from harness.require import missing
 from harness.server_process import ServerProcess
 
@@ -69,10 +68,3 @@ def s3_endpoint() -> Iterator[str]:
 def bucket(s3_endpoint: str, spark: SparkSession) -> Bucket:
     """One of its own."""
     return new_bucket(s3_endpoint, spark)
-
-
-@pytest.fixture
-def small_archive(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own, of 2 MiB."""
-    with small_disk(tmp_path / "small", 2) as disk:
-        yield disk / "archive"

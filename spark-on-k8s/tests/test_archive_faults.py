@@ -1,7 +1,6 @@
 """What else can go wrong while a topic is archived: what is deleted meanwhile, odd timestamps, odd places."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,37 +43,20 @@ def test_records_that_are_deleted_while_they_are_read_fail_the_run_and_the_next_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("again", [False, True], ids=["for-good", "and-made-again"])
-def test_a_topic_that_is_deleted_while_it_is_read_fails_the_run(
-    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, again: bool
+def test_a_topic_that_is_made_again_while_it_is_read_fails_the_run(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def happens() -> None:
         world.delete()
-        if again:
-            world.make(1)
-            world.write(20, 1)
+        world.make(1)
+        world.write(20, 1)
 
     world.make(1)
     world.write(20, 1)
     meanwhile(monkeypatch, happens)
-    told = (
-        "was deleted and made again while it was read"
-        if again
-        else "or a partition of it, was deleted while the job read it"
-    )
-    with pytest.raises(JobFailed, match=told):
+    with pytest.raises(JobFailed, match="was deleted and made again while it was read"):
         world.archive(spark)
     assert list(world.folder.glob("ledger/*.json")) == []
-
-
-def test_a_partition_that_was_empty_and_lost_its_first_records_is_an_error(spark: SparkSession, world: World) -> None:
-    world.make(2)
-    world.write(10, 1)
-    world.archive(spark)
-    world.client.write(world.topic, [b"lost", b"kept"], partition=1)
-    world.delete_before({1: 1})
-    with pytest.raises(JobFailed, match=r"partition 1 \[0, 1\) was deleted from the topic before it was archived"):
-        world.archive(spark)
 
 
 def test_a_partition_that_was_added_and_lost_its_first_records_is_an_error(spark: SparkSession, world: World) -> None:
@@ -87,18 +69,6 @@ def test_a_partition_that_was_added_and_lost_its_first_records_is_an_error(spark
     with pytest.raises(JobFailed, match=r"partition 1 \[0, 1\) was deleted from the topic before it was archived"):
         world.archive(spark)
     assert world.archive(spark, fail_on_data_loss=False).records == 1
-    assert world.verify(spark).fine
-
-
-def test_what_is_lost_is_in_the_ledger_also_where_nothing_came_after_it(spark: SparkSession, world: World) -> None:
-    world.make(1)
-    world.write(10, 1)
-    world.archive(spark)
-    world.write(5, 1)
-    world.delete_before({0: 15})
-    result = world.archive(spark, fail_on_data_loss=False)
-    assert [(each.start, each.end) for each in result.lost] == [(10, 15)]
-    assert world.archive(spark).commits == 0
     assert world.verify(spark).fine
 
 
@@ -135,26 +105,6 @@ def test_a_timestamp_that_spark_cannot_hold_is_told(spark: SparkSession, world: 
         world.archive(spark)
 
 
-def test_null_and_empty_keys_values_and_headers_of_a_log_append_time_topic_come_as_they_are(
-    spark: SparkSession, world: World
-) -> None:
-    world.make(3, message_timestamp_type="LogAppendTime")
-    world.write(60)
-    world.archive(spark)
-    assert world.archived(spark) == world.read()
-    assert world.verify(spark).fine
-
-
-@pytest.mark.parametrize("name", ["a b,c:d%20=e", "umläut", ".hidden"])
-def test_odd_names_of_folders_are_taken(spark: SparkSession, world: World, tmp_path: Path, name: str) -> None:
-    world.at(str(tmp_path / name))
-    world.make(1)
-    world.write(5, 1)
-    world.archive(spark)
-    assert world.archived(spark) == world.read()
-    assert world.verify(spark).fine
-
-
 def test_folders_that_are_not_of_runs_are_left_alone(spark: SparkSession, world: World) -> None:
     """As where somebody names a folder that has `data` of their own."""
     precious = world.folder / "data" / "raw" / "2020"
@@ -166,7 +116,7 @@ def test_folders_that_are_not_of_runs_are_left_alone(spark: SparkSession, world:
     assert (precious / "only-copy.csv").exists()
 
 
-@pytest.mark.parametrize("entries", [1, 2, 3])
+@pytest.mark.parametrize("entries", [1, 3])
 def test_a_ledger_that_lost_its_last_entries_removes_no_data(spark: SparkSession, world: World, entries: int) -> None:
     world.make(1)
     for _ in range(3):
@@ -201,26 +151,3 @@ def test_a_file_that_the_store_does_not_list_fails_the_run(
             world.archive(spark)
     assert list(world.folder.glob("ledger/*.json")) == []
     assert world.archive(spark).records == 30
-
-
-def test_a_second_writer_that_knows_of_no_lock_takes_the_number_of_the_first(
-    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two machines with one volume whose locks each machine keeps for itself: both begin with the same ledger."""
-    monkeypatch.setattr("fcntl.flock", lambda *_: None)
-    world.make(1)
-    world.write(20, 1)
-    real: Any = archive.write  # type: ignore[attr-defined]
-
-    def write(*arguments: Any) -> Any:
-        monkeypatch.setattr(archive, "write", real)
-        written = real(*arguments)
-        assert world.archive(spark).records == 20
-        return written
-
-    monkeypatch.setattr(archive, "write", write)
-    with pytest.raises(JobFailed, match="another writer has committed ledger entry 0 meanwhile"):
-        world.archive(spark)
-    assert world.archived(spark) == world.read()
-    assert world.archive(spark).swept_runs <= 1
-    assert len(world.archived(spark)) == 20

@@ -103,8 +103,7 @@ def killed_when(command: list[str], log: Path, due: Callable[[], object]) -> Ite
     yield
 
 
-@pytest.mark.slow
-@pytest.mark.soak
+@pytest.mark.soak(only=True)
 @pytest.mark.timeout(900)
 def test_flights_are_archived_deleted_restored_and_equal_byte_by_byte(
     spark: SparkSession, world: World, tmp_path: Path

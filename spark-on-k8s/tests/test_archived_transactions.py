@@ -37,7 +37,7 @@ def check_new_topics(cluster: Cluster) -> None:
         assert cluster.bounds(found) == {0: Bounds(0, 0), 1: Bounds(0, 0)}
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
 def test_only_committed_records_are_archived_whatever_the_ranges(spark: SparkSession, tmp_path: Path) -> None:
     try:

@@ -56,23 +56,6 @@ def test_what_is_there_already_by_ourselves_is_no_conflict(spark: SparkSession, 
     assert not store.add("ledger/00000000.json", b"theirs")
 
 
-def test_what_a_run_left_in_a_bucket_does_not_count_and_is_removed(
-    spark: SparkSession, world: World, bucket: Bucket
-) -> None:
-    world.at(bucket.location).make(1)
-    world.write(10, 1)
-    world.archive(spark)
-    (named,) = [key for key in bucket.keys("data/") if key.endswith(".parquet")]
-    left = named.replace("run=00000000", "run=00000001")
-    bucket.client.copy_object(
-        Bucket=bucket.name, Key=f"archives/one/{left}", CopySource=f"{bucket.name}/archives/one/{named}"
-    )
-    assert len(world.archived(spark)) == 10
-    assert world.archive(spark).swept_runs == 1
-    assert [key for key in bucket.keys("data/") if key.endswith(".parquet")] == [named]
-    assert len(world.archived(spark)) == 10
-
-
 @contextmanager
 def server_without_conditions() -> Iterator[str]:
     """An S3 server that knows no conditional puts, as older ones."""

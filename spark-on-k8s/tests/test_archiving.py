@@ -1,10 +1,7 @@
 """The job `archive`, by Spark's real connector from a real broker."""
 
-from pathlib import Path
-
 import pytest
 from jobs_world import World
-from noted_reads import noted_reads
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
@@ -22,33 +19,6 @@ def test_all_of_every_record_is_archived_and_found_equal(spark: SparkSession, wo
     verified = world.verify(spark)
     assert verified.fine
     assert [each.archive_records for each in verified.partitions] == [40, 40, 40]
-
-
-def test_files_are_by_day_and_partition(spark: SparkSession, world: World) -> None:
-    world.make()
-    world.write(120)
-    world.archive(spark)
-    days = {path.parent.parent.name for path in world.folder.rglob("*.parquet")}
-    assert days == {f"date=2013-01-0{day}" for day in range(1, 6)}
-    assert {path.parent.name for path in world.folder.rglob("*.parquet")} == {f"partition={n}" for n in range(3)}
-
-
-def test_a_next_run_archives_only_what_is_new(spark: SparkSession, world: World) -> None:
-    world.make()
-    world.write(30)
-    world.archive(spark)
-    assert world.archive(spark).commits == 0
-    world.write(12)
-    result = world.archive(spark)
-    assert (result.records, result.archived_records) == (12, 42)
-    assert world.archived(spark) == world.read()
-
-
-def test_commits_are_as_small_as_asked_for(spark: SparkSession, world: World) -> None:
-    world.make()
-    world.write(30)
-    assert world.archive(spark, commit_records=15).commits == 2
-    assert world.archived(spark) == world.read()
 
 
 def test_a_topic_made_again_is_another_one(spark: SparkSession, world: World) -> None:
@@ -159,26 +129,3 @@ def test_a_data_file_that_is_missing_cut_or_wrong_is_told(spark: SparkSession, w
     file.unlink()
     with pytest.raises(JobFailed, match=r"the data file .* is missing"):
         world.verify(spark)
-
-
-def test_a_full_disk_is_told_and_nothing_half_written_counts(
-    spark: SparkSession, world: World, small_archive: Path
-) -> None:
-    world.make(1)
-    world.write_random(6 << 20)
-    world.at(str(small_archive))
-    with pytest.raises(JobFailed, match="the disk is full"):
-        world.archive(spark)
-    assert ArchiveFolder(LocalFolder(str(small_archive))).ledger().entries == ()
-
-
-def test_a_run_reads_each_ledger_file_once(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are as many as the archive has had commits, and in a bucket each is a question."""
-    world.make(1)
-    for _ in range(3):
-        world.write(5, 1)
-        world.archive(spark)
-    world.write(5, 1)
-    found = noted_reads(monkeypatch)
-    assert world.archive(spark).archived_records == 20
-    assert [name for name in found if name.startswith("ledger/")] == [f"ledger/{each:08d}.json" for each in range(3)]

@@ -74,12 +74,6 @@ def other_content(planted: Planted, case: int) -> None:
     planted.replica(2, case).patch(20, ".log", SIZE, batch(25, 3, value=b"y" * 100))
 
 
-def no_batch(planted: Planted, case: int) -> None:
-    """Broker 3 lacks a segment in the middle."""
-    for suffix in (".log", ".index", ".timeindex"):
-        planted.replica(3, case).file(20, suffix).unlink()
-
-
 def flipped_bit(planted: Planted, case: int) -> None:
     """The disk of broker 1: its batch has the CRC of the others, and other bytes."""
     planted.replica(1, case).patch(0, ".log", 2 * SIZE + 70, b"?")
@@ -101,12 +95,6 @@ def behind(planted: Planted, case: int) -> None:
     planted.ends_at(3, case, 45)
 
 
-def retention(planted: Planted, case: int) -> None:
-    """Broker 2 has deleted its first segment already."""
-    for suffix in (".log", ".index", ".timeindex"):
-        planted.replica(2, case).file(0, suffix).unlink()
-
-
 def short_log(planted: Planted, case: int) -> None:
     """Broker 2 has lost a segment that was on its disk."""
     for suffix in (".log", ".index", ".timeindex"):
@@ -123,21 +111,6 @@ def damaged_epochs(planted: Planted, case: int) -> None:
 
 def epochs_out_of_order(planted: Planted, case: int) -> None:
     planted.replica(2, case).folder.joinpath("leader-epoch-checkpoint").write_text("0\n2\n3 20\n0 30\n")
-
-
-def older_epoch(planted: Planted, case: int) -> None:
-    """All three brokers have it so, or it would be a difference, too."""
-    for broker in BROKERS:
-        replica = planted.replica(broker, case)
-        write_segment(replica.folder, [batch(offset, 1) for offset in range(40, 60, RECORDS)], 40)
-        replica.folder.joinpath("leader-epoch-checkpoint").unlink()
-
-
-def offsets_again(planted: Planted, case: int) -> None:
-    """A segment begins before the one before it ends, on all brokers."""
-    for broker in BROKERS:
-        found = [batch(offset, 3) for offset in (20, 25, 30, 35, 40)]
-        write_segment(planted.replica(broker, case).folder, found, 20)
 
 
 def another_topic(planted: Planted, case: int) -> None:
@@ -170,14 +143,8 @@ def merged_while_it_was_read(planted: Planted, case: int) -> None:
 
 
 SECOND = "00000000000000000020.log"
-THIRD = "00000000000000000040.log"
 CASES: list[tuple[Callable[[Planted, int], None], list[Told]]] = [
     (other_content, [(kinds.REPLICAS_DIFFER, 2, SECOND, SIZE, 25)]),
-    (
-        no_batch,
-        [(kinds.OFFSET_GAP, 3, THIRD, 0, 40)]
-        + [(kinds.REPLICAS_DIFFER, 3, SECOND, None, offset) for offset in (20, 25, 30, 35)],
-    ),
     (
         flipped_bit,
         [
@@ -187,13 +154,10 @@ CASES: list[tuple[Callable[[Planted, int], None], list[Told]]] = [
     ),
     (uncommitted, []),
     (behind, []),
-    (retention, []),
     (short_log, [(kinds.ENDS_EARLY, 2, SECOND, None, 40)]),
     (other_epochs, [(kinds.CHECKPOINT_CONTRADICTS, 1, "leader-epoch-checkpoint", None, 20)]),
     (damaged_epochs, [(kinds.CHECKPOINT_CONTRADICTS, 2, "leader-epoch-checkpoint", None, None)]),
     (epochs_out_of_order, [(kinds.CHECKPOINT_CONTRADICTS, 2, "leader-epoch-checkpoint", None, None)]),
-    (older_epoch, [(kinds.EPOCH_GOES_BACK, broker, THIRD, 0, 40) for broker in BROKERS]),
-    (offsets_again, [(kinds.OFFSETS_GO_BACK, broker, THIRD, 0, 40) for broker in BROKERS]),
     (compacting, []),
     (merged_while_it_was_read, []),
     (another_topic, [(kinds.REPLICAS_DIFFER, 3, "partition.metadata", None, None)]),
@@ -251,6 +215,7 @@ def test_planted_damage_of_each_kind_is_found_and_named(
     assert differs.detail in page
 
 
+WRITES = 12
 WRITES_EVERY_S = 0.2
 """Segments roll often enough, and the audit gets most of the processor."""
 
@@ -265,7 +230,10 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
     stop = threading.Event()
 
     def write_on() -> None:
-        while not stop.wait(WRITES_EVERY_S):
+        # Not for ever: on a busy machine an audit of what never stops growing would take minutes.
+        for _ in range(WRITES):
+            if stop.wait(WRITES_EVERY_S):
+                return
             world.write_random(MIB)
 
     writer = threading.Thread(target=write_on)

@@ -37,7 +37,7 @@ def has_committed(consumer: Consumer) -> bool:
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_kafkas_log_dirs_are_read_as_ours_are(tmp_path: Path) -> None:
     try:
         jars_folder()

@@ -13,9 +13,9 @@ from started_drivers import driver
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.local_folder import LocalFolder
 from harness.deadline import wait_for
-from harness.soak import seed, size
+from harness.soak import seed
 
-KILLS = size(4, 20)
+KILLS = 20
 RECORDS_A_ROUND = 60
 RECORDS_A_COMMIT = 30
 # Of the time that a run takes which nobody kills: some end before they are killed.
@@ -23,7 +23,7 @@ LIFE_MAX = 1.2
 ROUNDS_MAX = 3 * KILLS
 RUN_SECONDS_MAX = 300.0
 # So many of the kills must have left something behind, or they were all between two commits.
-LEFTOVERS_MIN = size(0, 3)
+LEFTOVERS_MIN = 3
 
 
 def lived_s(process: subprocess.Popen[str], life_s: float) -> float | None:
@@ -44,8 +44,7 @@ def leftovers(folder: ArchiveFolder) -> int:
     return len(list(Path(folder.data).glob("*/*"))) - named
 
 
-@pytest.mark.slow
-@pytest.mark.soak
+@pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
 def test_a_driver_killed_at_any_moment_loses_and_doubles_nothing(
     spark: SparkSession, world: World, tmp_path: Path

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from barnabas_jobs.jobs import retention_audit, skew
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.skew_report import PartitionLoad, balance, key_text, rate
-from barnabas_jobs.spark.run_name import RUN
 
 DAY_MS = 86_400_000
 
@@ -108,29 +107,6 @@ def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
     ]
     assert later.findings[1] == f"{world.topic}-2: {overdue[1][0]}"
     assert later.summary == f"1 topics were read; {later.findings[0]} (and 1 more)"
-
-
-def test_a_missing_topic_leaves_no_report(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    options = retention_audit.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(tmp_path / "none"))
-    with pytest.raises(JobFailed, match="has no such topic"):
-        retention_audit.run(spark, options)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_next_try_of_a_run_makes_its_report_anew(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    world.make()
-    options = retention_audit.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(tmp_path / "report"))
-    tries = spark.newSession()
-    tries.conf.set(RUN, "run-1")
-    first = retention_audit.run(tries, options)
-    second = retention_audit.run(tries, options)
-    assert second.audited_at_ms > first.audited_at_ms
-    told = json.loads((tmp_path / "report" / "retention.json").read_bytes())
-    assert told["audited_at_ms"] == second.audited_at_ms
-    tries.conf.set(RUN, "run-2")
-    for another in (tries, spark):
-        with pytest.raises(JobFailed, match="is there already"):
-            retention_audit.run(another, options)
 
 
 def test_keys_are_shown_as_people_can_read_them() -> None:

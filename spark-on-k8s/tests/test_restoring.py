@@ -6,7 +6,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,8 @@ from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka.writer import Record, TopicWriter
 from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.progress import Amount
 from barnabas_jobs.spark.failures import STAGE_LOST
 from barnabas_jobs.spark.partition_tasks import write_by_partition
-from barnabas_jobs.spark.status import SparkStatus
-from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 
 
@@ -155,20 +151,6 @@ def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
     assert restored(spark, world, into=into, create=True, **state).written == {0: 3, 1: 3, 2: 3}
     assert restored(spark, world, into=into, create=True, **state).already_there == {0: 3, 1: 3, 2: 3}
     assert not (world.folder / "restores").exists()
-
-
-def test_a_restore_is_as_far_as_what_it_has_written(spark: SparkSession, world: World) -> None:
-    """Not as what it has read."""
-    into = f"{world.topic}-into"
-    world.make()
-    world.make(1, topic=into)
-    world.write(9)
-    world.archive(spark)
-    with pytest.raises(Refused, match="has 1 partitions; the records need 3"):
-        restored(spark, world, into=into)
-    assert SparkStatus(spark).seen().records == Amount(0, 9)
-    restored(spark, world, into=f"{into}-2", create=True)
-    assert SparkStatus(spark).seen().records == Amount(9, 9)
 
 
 def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: SparkSession, world: World) -> None:
@@ -306,51 +288,3 @@ def test_a_target_that_would_not_keep_the_records_is_refused(spark: SparkSession
         assert world.read(into) == []
     with pytest.raises(JobFailed, match="has no such topic; create=true makes it with 3 partitions"):
         restored(spark, world, into=f"{world.topic}-nowhere")
-
-
-@contextmanager
-def broker_elsewhere(world: World, folder: Path, settings: dict[str, str]) -> Iterator[World]:
-    """Another cluster, with these settings, and the archive of this one."""
-    server = prepare_barnabas(folder, settings)
-    server.start()
-    try:
-        yield World(server.bootstrap, world.topic, world.folder)
-        server.stop()
-    finally:
-        server.close()
-
-
-def refused_at_once(spark: SparkSession, world: World, told: str) -> None:
-    """By a dry run as by a real one; no topic is made."""
-    for dry_run in (True, False):
-        with pytest.raises(JobFailed, match=told):
-            restored(spark, world, create=True, dry_run=dry_run)
-        assert world.topic not in world.client.admin.list_topics(timeout=30).topics
-
-
-def test_a_topic_that_would_not_keep_the_records_by_its_brokers_defaults_is_not_made(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
-    world.client.create_topic(world.topic, 3, {})
-    world.write(9)
-    world.archive(spark)
-    told = (
-        rf"^into={world.topic} would have retention.ms=604800000, and the oldest record is \d+ days old: the brokers "
-        r"would delete it. The value is of the brokers' server.properties; allowed are -1, and \d{12,} or more: make "
-        r"the topic with retention.ms=-1 before you restore$"
-    )
-    with broker_elsewhere(world, tmp_path, {"log.retention.ms": "604800000"}) as elsewhere:
-        refused_at_once(spark, elsewhere, told)
-        elsewhere.make()
-        assert restored(spark, elsewhere).written == {0: 3, 1: 3, 2: 3}
-
-
-def test_a_topic_that_the_brokers_would_not_make_is_refused_by_a_dry_run_too(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
-    world.make()
-    world.write(9)
-    world.archive(spark)
-    with broker_elsewhere(world, tmp_path, {"default.replication.factor": "3"}) as elsewhere:
-        refused_at_once(spark, elsewhere, rf"^topic={world.topic}: the cluster at .* answered: .*replication factor")
-        assert restored(spark, elsewhere, create=True, replicas=1).written == {0: 3, 1: 3, 2: 3}

@@ -17,17 +17,7 @@ from barnabas_jobs.jobs import skew
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.placement import dir_bytes
-from barnabas_jobs.planning.rebalance_plan import Reassignment, bounded_json, plan_rebalance
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.rebalance_request import named_rebalance
-from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
-from barnabas_operator.reconcile.kind_reconciler import Seen
-from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
-from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
-from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec, MaintenanceJobStatus
-from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_jobs.planning.rebalance_plan import Reassignment
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
@@ -59,30 +49,6 @@ def test_the_plan_makes_brokers_and_log_dirs_even(spark: SparkSession, tmp_path:
         assert again.planned_partitions == 0
         planned = {(each.broker, each.log_dir): each.bytes_after for each in result.log_dirs}
         assert {(each.broker, each.log_dir): each.bytes for each in again.log_dirs} == pytest.approx(planned, rel=0.05)
-
-
-@pytest.mark.slow
-def test_the_operator_carries_the_plan_out(tmp_path: Path) -> None:
-    """Round after round until it says that it is done."""
-    with barnabas_cluster(tmp_path / "cluster", brokers=3) as cluster:
-        client = StockClient(cluster.bootstrap)
-        written = fill(client)
-        seen = placement_of(cluster.bootstrap)
-        text, planned = bounded_json(seen, plan_rebalance(seen, 50).partitions, skew.PLAN_BYTES_MAX)
-        status = MaintenanceJobStatus(phase="Succeeded", result={"plan": text})
-        run = MaintenanceJob(metadata=ObjectMeta(name="even"), spec=MaintenanceJobSpec(job="skew"), status=status)
-        declared = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec(brokers=Brokers(replicas=3)))
-        wanted = DesiredState(declared, (), (), named=named_rebalance("even", run))
-        with ClusterAdmin(cluster.bootstrap, SystemClock()) as admin:
-
-            def reconciled() -> PendingMoves:
-                return reconcile_topics(admin, wanted, "2026-01-01T00:00:00Z", Seen(admin.cluster_state())).ahead
-
-            ahead = wait_for(reconciled, lambda found: found.is_rebalanced, seconds_max=120.0, pause_s=0.5)
-        assert ahead.named is not None
-        assert (ahead.named.done, ahead.named.total, ahead.named.left_out) == (planned, 4, ())
-        wait_for(lambda: brokers_bytes(cluster), lambda found: max(found) * 3 < 1.2 * sum(found))
-        assert {partition: client.read("skewed", partition) for partition in written} == written
 
 
 def fill(client: StockClient) -> dict[int, list[bytes]]:

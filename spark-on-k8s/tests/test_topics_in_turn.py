@@ -1,12 +1,10 @@
 """A report of many topics: what is wrong with one is told, and the others are read. No Spark runs here."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import NewTopic
-from jobs_world import WAIT_S, World
+from jobs_world import World
 
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
@@ -14,9 +12,6 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange
 from barnabas_jobs.planning.skew_report import skew_page
 from barnabas_jobs.planning.unread import Unread
-from harness.cluster import barnabas_cluster
-from harness.deadline import wait_for
-from harness.stock_client import StockClient
 
 LOST = JobFailed("records were deleted from the topic while the job read it")
 
@@ -48,18 +43,6 @@ def test_a_topic_that_is_deleted_before_or_while_it_is_read_is_told_of_and_the_o
     reports, unread = read_in_turn(Cluster(world.bootstrap), names, read)
     assert reports == [4]
     assert unread == [Unread(topic=name, why="it was deleted meanwhile", is_gone=True) for name in names[:2]]
-
-
-def test_a_topic_that_is_deleted_and_made_again_is_another_one(world: World, names: list[str]) -> None:
-    def read(topic: Topic, ranges: Sequence[OffsetRange]) -> int:
-        if topic.name == names[0]:
-            world.delete(names[0])
-            world.make(1, topic=names[0])
-            raise LOST
-        return offsets(topic, ranges)
-
-    reports, (unread,) = read_in_turn(Cluster(world.bootstrap), names, read)
-    assert (reports, unread.topic, unread.is_gone) == ([4, 4], names[0], True)
 
 
 def test_a_topic_whose_oldest_records_go_while_it_is_read_is_read_again(world: World, names: list[str]) -> None:
@@ -127,35 +110,6 @@ def test_a_topic_without_a_leader_is_told_of_at_once() -> None:
     why = "topic=b: without a leader are the partitions 1"
     assert (reports, unread) == ([5, 5], [Unread(topic="b", why=why, is_gone=False)])
     assert records_of(brokers, ["a", "b", "c"]) == 10
-
-
-def leaderless(cluster: Cluster, topic: str) -> tuple[int, ...] | None:
-    """None where nobody answered: librdkafka asks the controller that is away until it hears of another."""
-    try:
-        return cluster.topic(topic).leaderless
-    except JobFailed as failed:
-        if "no broker answered" not in str(failed):
-            raise
-        return None
-
-
-@pytest.mark.slow
-def test_a_partition_whose_only_broker_is_away_has_no_leader_and_the_other_topic_is_read(tmp_path: Path) -> None:
-    with barnabas_cluster(tmp_path / "cluster", brokers=3) as running:
-        client = StockClient(running.bootstrap)
-        goes = client.admin.describe_cluster().result(WAIT_S).controller.id
-        stays = (goes + 1) % 3
-        for name, places in (("whole", [[stays]]), ("half", [[stays], [goes]])):
-            new = NewTopic(name, len(places), replica_assignment=places)
-            client.admin.create_topics([new])[name].result(WAIT_S)
-        client.write("whole", [b"x"] * 3, 0)
-        cluster = Cluster(running.bootstrap)
-        assert cluster.topic("half").leaderless == ()
-        running.kill(goes)
-        wait_for(lambda: leaderless(cluster, "half"), lambda found: found == (1,), 60.0)
-        reports, unread = read_in_turn(cluster, ["half", "whole"], offsets)
-        why = "topic=half: without a leader are the partitions 1"
-        assert (reports, unread) == ([3], [Unread(topic="half", why=why, is_gone=False)])
 
 
 def test_where_no_broker_answers_any_more_nothing_is_wrong_with_the_topic() -> None:

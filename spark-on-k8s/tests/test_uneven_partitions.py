@@ -8,7 +8,6 @@ from jobs_world import FIRST_MS, World
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka import writer as kafka_writer
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.spark import records as spark_records
@@ -69,23 +68,3 @@ def test_a_full_queue_of_the_producer_changes_nothing(world: World, monkeypatch:
     write = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)}, {0: 0})
     assert list(write(iter(rows))) == [(0, 100, 0)]
     assert [(record[2], record[4]) for record in world.read()] == [(row[1], row[3]) for row in rows]
-
-
-def test_a_restore_into_a_new_topic_reads_the_archive_once_before_it_writes(
-    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked = list[object]()
-    selected = restore._selected
-
-    def noted(*given: Any) -> Any:
-        looked.append(given)
-        return selected(*given)
-
-    monkeypatch.setattr(restore, "_selected", noted)
-    world.make()
-    world.write(9)
-    world.archive(spark)
-    options: dict[str, Any] = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location}
-    into = f"{world.topic}-into"
-    assert restore.run(spark, restore.Options(**options, into=into, create=True)).written == dict.fromkeys(range(3), 3)
-    assert len(looked) == 1

@@ -25,8 +25,8 @@ from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
 from harness.replica_comparison import differences
 from harness.require import missing
-from rolling_writers import LibrdkafkaWriter
 from torture.history import History, Lane, check
+from torture.workload import Writer
 
 SERVER = "--bootstrap-server localhost:9092"
 TOPIC = "flights"
@@ -118,7 +118,7 @@ def fill(cluster: BarnabasCluster, history: History) -> None:
     history.sent["ballast"] = BALLAST_RECORDS
 
 
-def check_nothing_lost(cluster: BarnabasCluster, history: History, writer: LibrdkafkaWriter, now: set[Place]) -> None:
+def check_nothing_lost(cluster: BarnabasCluster, history: History, writer: Writer, now: set[Place]) -> None:
     """Ends the writer; every acknowledged record is there once, and the replicas are the same byte by byte."""
     writer.finish()
     cluster.wait_until_full(TOPIC)
@@ -130,11 +130,13 @@ def check_nothing_lost(cluster: BarnabasCluster, history: History, writer: Librd
     replicas = {str(place.broker): Path(place.log_dir) / f"{TOPIC}-0" for place in now}
     assert len(replicas) == len(now)
     wait_for(lambda: differences(replicas, len(log)), lambda found: not found)
-    print(f"{writer.written()} written meanwhile, longest time between two {writer.longest_gap_s:.2f} s")
+    print(f"{writer.done} written meanwhile, longest time between two {writer.longest_gap_s:.2f} s")
 
 
-def start_writer(cluster: BarnabasCluster, history: History) -> LibrdkafkaWriter:
-    return LibrdkafkaWriter("writer", history, cluster.bootstrap, TOPIC, partitions=1, rate=RATE)
+def start_writer(cluster: BarnabasCluster, history: History) -> Writer:
+    writer = Writer("writer", history, cluster.bootstrap, TOPIC, partitions=1, rate=RATE, enable_idempotence=True)
+    writer.start()
+    return writer
 
 
 def futures(tools: KafkaTools) -> set[int]:

@@ -33,8 +33,7 @@ def test_random_faults_lose_repeat_and_reorder_nothing_and_the_cluster_heals(tmp
     check_report(torture(tmp_path, Plan(ROUNDS, seed(USUAL_SEED)), print), not_here)
 
 
-@pytest.mark.slow
-@pytest.mark.soak
+@pytest.mark.soak(only=True)
 @pytest.mark.timeout(900)  # A minute on an idle machine.
 def test_random_faults_do_no_harm_where_metadata_is_in_an_api_server_that_goes_away_too(
     tmp_path: Path, not_here: NotHere

@@ -49,20 +49,6 @@ def test_declared_topics_are_made_and_edits_followed(up: RunningUp) -> None:
     wait_for(lambda: partitions(up, "Airports_2013") == 1)
 
 
-def test_a_decrease_is_refused_and_all_else_goes_on(up: RunningUp) -> None:
-    up.write("topics.yaml", FLIGHTS)
-    up.start()
-    smaller = FLIGHTS.replace("partitions: 6", "partitions: 3")
-    up.write("topics.yaml", smaller + "---\n" + topic_manifest("carriers", "partitions: 2"))
-    wait_for(lambda: up.reason("carriers") == "Reconciled")
-    assert up.reason("flights") == "NotSupported"
-    assert up.message("flights") == (
-        "Decreasing partitions not supported: spec.partitions is 3, the topic has 6; allowed: 6 or more"
-    )
-    assert partitions(up, "flights") == 6
-    assert "Decreasing partitions not supported" in up.log()
-
-
 def test_a_broken_manifest_is_told_with_its_place_and_changes_nothing(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.start()
@@ -102,14 +88,6 @@ def test_a_topic_goes_with_its_manifest_only_where_the_policy_says_so(up: Runnin
     wait_for(lambda: up.reason("protect") == "DeletionProtected")
     assert up.resource("retain") is None
     assert (partitions(up, "retain"), partitions(up, "protect")) == (1, 1)
-
-
-def test_more_replicas_than_brokers_are_refused_also_for_a_topic_that_is_there(up: RunningUp) -> None:
-    up.write("topics.yaml", topic_manifest("flights", "partitions: 1"))
-    up.start()
-    wait_for(lambda: up.reason("flights") == "Reconciled")
-    up.write("topics.yaml", topic_manifest("flights", "replicas: 2"))
-    wait_for(lambda: up.reason("flights") == "NotEnoughBrokers")
 
 
 def test_a_broker_that_dies_is_started_again(up: RunningUp) -> None:

@@ -25,7 +25,6 @@ public final class Driver {
         Map<String, Operation> operations = new LinkedHashMap<>();
         String bootstrap = arguments[0];
         new Records(bootstrap).addTo(operations);
-        new Writer(bootstrap).addTo(operations);
         new Members(bootstrap).addTo(operations);
         new Administration(bootstrap).addTo(operations);
         new Tools().addTo(operations);
