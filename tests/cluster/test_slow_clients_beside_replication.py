@@ -109,7 +109,7 @@ def write_to_all(cluster: BarnabasCluster, first: int) -> float:
     return time.monotonic() - began_s
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_replicas_follow_and_lead_beside_slow_clients(cluster: BarnabasCluster) -> None:
     alone_s = write_to_all(cluster, 0)
     before = cluster.describe("t")

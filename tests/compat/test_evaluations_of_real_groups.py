@@ -7,10 +7,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from barnabas_core.reset_mark import END, reset_mark
-from barnabas_lag.app.rounds import PATIENCE_MIN_S
 from barnabas_lag.evaluation.progress import Status
 from drivers.broker_under_test import PROPERTIES, check_end, prepare_server
 from drivers.builds import ToolMissing, java_driver
@@ -21,7 +20,7 @@ from harness.kafka_jars import JarsMissing
 from harness.require import missing
 from harness.running_exporter import INTERVAL_S, RunningExporter
 from harness.server_process import ServerProcess
-from harness.soak import size, took
+from harness.soak import took
 from harness.stock_client import StockClient
 
 TOPIC = "flights"
@@ -30,7 +29,6 @@ SESSION_S = 10.0
 TWO_SCRAPES_S = 2 * INTERVAL_S
 SLACK_S = 20.0
 UNTIL_S_MAX = 300.0
-STEADY_S = size(15.0, 600.0)
 
 pytestmark = pytest.mark.slow
 
@@ -86,25 +84,6 @@ def write(client: StockClient, ends: Event) -> None:
 
 
 @contextmanager
-def reading(consumer: Consumer, records: int, pause_s: float) -> Iterator[None]:
-    """Reads and commits in a thread: so many records, then a pause."""
-    ends = Event()
-
-    def run() -> None:
-        while not ends.wait(pause_s):
-            if consumer.consume(records, 0.2):
-                consumer.commit(asynchronous=False)
-
-    reader = Thread(target=run)
-    reader.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        reader.join()
-
-
-@contextmanager
 def committing(member: Member) -> Iterator[None]:
     """All that the member has read, twice a second."""
     ends = Event()
@@ -122,12 +101,6 @@ def committing(member: Member) -> Iterator[None]:
         committer.join()
 
 
-def subscribed(cluster: ServerProcess, group: str) -> Consumer:
-    consumer = StockClient(cluster.bootstrap).consumer(group, **{"auto.offset.reset": "earliest"})
-    consumer.subscribe([TOPIC])
-    return consumer
-
-
 def until(exporter: RunningExporter, group: str, status: Status, seconds_max: float = UNTIL_S_MAX) -> None:
     """Wait until the exporter shows that."""
     begun_s = time.monotonic()
@@ -142,14 +115,6 @@ def commit(cluster: ServerProcess, group: str, offset: int, metadata: str = "") 
         consumer.commit(offsets=[where], asynchronous=False)
 
 
-@pytest.mark.soak(only=True)
-def test_a_slow_consumer_is_warned_of(cluster: ServerProcess, exporter: RunningExporter) -> None:
-    with closing(subscribed(cluster, "slow")) as consumer, reading(consumer, 1, 1.2 * INTERVAL_S):
-        until(exporter, "slow", Status.OK)
-        until(exporter, "slow", Status.WARN)
-        assert (exporter.value("kafka_consumergroup_lag_velocity", consumergroup="slow") or 0) > 0
-
-
 def read_and_commit(java: RemoteClient, exporter: RunningExporter) -> None:
     """As a member that polls on afterwards, and commits no more."""
     member = java.join("billing", "java", [TOPIC])
@@ -158,14 +123,6 @@ def read_and_commit(java: RemoteClient, exporter: RunningExporter) -> None:
         until(exporter, "billing", Status.OK)
         exporter.next_round()
         assert exporter.value("kafka_consumergroup_status", consumergroup="billing") == Status.OK
-
-
-@pytest.mark.soak(only=True)
-def test_a_consumer_that_polls_and_does_not_commit_is_told_to_be_stuck(
-    exporter: RunningExporter, java: RemoteClient
-) -> None:
-    read_and_commit(java, exporter)
-    until(exporter, "billing", Status.STALL, PATIENCE_MIN_S + TWO_SCRAPES_S + SLACK_S)
 
 
 def test_a_consumer_that_crashes_and_is_reset_is_told_to(
@@ -179,14 +136,3 @@ def test_a_consumer_that_crashes_and_is_reset_is_told_to(
     assert exporter.value("kafka_consumergroup_current_offset", consumergroup="billing") == 20
     commit(cluster, "billing", 0)
     until(exporter, "billing", Status.REWIND, TWO_SCRAPES_S + SLACK_S)
-
-
-@pytest.mark.soak
-def test_nothing_flaps_under_a_steady_load(cluster: ServerProcess, exporter: RunningExporter) -> None:
-    with closing(subscribed(cluster, "steady")) as consumer, reading(consumer, 1_000, 0.0):
-        until(exporter, "steady", Status.OK)
-        ends_s, told = time.monotonic() + STEADY_S, set[float | None]()
-        while time.monotonic() < ends_s:
-            exporter.next_round()
-            told.add(exporter.value("kafka_consumergroup_status", consumergroup="steady"))
-        assert told == {Status.OK}

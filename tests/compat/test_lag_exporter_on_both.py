@@ -7,7 +7,6 @@ from itertools import count
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from drivers.broker_under_test import KEPT_FOR_EVER, PROPERTIES, check_end, prepare_server
 from harness.deadline import wait_for
@@ -18,7 +17,6 @@ from harness.stock_client import WAIT_SECONDS, StockClient
 pytestmark = pytest.mark.xdist_group("apache-kafka")
 RECORDS = 10
 OFFSETS_EXPIRE = "kafka_consumergroup_offsets_expire_seconds"
-WEEK_S = 604_800
 names = (f"lag-{number}" for number in count())
 
 
@@ -145,52 +143,6 @@ def test_a_group_without_members_that_is_behind_stays_and_is_as_late_as_its_next
     late_s = exporter.value("kafka_consumergroup_lag_seconds", consumergroup=topic, partition="0")
     assert late_s is not None
     assert late_s == pytest.approx(60 * (RECORDS - 1 - 4), rel=0.1)
-
-
-def test_what_a_group_has_committed_expires_in_a_week_at_most_while_it_has_no_members(
-    exporter: RunningExporter, client: StockClient, topic: str
-) -> None:
-    commit(client, topic, TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0))
-    exporter.wait_for_value("kafka_offsets_retention_seconds", WEEK_S)
-    exporter.next_round()
-    alone_s = exporter.value(OFFSETS_EXPIRE, consumergroup=topic)
-    assert alone_s is not None
-    assert WEEK_S - 600 < alone_s < WEEK_S
-    with member(client, topic, topic):
-        exporter.wait_for_value("kafka_consumergroup_members", 1, consumergroup=topic)
-        assert exporter.value(OFFSETS_EXPIRE, consumergroup=topic) is None
-    exporter.wait_for_value("kafka_consumergroup_members", 0, consumergroup=topic)
-    again_s = exporter.value(OFFSETS_EXPIRE, consumergroup=topic)
-    assert again_s is not None
-    assert again_s > WEEK_S - 600
-
-
-def test_groups_topics_and_records_that_are_deleted_show_in_the_next_round(
-    exporter: RunningExporter, client: StockClient, topic: str
-) -> None:
-    commit(client, topic, TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 2))
-    exporter.wait_for_value("kafka_consumergroup_lag_sum", 16, consumergroup=topic)
-    client.admin.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0)].result(WAIT_SECONDS)
-    exporter.next_round()
-    assert exporter.value("kafka_consumer_fetch_manager_records_lead_min", consumergroup=topic) == -3
-    assert exporter.value("kafka_consumergroup_retention_percent", consumergroup=topic, partition="0") == 100
-    client.admin.delete_consumer_groups([topic])[topic].result(WAIT_SECONDS)
-    exporter.next_round()
-    assert exporter.values("kafka_consumergroup_lag", consumergroup=topic) == []
-    assert exporter.value("kafka_consumergroup_members", consumergroup=topic) is None
-    client.admin.delete_topics([topic])[topic].result(WAIT_SECONDS)
-    wait_for(lambda: topic not in AdminClient(client.settings).list_topics(timeout=WAIT_SECONDS).topics)
-    exporter.next_round()
-    assert exporter.value("kafka_topic_partitions", topic=topic) is None
-
-
-def test_a_lag_that_grows_is_told_with_its_pace(exporter: RunningExporter, client: StockClient, topic: str) -> None:
-    commit(client, topic, TopicPartition(topic, 0, 0), TopicPartition(topic, 1, RECORDS))
-    exporter.wait_for_value("kafka_consumergroup_lag_sum", RECORDS, consumergroup=topic)
-    client.write(topic, [b"more"] * 50)
-    exporter.wait_for_value("kafka_consumergroup_lag_sum", RECORDS + 50, consumergroup=topic)
-    assert (exporter.value("kafka_consumergroup_lag_velocity", consumergroup=topic) or 0) > 0
-    assert exporter.value("kafka_consumergroup_time_to_catch_up_seconds", consumergroup=topic) == float("inf")
 
 
 def test_a_group_of_the_new_protocol_has_lag_but_no_made_up_number_of_members(

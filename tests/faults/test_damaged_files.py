@@ -42,38 +42,15 @@ def go_on(broker: FaultyBroker, values: list[bytes] = VALUES) -> None:
     assert broker.ready() == "ok"
 
 
-@pytest.mark.parametrize("torn", [b"\0" * 30, b"torn", "half a batch", "zeros as after a power cut"])
-def test_a_torn_last_batch_is_cut_off_and_the_log_goes_on(broker: FaultyBroker, torn: bytes | str) -> None:
+@pytest.mark.parametrize("torn", ["half a batch", "zeros as after a power cut"])
+def test_a_torn_last_batch_is_cut_off_and_the_log_goes_on(broker: FaultyBroker, torn: str) -> None:
     broker.server.kill()
     path = logs_of(broker)[-1]
     tails = {"half a batch": path.read_bytes()[:4000], "zeros as after a power cut": bytes(100_000)}
     with path.open("ab") as log:
-        log.write(tails[torn] if isinstance(torn, str) else torn)
+        log.write(tails[torn])
     broker.server.start()
     assert len(broker.lines("WARNING", path.name, "bytes are no whole batches and were cut off")) == 1
-    go_on(broker)
-
-
-@pytest.mark.parametrize("damage", ["missing", "empty", "zeros", "noise", "odd size", "longer than its log"])
-@pytest.mark.parametrize("after", ["kill", "stop"])
-def test_an_index_that_is_missing_or_corrupt_is_made_anew(broker: FaultyBroker, damage: str, after: str) -> None:
-    getattr(broker.server, after)()
-    for suffix in ("index", "timeindex"):
-        for path in broker.partition_dir("flights").glob(f"*.{suffix}"):
-            size = path.stat().st_size
-            contents = {
-                "empty": b"",
-                "zeros": bytes(size),
-                "noise": bytes(range(256)) * (size // 256 + 1),
-                "odd size": path.read_bytes() + b"odd",
-                "longer than its log": path.read_bytes() + struct.pack(">ii", 2**31 - 2, 2**31 - 2) * 3,
-            }
-            if damage == "missing":
-                path.unlink()
-            else:
-                path.write_bytes(contents[damage])
-    broker.server.start()
-    assert broker.client.read("flights", start=250) == VALUES[250:]
     go_on(broker)
 
 
@@ -123,10 +100,10 @@ def test_a_corrupt_batch_that_a_reader_meets_takes_its_partition_offline_and_no_
     broker.client.write("others", MORE)
 
 
-@pytest.mark.parametrize("field", ["base offset", "length", "CRC", "records"])
+@pytest.mark.parametrize("field", ["length", "CRC"])
 def test_a_corrupt_batch_past_the_recovery_point_ends_the_log_there(broker: FaultyBroker, field: str) -> None:
     broker.server.kill()
-    damage_batch(broker, 2, {"base offset": 0, "length": 8, "CRC": 17, "records": 100}[field])
+    damage_batch(broker, 2, {"length": 8, "CRC": 17}[field])
     broker.server.start()
     kept = broker.client.read("flights")
     assert 200 < len(kept) < len(VALUES)

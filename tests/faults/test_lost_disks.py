@@ -1,7 +1,6 @@
 """F22, F28: a log dir that vanishes, is read-only or full: what lies on it pays, all else lives."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,10 +38,6 @@ def fill_topic(broker: FaultyBroker, topic: str = "flights") -> tuple[list[int],
     return first, second
 
 
-def group_partitions(broker: FaultyBroker, directory: Path) -> list[int]:
-    return partitions_in(directory, "__consumer_offsets")
-
-
 def check_lives(broker: FaultyBroker, partitions: list[int]) -> None:
     for partition in partitions:
         broker.client.write("flights", MORE, partition)
@@ -76,25 +71,6 @@ def test_a_log_dir_that_vanishes_is_offline_until_it_is_back(start_broker: Start
     assert not broker.lines("ERROR", "failed; it comes round again")
 
 
-def test_groups_go_on_while_a_log_dir_is_away_and_after_it(start_broker: StartBroker) -> None:
-    broker = start_broker(log_dirs="a,b", offsets_topic_num_partitions="8")
-    _, living = fill_topic(broker)
-    groups = [f"group-{number}" for number in range(8)]
-    place = TopicPartition("flights", living[0], 7)
-    for group in groups:
-        commit(broker, group, place)
-    away = broker.folder / "away"
-    broker.log_dirs[0].rename(away)
-    wait_for(broker.offline_log_dirs, lambda count: count == 1)
-    served = [group for group in groups if error_of_commit(broker, group, place) == 0]
-    assert 0 < len(served) < len(groups)
-    away.rename(broker.log_dirs[0])
-    check_back(broker, living)
-    for group in groups:
-        wait_for(partial(committed, broker, group, place), lambda offset: offset == 7)
-        commit(broker, group, place)
-
-
 def commit(broker: FaultyBroker, group: str, place: TopicPartition) -> None:
     wait_for(lambda: error_of_commit(broker, group, place), lambda code: code == 0)
 
@@ -106,16 +82,6 @@ def error_of_commit(broker: FaultyBroker, group: str, place: TopicPartition) -> 
         return 0 if done.error is None else int(done.error.code())
     except KafkaException as error:
         return int(error.args[0].code())
-    finally:
-        consumer.close()
-
-
-def committed(broker: FaultyBroker, group: str, place: TopicPartition) -> int | None:
-    consumer = broker.client.consumer(group)
-    try:
-        return consumer.committed([TopicPartition(place.topic, place.partition)], timeout=5)[0].offset
-    except KafkaException:
-        return None
     finally:
         consumer.close()
 
@@ -172,21 +138,6 @@ def test_a_full_disk_takes_no_appends_until_there_is_space_and_reads_go_on(
     check_back(broker, full)
     commit(broker, "readers", TopicPartition("flights", 0, 3))
     assert broker.server.stop() == 0
-
-
-def test_a_broker_starts_and_stops_on_a_full_disk(start_broker: StartBroker, disk: Path) -> None:
-    broker = start_broker(**TWO_DIRS)
-    full, living = fill_topic(broker)
-    ballast = fill(disk)
-    assert broker.server.stop() == 0
-    broker.server.start()
-    assert broker.client.read("flights", full[0])[: len(VALUES)] == VALUES
-    check_lives(broker, living)
-    broker.server.kill()
-    broker.server.start()
-    assert broker.client.read("flights", full[0])[: len(VALUES)] == VALUES
-    ballast.unlink()
-    check_back(broker, full)
 
 
 def create_topics(broker: FaultyBroker, count: int) -> None:

@@ -76,29 +76,6 @@ def test_while_the_api_server_is_away_brokers_serve_on_and_nothing_changes(
 
 
 @pytest.mark.slow
-def test_a_leader_killed_while_the_api_server_is_away_is_replaced_once_it_is_back(
-    cluster: BarnabasCluster, api_server: ControlPlane
-) -> None:
-    leader = cluster.leader("flights", 0)
-    with Writer(cluster.client(), "flights", 0) as writer:
-        wait_for(lambda: len(writer.acknowledged) >= 100)
-        api_server.stop_api_server()
-        try:
-            cluster.kill(leader)
-            miss_heartbeats(cluster, 2 * SESSION_MS // HEARTBEAT_MS)
-            assert cluster.leader("flights", 0) == leader
-        finally:
-            api_server.start_api_server()
-            api_server.await_ready()
-        wait_for(lambda: cluster.leader("flights", 0) not in (leader, -1))
-        written = len(writer.acknowledged)
-        wait_for(lambda: len(writer.acknowledged) > written)
-        cluster.start(leader)
-        cluster.wait_until_full("flights")
-    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
-
-
-@pytest.mark.slow
 def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
     tmp_path: Path, api_server: ControlPlane
 ) -> None:
@@ -115,24 +92,6 @@ def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
         assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
     finally:
         cluster.close()
-
-
-@pytest.mark.slow
-def test_a_broker_that_starts_while_the_api_server_is_away_waits_for_it(
-    cluster: BarnabasCluster, api_server: ControlPlane
-) -> None:
-    cluster.stop(1)
-    api_server.stop_api_server()
-    try:
-        cluster.brokers[1].launch()
-        wait_for(lambda: "waiting for the metadata store" in cluster.brokers[1].log_end())
-        assert cluster.stop(1) == 0, "and can be stopped meanwhile"
-        cluster.brokers[1].launch()
-    finally:
-        api_server.start_api_server()
-        api_server.await_ready()
-    cluster.brokers[1].await_port()
-    cluster.wait_until_full("flights")
 
 
 def written(api_server: ControlPlane, name: str) -> list[str]:

@@ -10,19 +10,13 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.resources.api_objects import InvalidResource, resource_of
-from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.crd import Version, crd_of
 from barnabas_operator.resources.kinds import KINDS
-from barnabas_operator.resources.object_meta import API_VERSION, GROUP, VERSION
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.object_meta import GROUP, VERSION
 from barnabas_operator.resources.yaml_text import yaml_text
-from e2e.webhook_server import webhook
 from harness.deadline import wait_for
 from harness.require import missing
 from local_kubernetes.apiserver import prepare_api_server
@@ -146,19 +140,6 @@ def migrate(plane: ControlPlane, version: str) -> None:
     plane.kubectl("patch", "crd", *CRDS, "--subresource=status", "--type=merge", f"-p={stored}")
 
 
-def test_a_release_that_only_serves_the_next_version_can_be_taken_back(plane: ControlPlane, releases: Releases) -> None:
-    assert releases.upgrade(1).returncode == 0
-    apply(plane, "first")
-    assert releases.upgrade(2).returncode == 0
-    apply(plane, "second", NEXT)
-    assert read(plane) == read(plane, NEXT) == both("first", "second")
-    assert stored_versions(plane) == {(VERSION,)}
-    back = releases.ask("rollback", "1")
-    assert back.returncode == 0, back.stderr
-    releases.await_versions(1)
-    assert read(plane) == both("first", "second")
-
-
 def test_the_next_version_is_kept_one_release_later_and_goes_back_as_it_came(
     plane: ControlPlane, releases: Releases
 ) -> None:
@@ -180,75 +161,3 @@ def test_the_next_version_is_kept_one_release_later_and_goes_back_as_it_came(
     releases.await_versions(1)
     assert read(plane) == everything
     assert stored_versions(plane) == {(VERSION,)}
-
-
-def test_a_version_goes_when_nothing_is_kept_in_it_any_more(plane: ControlPlane, releases: Releases) -> None:
-    for number in (1, 2, 3):
-        assert releases.upgrade(number).returncode == 0
-    apply(plane, "one")
-    refused = releases.upgrade(4)
-    assert refused.returncode != 0
-    assert f'"{VERSION}": missing from spec.versions' in refused.stderr
-    migrate(plane, NEXT)
-    done = releases.upgrade(4)
-    assert done.returncode == 0, done.stderr
-    assert read(plane, NEXT) == both("one")
-
-
-def test_an_operator_of_one_version_reads_and_reviews_what_comes_in_the_other(
-    plane: ControlPlane, releases: Releases
-) -> None:
-    """The API server converts what it asks the webhook about, too."""
-    assert releases.upgrade(3).returncode == 0
-    asked: list[tuple[str, str]] = []
-
-    def answer(request_body: dict[str, Any]) -> dict[str, Any]:
-        request = request_body["request"]
-        asked.append((request["requestKind"]["version"], request["object"]["apiVersion"]))
-        response = {"uid": request["uid"], "allowed": True}
-        return {"apiVersion": request_body["apiVersion"], "kind": "AdmissionReview", "response": response}
-
-    def is_asked() -> bool:
-        apply(plane, f"seen-{uuid4().hex[:6]}", NEXT)
-        return len(asked) > 0
-
-    with webhook(plane, answer):
-        wait_for(is_asked)
-    assert set(asked) == {(NEXT, API_VERSION)}
-    (cluster, *_) = json.loads(plane.kubectl("get", "-A", f"clusters.{VERSION}.{GROUP}", "-ojson"))["items"]
-    (topic, *_) = json.loads(plane.kubectl("get", "-A", f"topics.{VERSION}.{GROUP}", "-ojson"))["items"]
-    assert resource_of(Cluster, cluster).spec.storage.volumes[0].size == "5Gi"
-    assert resource_of(Topic, topic).spec.partitions == 3
-
-
-def test_a_field_that_newer_definitions_have_stops_an_older_operator_and_is_gone_with_them(plane: ControlPlane) -> None:
-    older = crd_of(CLUSTER)
-    newer = json.loads(json.dumps(older))
-    root = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    root["properties"]["spec"]["properties"]["speed"] = {"type": "integer"}
-    meta = {"name": "fast", "namespace": NAMESPACE}
-    fast = json.dumps({"apiVersion": API_VERSION, "kind": "Cluster", "metadata": meta, "spec": {"speed": 9}})
-
-    def define(definition: Mapping[str, Any]) -> None:
-        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=json.dumps(definition))
-
-    def stored() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(plane.kubectl("-n", NAMESPACE, "get", "cluster", "fast", "-ojson"))
-        return found
-
-    define(newer)
-    wait_for(lambda: plane.kubectl.ask("create", "--dry-run=server", "-f-", stdin=fast).returncode == 0)
-    plane.kubectl("create", "-f-", stdin=fast)
-    with pytest.raises(InvalidResource, match=r"spec\.speed is no field"):
-        resource_of(Cluster, stored())
-    define(older)
-    wait_for(lambda: "speed" not in stored()["spec"])
-    assert resource_of(Cluster, stored()).metadata.name == "fast"
-    define(newer)
-    wait_for(lambda: stored()["spec"].get("speed") == 9)
-    define(older)
-    wait_for(lambda: "speed" not in stored()["spec"])
-    plane.kubectl("-n", NAMESPACE, "label", "cluster", "fast", "written=again")
-    define(newer)
-    wait_for(lambda: plane.kubectl.ask("explain", "cluster.spec.speed").returncode == 0)
-    assert "speed" not in stored()["spec"]

@@ -13,7 +13,7 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.kube.api import APPLY, KubeApi
+from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -29,14 +29,10 @@ Bodies = list[dict[str, Any]]
 
 
 class Life:
-    """An operator's, until its `last` write: that one is not sent, or (`sent`) it is and nobody hears of the answer.
+    """An operator's, until its `last` write: that one is not sent, or (`sent`) it is and nobody hears of the answer."""
 
-    Without `applies`, objects that are applied do not count: each new operator applies all of them once more.
-    """
-
-    def __init__(self, last: int, *, sent: bool, applies: bool = True) -> None:
+    def __init__(self, last: int, *, sent: bool) -> None:
         self.sent = sent
-        self.applies = applies
         self.is_over = False
         self._left = last
 
@@ -58,8 +54,7 @@ class MortalApi(KubeApi):
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         if not self._life.is_over:
-            counts = method != "GET" and (self._life.applies or given.get("content_type") != APPLY)
-            if not counts or not self._life.ends():
+            if method == "GET" or not self._life.ends():
                 return await super().request(method, path, **given)
             if self._life.sent:
                 await super().request(method, path, **given)

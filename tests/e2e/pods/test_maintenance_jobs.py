@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition
 
 from barnabas_operator.resources.json_types import Json
 from e2e.pods.castle import NAME, Castle
-from e2e.pods.job_pods import SECURITY, SHORT_LIVED
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
@@ -35,6 +34,13 @@ COMMITS: Final = ((0, 100), (0, 400), (1, 300))
 """Partition and offset."""
 CLAIM: Final = "kept-archives"
 SECONDS_MAX: Final = 300.0
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What a JVM is best with that does not live long."""
+SECURITY: Final = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 RESOURCES: Final = {"resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}
 ARCHIVE: Final = "/archive/kept"
 REPORTS: Final = "/archive/reports"

@@ -6,15 +6,14 @@ No pods run here: a consumer joins while the Deployment declares replicas, and l
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
-from barnabas_kafka.connection import ClusterUnreachable, connected_client
-from barnabas_kube.client import ApiClient
+from barnabas_kafka.connection import connected_client
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
@@ -30,7 +29,6 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.operators.mortal_operator import IMMORTAL, LOOK_S, Life, MortalApi
 from harness.deadline import wait_for
 from harness.stock_client import WAIT_SECONDS, StockClient
 from local_kubernetes.control_plane import ControlPlane
@@ -43,6 +41,7 @@ COMMITTED: Final = 8
 SEEN: Final = GroupSeen(state="Empty", lags=GroupLags(None, {}, {}))
 CLUSTER: Final = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec())
 CONNECT_S: Final = 10.0
+LOOK_S: Final = 0.05
 
 
 class ResetWorld:
@@ -53,8 +52,6 @@ class ResetWorld:
         self.name = name
         self.client = StockClient(bootstrap)
         self.bootstrap = bootstrap
-        self.before_request: Callable[[], object] = lambda: None
-        """Called each time that the operator turns to the brokers."""
         self._ended = threading.Event()
         self._pods = threading.Thread(target=self._run_pods, name="pods")
         plane.requests.create({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
@@ -141,12 +138,8 @@ class ResetWorld:
 
     def look(self) -> tuple[str, str, str]:
         """One look of an operator; what it told."""
-        asyncio.run(self._life(IMMORTAL, looks=1))
+        asyncio.run(self._look())
         return self.told()
-
-    def live(self, life: Life = IMMORTAL) -> None:
-        """Looks until the reset is done, or the life is over."""
-        asyncio.run(self._life(life, looks=1_000))
 
     def end(self, policy: str) -> Refusal | None:
         """What the deletion of the resource, with this policy, has to wait for."""
@@ -154,50 +147,31 @@ class ResetWorld:
 
     async def _end(self, policy: str) -> Refusal | None:
         async with api_client(self.plane) as opened:
-            with self._resets(KubeApi(opened), IMMORTAL) as resets:
+            with self._resets(KubeApi(opened)) as resets:
                 group = await self._read(KubeApi(opened))
                 spec = replace(group.spec, deletion_policy=policy)
                 ending = replace(group, spec=spec)
                 return await resets.clean_up(ending) or await resets.end(ending)
 
-    async def _life(self, life: Life, looks: int) -> None:
+    async def _look(self) -> None:
         async with api_client(self.plane) as opened:
-            working = asyncio.create_task(self._looks(opened, life, looks))
-            async with asyncio.timeout(60):
-                while not (working.done() or life.is_over):
-                    await asyncio.sleep(LOOK_S)
-            working.cancel()
-            with suppress(asyncio.CancelledError, ClusterUnreachable):
-                await working
-
-    async def _looks(self, opened: ApiClient, life: Life, looks: int) -> None:
-        watcher, api = KubeApi(opened), MortalApi(opened, life)
-        statuses, clock = StatusWriter(api, SystemClock()), SystemClock()
-        with self._resets(api, life) as resets:
-            for _ in range(looks):
-                group = await self._read(watcher)
+            api, clock = KubeApi(opened), SystemClock()
+            with self._resets(api) as resets:
+                group = await self._read(api)
                 told = await resets.act(CLUSTER, group, SEEN, WorkStatus())
-                status = group_status(group, SEEN, told, None, "one", time_text(clock.now_ms()))
-                (body,) = await watcher.listing("ConsumerGroup", self.name, {})
-                await statuses.write([(replace(group, status=status), body)])
-                if self.told()[0] == "True":
-                    return
-                await asyncio.sleep(LOOK_S)
+            status = group_status(group, SEEN, told, None, "one", time_text(clock.now_ms()))
+            (body,) = await api.listing("ConsumerGroup", self.name, {})
+            await StatusWriter(api, clock).write([(replace(group, status=status), body)])
 
     async def _read(self, api: KubeApi) -> ConsumerGroup:
         (body,) = await api.listing("ConsumerGroup", self.name, {})
         return resource_of(ConsumerGroup, body)
 
     @contextmanager
-    def _resets(self, api: KubeApi, life: Life) -> Iterator[OffsetResets]:
+    def _resets(self, api: KubeApi) -> Iterator[OffsetResets]:
         client = connected_client(self.bootstrap, CONNECT_S, "operator")
-
-        def connected() -> Any:
-            self.before_request()
-            return client
-
         try:
-            yield OffsetResets(GroupEnvironment(api, self.name, connected, _mortal(life), SystemClock()))
+            yield OffsetResets(GroupEnvironment(api, self.name, lambda: client, nullcontext, SystemClock()))
         finally:
             client.close()
 
@@ -221,21 +195,3 @@ class ResetWorld:
         self._ended.set()
         if self._pods.is_alive():
             self._pods.join(WAIT_SECONDS)
-
-
-def _mortal(life: Life) -> Any:
-    """What is entered for each write to the brokers."""
-
-    @contextmanager
-    def writing(_seconds: float) -> Iterator[None]:
-        ends = life.ends()
-        if ends and not life.sent:
-            life.is_over = True
-        if life.is_over:
-            raise ClusterUnreachable("the dead do not go on")
-        yield
-        if ends:
-            life.is_over = True
-            raise ClusterUnreachable("the dead do not go on")
-
-    return writing
