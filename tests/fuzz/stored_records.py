@@ -7,9 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups import records
-from barnabas_broker.coordinators.groups.record_fields import varint, write_struct
 from barnabas_broker.coordinators.groups.records import GroupMetadata, OffsetKey, StoredMember
 from barnabas_broker.replication.record_log import KeyValue
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import encode_unsigned_varint
 from fuzz.hostile_requests import BODY_BREAKS, EDGES
 
 GROUPS = tuple(f"group-{number}" for number in range(40))
@@ -48,13 +49,21 @@ def _offset(random: Random) -> bytes:
         return (
             head + (epoch if version == 3 else b"") + struct.pack(">h", len(metadata) % 2**15) + metadata + times + tail
         )
-    return head + epoch + varint(len(metadata) + 1) + metadata + times + _tags(random)
+    return head + epoch + encode_unsigned_varint(len(metadata) + 1) + metadata + times + _tags(random)
 
 
 def _tags(random: Random) -> bytes:
     size = random.choice((0, 3, 15, 16, 16, 17))
     tag = random.choice((0, 0, 0, 1, 77))
-    return random.choice((b"\0", varint(1) + varint(tag) + varint(size) + UUID(int=7).bytes[:size].ljust(size, b"x")))
+    return random.choice(
+        (
+            b"\0",
+            encode_unsigned_varint(1)
+            + encode_unsigned_varint(tag)
+            + encode_unsigned_varint(size)
+            + UUID(int=7).bytes[:size].ljust(size, b"x"),
+        )
+    )
 
 
 def _group(random: Random) -> bytes:
@@ -68,8 +77,9 @@ def _group(random: Random) -> bytes:
         state_timestamp_ms=_mostly(random, 0, *EDGES),
         members=tuple(members),
     )
-    fields: dict[str, Any] = group._asdict() | {"members": [member._asdict() for member in members]}
-    return struct.pack(">h", version) + write_struct(fields, records._GROUP_FIELDS[version], version)
+    out = bytearray(struct.pack(">h", version))
+    encoder("GroupMetadataValue", version)(out, group)
+    return bytes(out)
 
 
 def _member(random: Random, name: str) -> StoredMember:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.groups.record_fields import MalformedRecord
 from barnabas_broker.coordinators.groups.records import (
     CommittedOffset,
     GroupKey,
     GroupMetadata,
+    MalformedRecord,
     OffsetKey,
     StoredMember,
     decode_group,

@@ -22,7 +22,7 @@ OFFSETS = st.builds(
     metadata=st.sampled_from(["", "", "some", "x" * 200]),
     commit_timestamp_ms=st.integers(0, 2**62),
     expire_timestamp_ms=st.none() | st.integers(0, 2**62),
-    topic_id=st.none() | st.integers(0, 3).map(lambda number: UUID(int=number)),
+    topic_id=st.none() | st.integers(1, 3).map(lambda number: UUID(int=number)),
 )
 KEYS = st.builds(OffsetKey, GROUPS, st.sampled_from(["flights", "weather"]), st.integers(0, 3))
 

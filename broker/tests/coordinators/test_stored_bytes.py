@@ -9,7 +9,6 @@ from coordinator_world import AT_ONCE, Client, World, stable
 
 from barnabas_broker.coordinators.groups import membership
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.coordinators.groups.record_fields import varint
 from barnabas_broker.coordinators.groups.records import (
     CommittedOffset,
     GroupMetadata,
@@ -22,6 +21,7 @@ from barnabas_broker.coordinators.groups.records import (
 )
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.wire.framing import encode_unsigned_varint
 from barnabas_core.errors import ErrorCode
 from barnabas_core.java_hash import coordinator_partition
 from harness.manual_timers import ManualTimers
@@ -45,7 +45,7 @@ BROKEN = {
     "a topic id of 3 bytes": (KEY, FLEXIBLE_HEAD + b"\1" + TIME + b"\1\0\3abc"),
     "metadata longer than old clients can be told": (
         KEY,
-        FLEXIBLE_HEAD + varint(40_001) + b"x" * 40_000 + TIME + b"\0",
+        FLEXIBLE_HEAD + encode_unsigned_varint(40_001) + b"x" * 40_000 + TIME + b"\0",
     ),
     "a partition below 0": (
         encode_offset_key(OffsetKey("broken", "flights", -1)),

@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, MemberProtocol, Now, Token
-from barnabas_broker.coordinators.groups.record_fields import MalformedRecord
-from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, GroupMetadata, StoredMember
+from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, GroupMetadata, MalformedRecord, StoredMember
 from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas_core.errors import ErrorCode
 

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups.records import (
+    TOPIC_ID_FOLLOWS,
     CommittedOffset,
     GroupRecord,
     OffsetKey,
@@ -24,8 +25,6 @@ _WITH_TOPIC_ID: Final = struct.Struct(">hqibq3s16s")
 _USUAL_VERSION: Final = 4
 _NO_METADATA: Final = 1
 _NO_TAGS: Final = 0
-_TOPIC_ID_FOLLOWS: Final = b"\1\0\x10"
-"""One tagged field, its tag, its size."""
 
 _new = tuple.__new__
 """Makes a NamedTuple in half the time."""
@@ -60,7 +59,7 @@ class RecordDecoder:
     def _offset(self, value: bytes) -> CommittedOffset:
         if len(value) == _WITH_TOPIC_ID.size:
             version, offset, epoch, metadata, timestamp_ms, tags, topic_id = _WITH_TOPIC_ID.unpack(value)
-            if version == _USUAL_VERSION and metadata == _NO_METADATA and tags == _TOPIC_ID_FOLLOWS:
+            if version == _USUAL_VERSION and metadata == _NO_METADATA and tags == TOPIC_ID_FOLLOWS:
                 known = self._topic_ids.get(topic_id) or self._new_topic_id(topic_id)
                 return _new(CommittedOffset, (offset, epoch, "", timestamp_ms, None, known))
         elif len(value) == _WITHOUT_TAGS.size:

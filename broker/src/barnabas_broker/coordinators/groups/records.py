@@ -7,23 +7,14 @@ Written are the versions that Kafka 4.4 writes: offsets 4 (1 where the client as
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups.record_fields import (
-    BYTES,
-    INT32,
-    INT64,
-    NULLABLE_STRING,
-    STRING,
-    MalformedRecord,
-    Reader,
-    RecordField,
-    array,
-    read_struct,
-    varint,
-    write_struct,
-)
+from msgspec.structs import astuple
+
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import MalformedRequest, encode_unsigned_varint
 
 NO_LEADER_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -33,7 +24,6 @@ _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION_MAX: Final = 4
 _OFFSET_VALUE_VERSION: Final = 4
 _EXPIRING_OFFSET_VALUE_VERSION: Final = 1
-_LEADER_EPOCH_VERSION: Final = 3
 _GROUP_VALUE_VERSION: Final = 3
 
 _INT16: Final = struct.Struct(">h")
@@ -42,10 +32,12 @@ _INT64: Final = struct.Struct(">q")
 _VERSION_OFFSET: Final = struct.Struct(">hq")
 _VERSION_OFFSET_EPOCH: Final = struct.Struct(">hqi")
 _NO_TAGS: Final = b"\0"
-_TOPIC_ID_TAG: Final = 0
-_UUID_BYTES: Final = 16
-_TOPIC_ID_FOLLOWS: Final = bytes([1, _TOPIC_ID_TAG, _UUID_BYTES])
+TOPIC_ID_FOLLOWS: Final = b"\1\0\x10"
 """One tagged field, its tag, its size."""
+
+
+class MalformedRecord(ValueError):
+    """The bytes are not a record of the version they claim to be, or describe a group that cannot be."""
 
 
 class OffsetKey(NamedTuple):
@@ -97,30 +89,6 @@ class GroupMetadata(NamedTuple):
     members: tuple[StoredMember, ...]
 
 
-_MEMBER_FIELDS: Final = (
-    RecordField("member_id", STRING),
-    RecordField("instance_id", NULLABLE_STRING, since=3),
-    RecordField("client_id", STRING),
-    RecordField("client_host", STRING),
-    RecordField("rebalance_timeout_ms", INT32, since=1, default=NO_TIMESTAMP),
-    RecordField("session_timeout_ms", INT32),
-    RecordField("subscription", BYTES),
-    RecordField("assignment", BYTES),
-)
-_GROUP_FIELDS: Final = tuple(
-    (
-        RecordField("protocol_type", STRING),
-        RecordField("generation", INT32),
-        RecordField("protocol", NULLABLE_STRING),
-        RecordField("leader", NULLABLE_STRING),
-        RecordField("state_timestamp_ms", INT64, since=2, default=NO_TIMESTAMP),
-        RecordField("members", array(_MEMBER_FIELDS, version)),
-    )
-    for version in range(_VALUE_VERSION_MAX + 1)
-)
-"""By version: an array's elements are read in the version of the record around them."""
-
-
 def _string(text: str) -> bytes:
     blob = text.encode()
     return _INT16.pack(len(blob)) + blob
@@ -141,12 +109,12 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
     try:
         (version,) = _INT16.unpack_from(data)
         if version in _OFFSET_KEY_VERSIONS:
-            group_id, position = _read_string(data, 2)
-            topic, position = _read_string(data, position)
+            group_id, position = read_string(data, 2)
+            topic, position = read_string(data, position)
             (partition,) = _INT32.unpack_from(data, position)
             check_partition(partition)
             return OffsetKey(group_id, topic, partition)
-        return GroupKey(_read_string(data, 2)[0]) if version == _GROUP_KEY_VERSION else None
+        return GroupKey(read_string(data, 2)[0]) if version == _GROUP_KEY_VERSION else None
     except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRecord(f"key: {error}") from error
 
@@ -157,7 +125,7 @@ def check_partition(partition: int) -> None:
         raise MalformedRecord(f"partition {partition}; 0 and more are allowed")
 
 
-def _read_string(data: bytes, position: int) -> tuple[str, int]:
+def read_string(data: bytes, position: int) -> tuple[str, int]:
     """A string with a 16-bit length, and where it ends."""
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + length
@@ -174,68 +142,41 @@ def encode_offset(value: CommittedOffset) -> bytes:
         return head + _string(value.metadata) + timestamp + _INT64.pack(value.expire_timestamp_ms)
     head = _VERSION_OFFSET_EPOCH.pack(_OFFSET_VALUE_VERSION, value.offset, value.leader_epoch)
     metadata = value.metadata.encode()
-    tags = _NO_TAGS if value.topic_id is None else _TOPIC_ID_FOLLOWS + value.topic_id.bytes
-    return head + varint(len(metadata) + 1) + metadata + timestamp + tags
+    tags = _NO_TAGS if value.topic_id is None else TOPIC_ID_FOLLOWS + value.topic_id.bytes
+    return head + encode_unsigned_varint(len(metadata) + 1) + metadata + timestamp + tags
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
-    """Any of the value versions 0-4.
-
-    Raises MalformedRecord. Straight-line, as loading a busy group's partition is mostly this.
-    """
-    try:
-        version, offset = _VERSION_OFFSET.unpack_from(data)
-        if version == _OFFSET_VALUE_VERSION:
-            return _decode_flexible_offset(data, offset)
-        _check_version(version)
-        position = _VERSION_OFFSET.size
-        leader_epoch = NO_LEADER_EPOCH
-        if version == _LEADER_EPOCH_VERSION:
-            (leader_epoch,) = _INT32.unpack_from(data, position)
-            position += _INT32.size
-        metadata, position = _read_string(data, position)
-        (commit_timestamp_ms,) = _INT64.unpack_from(data, position)
-        expire_timestamp_ms = NO_TIMESTAMP
-        if version == _EXPIRING_OFFSET_VALUE_VERSION:
-            (expire_timestamp_ms,) = _INT64.unpack_from(data, position + _INT64.size)
-    except (struct.error, UnicodeDecodeError) as error:
-        raise MalformedRecord(f"offset: {error}") from error
-    expiry = None if expire_timestamp_ms == NO_TIMESTAMP else expire_timestamp_ms
-    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, expiry)
-
-
-def _decode_flexible_offset(data: bytes, offset: int) -> CommittedOffset:
-    reader = Reader(data, _VERSION_OFFSET.size)
-    leader_epoch = reader.int32()
-    metadata = STRING.read(reader, True)
-    commit_timestamp_ms = reader.int64()
-    topic_id = reader.tags().get(_TOPIC_ID_TAG)
-    if topic_id is not None and len(topic_id) != _UUID_BYTES:
-        raise MalformedRecord(f"a topic id of {len(topic_id)} bytes; {_UUID_BYTES} are allowed")
-    return CommittedOffset(
-        offset,
-        leader_epoch,
-        metadata,
-        commit_timestamp_ms,
-        topic_id=None if topic_id is None else UUID(bytes=topic_id),
-    )
+    """Any of the value versions 0-4. MalformedRecord."""
+    offset = CommittedOffset(*astuple(_decode("OffsetCommitValue", data)))
+    return offset if offset.expire_timestamp_ms != NO_TIMESTAMP else offset._replace(expire_timestamp_ms=None)
 
 
 def encode_group(value: GroupMetadata) -> bytes:
     """Value version 3, which is what every Kafka since 2.3 can read."""
-    fields = value._asdict() | {"members": [member._asdict() for member in value.members]}
-    return _INT16.pack(_GROUP_VALUE_VERSION) + write_struct(
-        fields, _GROUP_FIELDS[_GROUP_VALUE_VERSION], _GROUP_VALUE_VERSION
-    )
+    out = bytearray(_INT16.pack(_GROUP_VALUE_VERSION))
+    encoder("GroupMetadataValue", _GROUP_VALUE_VERSION)(out, value)
+    return bytes(out)
 
 
 def decode_group(data: bytes) -> GroupMetadata:
-    """Any of the value versions 0-4; before version 1 the session timeout stands for the rebalance timeout."""
-    reader = Reader(data)
-    version = _value_version(reader)
-    fields = read_struct(reader, _GROUP_FIELDS[version], version)
-    fields["members"] = tuple(_member(StoredMember(**member)) for member in fields["members"])
-    return GroupMetadata(**fields)
+    """Any of the value versions 0-4. MalformedRecord.
+
+    Before version 1 the session timeout stands for the rebalance timeout.
+    """
+    *fields, members = astuple(_decode("GroupMetadataValue", data))
+    return GroupMetadata._make((*fields, tuple(_member(StoredMember(*astuple(member))) for member in members)))
+
+
+def _decode(name: str, data: bytes) -> Any:
+    """The message after the version that a value begins with."""
+    try:
+        (version,) = _INT16.unpack_from(data)
+        if not 0 <= version <= _VALUE_VERSION_MAX:
+            raise MalformedRecord(f"value version {version}; 0 to {_VALUE_VERSION_MAX} are known")
+        return decoder(name, version)(memoryview(data)[_INT16.size :])
+    except (struct.error, MalformedRequest) as error:
+        raise MalformedRecord(f"{name}: {error}") from error
 
 
 class GroupRecord(NamedTuple):
@@ -265,14 +206,3 @@ def _member(stored: StoredMember) -> StoredMember:
     if stored.rebalance_timeout_ms != NO_TIMESTAMP:
         return stored
     return stored._replace(rebalance_timeout_ms=stored.session_timeout_ms)
-
-
-def _value_version(reader: Reader) -> int:
-    version = reader.int16()
-    _check_version(version)
-    return version
-
-
-def _check_version(version: int) -> None:
-    if not 0 <= version <= _VALUE_VERSION_MAX:
-        raise MalformedRecord(f"value version {version}; 0 to {_VALUE_VERSION_MAX} are known")
