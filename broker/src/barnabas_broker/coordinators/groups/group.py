@@ -1,8 +1,9 @@
 """One classic consumer group: its members, its state, and the rules that hold in every phase. No IO, no clock.
 
-What is durable of a group is in its record (`records.GroupMetadata`); the rest is soft and gone with the broker. The
-phases have a file each: `join`, `rebalance`, `sync`, `membership` (heartbeat, leave, deadlines), `offsets`. Each
-changes the group, and a `Step` takes what else is to be done: replies, a record, lines of the log. `shard` does that.
+What is durable of a group is in its record (`stored_group`); the rest is soft and gone with the broker. The phases
+have a file each: `join`, `rebalance`, `sync`, `membership` (heartbeat, leave, deadlines), `offsets`. They decide; only
+the group writes its fields and its members'. A `Step` takes what else is to be done: replies, a record, lines of the
+log. `shard` does that.
 """
 
 from collections import Counter
@@ -11,8 +12,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, MemberProtocol, Now, Token
-from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, GroupMetadata, MalformedRecord, StoredMember
+from barnabas_broker.coordinators.groups.member import Member
+from barnabas_broker.coordinators.groups.messages import (
+    JoinedMember,
+    JoinReply,
+    JoinRequest,
+    MemberProtocol,
+    Now,
+    Token,
+)
+from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP
 from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas_core.errors import ErrorCode
 
@@ -27,6 +36,9 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
+_GENERATION_MAX: Final = 2**31 - 1
+"""The one after it is 0: negative ones mean that there is none."""
+
 PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
     GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
@@ -35,40 +47,6 @@ PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.DEAD: frozenset(GroupState),
 }
 """From where a state may be entered. Empty after Dead: a deletion whose record could not be written is taken back."""
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """One member. At most one of its requests waits: `awaiting_join` or `awaiting_sync` names it."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocols: tuple[MemberProtocol, ...]
-    assignment: bytes = b""
-    awaiting_join: Token | None = None
-    awaiting_sync: Token | None = None
-    session_deadline_ms: int = 0
-    is_new: bool = False
-    """Has not had its first join answered, so it cannot send heartbeats yet."""
-    is_unheard_of: bool = False
-    """Known from the log alone. The coordinator before may have told the client a newer id that it could not write."""
-
-    def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says for that protocol; nothing where it does not know it."""
-        return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
-
-    def vote(self, candidates: Iterable[str]) -> str:
-        """The candidate it likes best."""
-        return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
-
-    @property
-    def waits(self) -> bool:
-        """It is owed an answer, so no heartbeat is expected. A new member may be gone, so it does not count."""
-        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
 
 @dataclass(slots=True)
@@ -82,6 +60,10 @@ class JoinDeadline:
     new_member_added: bool = False
     paused_until_ms: int = 0
     """Until then it does not end, though everybody may have joined: what fails at once is not to spin."""
+
+    def end_pause(self) -> None:
+        """It may end from now on."""
+        self.paused_until_ms = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +108,16 @@ class Group:
         self.protocol_counts.update(_names(member.protocols))
         if self.leader is None:
             self.leader = member.member_id
+        if self.join_deadline is not None and self.join_deadline.is_initial:
+            self.join_deadline.new_member_added = True
+
+    def give_id(self, member_id: str, deadline_ms: int) -> None:
+        """A member id is given out, to be used until then."""
+        self.pending_joins[member_id] = self.expect(deadline_ms)
+
+    def take_back_id(self, member_id: str) -> bool:
+        """False where that id was not given out, or is used."""
+        return self.pending_joins.pop(member_id, None) is not None
 
     def remove(self, member_id: str) -> Member:
         """Let a member go; the first of the others leads if it led."""
@@ -138,15 +130,17 @@ class Group:
             self.leader = next(iter(self.members), None)
         return member
 
-    def replace_static(self, old_member_id: str, new_member_id: str) -> Member:
+    def replace_static(self, old_member_id: str, request: JoinRequest) -> Member:
         """Give a static member a new id in the old one's place; assignment and leadership stay with the instance."""
-        member = self.members[old_member_id]
+        member, new_member_id = self.members[old_member_id], request.new_member_id
         assert member.instance_id is not None
         self.members = {
             (new_member_id if member_id == old_member_id else member_id): kept
             for member_id, kept in self.members.items()
         }
         member.member_id = new_member_id
+        member.client_id, member.client_host = request.client_id, request.client_host
+        member.is_new = False
         self.static_members[member.instance_id] = new_member_id
         if old_member_id in self.pending_syncs:
             self.pending_syncs.remove(old_member_id)
@@ -155,11 +149,21 @@ class Group:
             self.leader = new_member_id
         return member
 
-    def set_protocols(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
-        """A member tells anew what it can do."""
+    def await_generation(self, member: Member, request: JoinRequest, token: Token) -> None:
+        """A member joins again, with what it can do now; its join waits."""
         self.protocol_counts.subtract(_names(member.protocols))
-        member.protocols = protocols
-        self.protocol_counts.update(_names(protocols))
+        member.protocols = request.protocols
+        self.protocol_counts.update(_names(request.protocols))
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        member.awaiting_join = token
+
+    def await_assignment(self, member: Member, token: Token) -> bool:
+        """A member's sync waits. True if it brings the assignment, which is to be stored once a generation."""
+        member.awaiting_sync = token
+        is_first = self.leader == member.member_id and not self.storing_assignment
+        self.storing_assignment |= is_first
+        return is_first
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether it is who it says it is: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE.
@@ -181,21 +185,7 @@ class Group:
         """The longest that any member asks for."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    @property
-    def all_joined(self) -> bool:
-        """Every member waits for the next generation, and nobody is about to join."""
-        return not self.pending_joins and all(member.awaiting_join is not None for member in self.members.values())
-
     # Protocols
-
-    def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Whether a member that can do these may come in: same type, and one protocol that all others know."""
-        if not self.members:
-            return bool(protocol_type and protocols)
-        size = len(self.members)
-        return protocol_type == self.protocol_type and any(
-            self.protocol_counts[protocol.name] == size for protocol in protocols
-        )
 
     def select_protocol(self) -> str:
         """The protocol with most votes among those that all know; of equals the one voted for first."""
@@ -204,8 +194,11 @@ class Group:
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
-    def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that members of the consumer protocol subscribe to; None where one of them cannot be read."""
+    def learn_subscribed_topics(self) -> None:
+        """Read what the members say for the protocol that is chosen."""
+        self.subscribed_topics = self._read_subscribed_topics()
+
+    def _read_subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
@@ -221,6 +214,63 @@ class Group:
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(self.members)
         return topic in self.subscribed_topics
+
+    # Phases
+
+    def begin_join_phase(self, deadline: JoinDeadline, now: Now) -> None:
+        """All members are to join again; what the generation before had not assigned is void."""
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            for member in self.members.values():
+                member.assignment = b""
+        self.pending_syncs.clear()
+        self.sync_deadline_ms = None
+        self.storing_assignment = False
+        self.transition(GroupState.PREPARING_REBALANCE, now)
+        self.await_joins(deadline)
+
+    def await_joins(self, deadline: JoinDeadline) -> None:
+        """The join phase lasts until then at most."""
+        self.join_deadline = deadline
+        self.expect(deadline.paused_until_ms or deadline.at_ms)
+
+    def begin_generation(self, now: Now) -> None:
+        """End the join phase: the leader stays if it joined, else the first who did leads; without any it is Empty."""
+        self.join_deadline = None
+        self.generation = (self.generation + 1) & _GENERATION_MAX
+        joined = [member for member in self.members.values() if member.awaiting_join is not None]
+        if joined:
+            if self.leader not in [member.member_id for member in joined]:
+                self.leader = joined[0].member_id
+            self.protocol_name = self.select_protocol()
+            self.transition(GroupState.COMPLETING_REBALANCE, now)
+            self.sync_deadline_ms = self.expect(now.steady_ms + self.rebalance_timeout_ms)
+        else:
+            self.protocol_name = self.leader = None
+            self.failed_stores = 0
+            self.transition(GroupState.EMPTY, now)
+        self.learn_subscribed_topics()
+        for member in joined:
+            self.pending_syncs.add(member.member_id)
+            member.is_new = False
+            self.touch(member, now)
+
+    def has_synced(self, member: Member) -> None:
+        """It asked for its assignment; once all have there is nobody to wait for."""
+        self.pending_syncs.discard(member.member_id)
+        if not self.pending_syncs:
+            self.sync_deadline_ms = None
+
+    def become_stable(self, assignments: Mapping[str, bytes], now: Now) -> None:
+        """The assignment is stored."""
+        self.transition(GroupState.STABLE, now)
+        self.storing_assignment = False
+        self.failed_stores = 0
+        for member in self.members.values():
+            member.assignment = assignments[member.member_id]
+
+    def store_failed(self) -> None:
+        """The assignment could not be stored."""
+        self.failed_stores += 1
 
     # States and deadlines
 
@@ -246,6 +296,10 @@ class Group:
         member.is_unheard_of = False
         member.session_deadline_ms = self.expect(now.steady_ms + member.session_timeout_ms)
 
+    def reset_alarm(self) -> None:
+        """What was due has been done: the group is woken for the next deadline."""
+        self.wake_ms = self.first_deadline_ms()
+
     def first_deadline_ms(self) -> int | None:
         """The first of all deadlines; None where nothing is awaited."""
         deadlines = [member.session_deadline_ms for member in self.members.values() if not member.waits]
@@ -270,85 +324,12 @@ class Group:
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             leader=self.leader or "",
-            members=self.joined_members() if leads else (),
+            members=tuple(
+                JoinedMember(each.member_id, each.instance_id, each.metadata(self.protocol_name))
+                for each in self.members.values()
+                if leads
+            ),
         )
-
-    def joined_members(self) -> tuple[JoinedMember, ...]:
-        """All members, for the leader."""
-        return tuple(
-            JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
-            for member in self.members.values()
-        )
-
-    def metadata(self, assignments: Mapping[str, bytes]) -> GroupMetadata:
-        """The record of this generation; members without an assignment get an empty one."""
-        return GroupMetadata(
-            protocol_type=self.protocol_type or "",
-            generation=self.generation,
-            protocol=self.protocol_name,
-            leader=self.leader,
-            state_timestamp_ms=self.state_timestamp_ms,
-            members=tuple(self._stored(member, assignments) for member in self.members.values()),
-        )
-
-    def _stored(self, member: Member, assignments: Mapping[str, bytes]) -> StoredMember:
-        return StoredMember(
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            session_timeout_ms=member.session_timeout_ms,
-            subscription=member.metadata(self.protocol_name),
-            assignment=assignments.get(member.member_id, b""),
-        )
-
-
-def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
-    """The group as its record tells: Stable with sessions that begin now, or Empty. MalformedRecord."""
-    _check_restorable(stored)
-    group = Group(
-        group_id,
-        state=GroupState.STABLE if stored.members else GroupState.EMPTY,
-        state_timestamp_ms=stored.state_timestamp_ms,
-        generation=stored.generation,
-        protocol_type=stored.protocol_type or None,
-        protocol_name=stored.protocol,
-    )
-    for member in stored.members:
-        protocols = () if stored.protocol is None else (MemberProtocol(stored.protocol, member.subscription),)
-        restored = Member(
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            session_timeout_ms=member.session_timeout_ms,
-            protocols=protocols,
-            assignment=member.assignment,
-        )
-        group.add(restored, stored.protocol_type)
-        group.touch(restored, now)
-        restored.is_unheard_of = True
-    if stored.leader in group.members:
-        group.leader = stored.leader
-    group.subscribed_topics = group.compute_subscribed_topics()
-    return group
-
-
-def _check_restorable(stored: GroupMetadata) -> None:
-    """Raises MalformedRecord: the rules that no step of a group looks at again."""
-    if stored.generation < 0:
-        raise MalformedRecord(f"generation {stored.generation}; 0 and more are allowed")
-    if stored.members and not (stored.protocol_type and stored.protocol):
-        raise MalformedRecord(f"{len(stored.members)} members without a protocol or its type")
-    member_ids = [member.member_id for member in stored.members]
-    instance_ids = [member.instance_id for member in stored.members if member.instance_id is not None]
-    if "" in member_ids:
-        raise MalformedRecord("a member without an id")
-    for ids in (member_ids, instance_ids):
-        if len(set(ids)) < len(ids):
-            raise MalformedRecord(f"two members with one id among {', '.join(sorted(ids)[:10])}")
 
 
 def _names(protocols: Iterable[MemberProtocol]) -> set[str]:

@@ -2,7 +2,8 @@
 
 from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.config import GroupConfig
-from barnabas_broker.coordinators.groups.group import Group, GroupState, Member
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.member import Member
 from barnabas_broker.coordinators.groups.messages import (
     NO_MEMBER_ID,
     Append,
@@ -10,8 +11,10 @@ from barnabas_broker.coordinators.groups.messages import (
     JoinRequest,
     StaticRejoin,
     Step,
+    SyncReply,
     Token,
 )
+from barnabas_broker.coordinators.groups.stored_group import metadata
 from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
@@ -35,13 +38,21 @@ def _refusal(group: Group, request: JoinRequest, config: GroupConfig) -> ErrorCo
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not _has_room(group, request.member_id, config.max_size):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
-    if not group.supports(request.protocol_type, request.protocols):
+    if not _is_supported(group, request):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if request.member_id == NO_MEMBER_ID:
         return ErrorCode.NONE
     if request.member_id in group.pending_joins and request.instance_id is None:
         return ErrorCode.NONE
     return group.check_member(request.member_id, request.instance_id)
+
+
+def _is_supported(group: Group, request: JoinRequest) -> bool:
+    """Whether it has the type of the others, and one protocol that all of them know."""
+    if not group.members:
+        return bool(request.protocol_type and request.protocols)
+    counts, size = group.protocol_counts, len(group.members)
+    return request.protocol_type == group.protocol_type and any(counts[each.name] == size for each in request.protocols)
 
 
 def _has_room(group: Group, member_id: str, max_size: int) -> bool:
@@ -60,7 +71,7 @@ def _refuse(group: Group, request: JoinRequest, token: Token, error: ErrorCode, 
         step.reply(token, JoinReply(error, member_id=request.member_id))
         return
     step.reply(token, JoinReply(error))
-    group.pending_joins.pop(request.member_id, None)
+    group.take_back_id(request.member_id)
     if request.member_id in group.members:
         rebalance.dismiss(group, step, request.member_id)
     rebalance.complete_if_joined(group, step)
@@ -71,7 +82,7 @@ def _join_new(group: Group, request: JoinRequest, token: Token, step: Step) -> N
     if known is not None:
         _replace_static(group, known, request, token, step)
     elif request.instance_id is None and request.requires_known_member_id:
-        group.pending_joins[request.new_member_id] = group.expect(step.now.steady_ms + request.session_timeout_ms)
+        group.give_id(request.new_member_id, step.now.steady_ms + request.session_timeout_ms)
         step.reply(token, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id=request.new_member_id))
     else:
         _add(group, request, request.new_member_id, token, step)
@@ -91,8 +102,6 @@ def _add(group: Group, request: JoinRequest, member_id: str, token: Token, step:
         session_deadline_ms=group.expect(step.now.steady_ms + step.config.new_member_join_timeout_ms),
     )
     group.add(member, request.protocol_type)
-    if group.join_deadline is not None and group.join_deadline.is_initial:
-        group.join_deadline.new_member_added = True
     reason = _reason(request, f"member {member_id} joins")
     rebalance.begin_or_complete(group, step, reason)
 
@@ -123,26 +132,21 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
 def _update(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
     """Take over what the request tells; a join that still waits is a lost connection's."""
     rebalance.answer_join(member, step, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
-    group.set_protocols(member, request.protocols)
-    member.rebalance_timeout_ms = request.rebalance_timeout_ms
-    member.session_timeout_ms = request.session_timeout_ms
-    member.awaiting_join = token
+    group.await_generation(member, request, token)
 
 
 def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
     """A static member starts anew: the old id is fenced; a stable group goes on where nothing changed for it."""
     old_leader = group.leader
-    member = group.replace_static(old_member_id, request.new_member_id)
+    member = group.replace_static(old_member_id, request)
     fenced = ErrorCode.FENCED_INSTANCE_ID
     rebalance.answer_join(member, step, JoinReply(fenced, member_id=old_member_id))
-    rebalance.answer_sync(member, step, fenced)
+    rebalance.answer_sync(member, step, SyncReply(fenced))
     topics_before = subscribed_topics(member.metadata(group.protocol_name))
     _update(group, member, request, token, step)
-    member.client_id, member.client_host = request.client_id, request.client_host
-    member.is_new = False
     group.touch(member, step.now)
     if group.state is GroupState.STABLE and _still_fits(group, member, topics_before):
-        step.append = Append(group.metadata(_assignments(group)), _static_rejoin(group, member, request, old_leader))
+        step.append = Append(metadata(group, _assignments(group)), _static_rejoin(group, member, request, old_leader))
         return
     reason = _reason(request, f"static member {request.instance_id} starts anew as {member.member_id}")
     rebalance.begin_or_complete(group, step, reason)

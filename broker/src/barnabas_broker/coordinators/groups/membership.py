@@ -34,7 +34,7 @@ def _leave_one(group: Group, identity: MemberIdentity, step: Step) -> ErrorCode:
     member_id = identity.member_id
     if not member_id and identity.instance_id is not None:
         member_id = group.static_members.get(identity.instance_id, "")
-    if group.pending_joins.pop(member_id, None) is not None:
+    if group.take_back_id(member_id):
         return ErrorCode.NONE
     error = group.check_member(member_id, identity.instance_id)
     if error is ErrorCode.NONE:
@@ -51,7 +51,7 @@ def on_time(group: Group, step: Step) -> None:
     if group.sync_deadline_ms is not None and group.sync_deadline_ms <= step.now.steady_ms:
         _expire_syncs(group, step)
     _end_join_phase(group, step)
-    group.wake_ms = group.first_deadline_ms()
+    group.reset_alarm()
 
 
 def _end_join_phase(group: Group, step: Step) -> None:
@@ -68,7 +68,7 @@ def _expire_members(group: Group, step: Step) -> None:
     """Remove those not heard of in time, members and given-out ids alike."""
     pending = [member_id for member_id, at_ms in group.pending_joins.items() if at_ms <= step.now.steady_ms]
     for member_id in pending:
-        del group.pending_joins[member_id]
+        group.take_back_id(member_id)
         step.notes.append(f"member id {member_id} was never used")
     silent = [
         member.member_id

@@ -7,12 +7,12 @@ never waits for a member that is no longer there.
 
 from typing import Final
 
-from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline, Member
+from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline
+from barnabas_broker.coordinators.groups.member import Member
 from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply
+from barnabas_broker.coordinators.groups.stored_group import metadata
 from barnabas_core.errors import ErrorCode
 
-_GENERATION_MAX: Final = 2**31 - 1
-"""The one after it is 0: negative ones mean that there is none."""
 _FIRST_PAUSE_MS: Final = 100
 """The clients' own pause between two tries (`retry.backoff.ms`), for those that make none."""
 _PAUSE_MS_MAX: Final = 5_000
@@ -40,40 +40,28 @@ def begin_after_failure(group: Group, step: Step, reason: str) -> None:
     some clients join again at once: so the phase lasts a pause at least, and only the first failure in a row is logged.
     """
     pause_ms = min(_FIRST_PAUSE_MS << min(group.failed_stores, _PAUSE_DOUBLINGS_MAX), _PAUSE_MS_MAX)
-    group.failed_stores += 1
+    group.store_failed()
     if group.failed_stores == 1:
         most = f"trying again after pauses of up to {_PAUSE_MS_MAX // 1000} s"
         step.notes.append(f"rebalance begins, generation {group.generation}: {reason}; {most}")
-    _enter(group, step)
-    deadline = group.join_deadline
-    assert deadline is not None
-    deadline.paused_until_ms = group.expect(step.now.steady_ms + pause_ms)
-    deadline.at_ms = max(deadline.at_ms, deadline.paused_until_ms)
+    _enter(group, step, pause_ms)
 
 
-def _enter(group: Group, step: Step) -> None:
-    _interrupt_syncs(group, step)
+def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
+    """Members that wait for an assignment of the old generation have to join again."""
+    for member in group.members.values():
+        if answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)):
+            group.touch(member, step.now)
+    now_ms, timeout_ms = step.now.steady_ms, group.rebalance_timeout_ms
     delay_ms = step.config.initial_rebalance_delay_ms if group.state is GroupState.EMPTY else 0
-    timeout_ms = group.rebalance_timeout_ms
-    group.transition(GroupState.PREPARING_REBALANCE, step.now)
-    group.join_deadline = JoinDeadline(
-        at_ms=group.expect(step.now.steady_ms + (delay_ms or timeout_ms)),
+    deadline = JoinDeadline(
+        at_ms=now_ms + max(delay_ms or timeout_ms, pause_ms),
         is_initial=delay_ms > 0,
         delay_ms=delay_ms,
         remaining_ms=max(timeout_ms - delay_ms, 0),
+        paused_until_ms=now_ms + pause_ms if pause_ms else 0,
     )
-
-
-def _interrupt_syncs(group: Group, step: Step) -> None:
-    """Who waits for an assignment of the old generation is told to join again."""
-    for member in group.members.values():
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            member.assignment = b""
-        if answer_sync(member, step, ErrorCode.REBALANCE_IN_PROGRESS):
-            group.touch(member, step.now)
-    group.pending_syncs.clear()
-    group.sync_deadline_ms = None
-    group.storing_assignment = False
+    group.begin_join_phase(deadline, step.now)
 
 
 def complete_if_joined(group: Group, step: Step) -> None:
@@ -81,14 +69,14 @@ def complete_if_joined(group: Group, step: Step) -> None:
     deadline = group.join_deadline
     if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
         return
-    if group.all_joined:
+    if not group.pending_joins and all(member.awaiting_join is not None for member in group.members.values()):
         complete(group, step)
 
 
 def pause_over(group: Group, step: Step) -> None:
     """The join phase may end from now on."""
     assert group.join_deadline is not None
-    group.join_deadline.paused_until_ms = 0
+    group.join_deadline.end_pause()
     complete_if_joined(group, step)
 
 
@@ -100,85 +88,50 @@ def deadline_passed(group: Group, step: Step) -> None:
         complete(group, step)
         return
     delay_ms = min(step.config.initial_rebalance_delay_ms, deadline.remaining_ms)
-    group.join_deadline = JoinDeadline(
-        at_ms=group.expect(step.now.steady_ms + delay_ms),
-        is_initial=True,
-        delay_ms=delay_ms,
-        remaining_ms=max(deadline.remaining_ms - deadline.delay_ms, 0),
-    )
+    remaining_ms = max(deadline.remaining_ms - deadline.delay_ms, 0)
+    group.await_joins(JoinDeadline(step.now.steady_ms + delay_ms, True, delay_ms, remaining_ms))
 
 
 def complete(group: Group, step: Step) -> None:
     """End the join phase: the next generation begins with those who joined; with nobody left the group is Empty."""
-    absent = [member for member in group.members.values() if member.awaiting_join is None]
+    members = list(group.members.values())
+    absent = [member for member in members if member.awaiting_join is None]
     for member in absent:
         if member.instance_id is None:
             step.notes.append(f"member {member.member_id} did not join again and is dropped")
             group.remove(member.member_id)
-    if group.members and not _elect_leader(group):
+    if group.members and len(absent) == len(members):
         step.notes.append("nobody joined again: waiting for the sessions of the static members to end")
         pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may ask for none.
-        group.join_deadline = JoinDeadline(at_ms=group.expect(step.now.steady_ms + pause_ms))
+        group.await_joins(JoinDeadline(step.now.steady_ms + pause_ms))
         return
-    group.join_deadline = None
-    group.generation = (group.generation + 1) & _GENERATION_MAX
-    if group.members:
-        _start_generation(group, step)
-    else:
-        _become_empty(group, step)
-
-
-def _elect_leader(group: Group) -> bool:
-    """The leader stays if it joined, else the first who did; False where nobody did."""
-    joined = [member.member_id for member in group.members.values() if member.awaiting_join is not None]
-    if joined and group.leader not in joined:
-        group.leader = joined[0]
-    return bool(joined)
-
-
-def _start_generation(group: Group, step: Step) -> None:
-    group.protocol_name = group.select_protocol()
-    group.subscribed_topics = group.compute_subscribed_topics()
-    group.transition(GroupState.COMPLETING_REBALANCE, step.now)
-    group.sync_deadline_ms = group.expect(step.now.steady_ms + group.rebalance_timeout_ms)
-    if not group.failed_stores:
+    group.begin_generation(step.now)
+    if not group.members:
+        step.notes.append(f"generation {group.generation} is empty")
+        step.append = Append(metadata(group, {}))
+    elif not group.failed_stores:
         step.notes.append(f"generation {group.generation} has {len(group.members)} members")
     for member in group.members.values():
-        if member.awaiting_join is not None:
-            group.pending_syncs.add(member.member_id)
-            member.is_new = False
-            answer_join(member, step, group.join_reply(member))
-            group.touch(member, step.now)
-
-
-def _become_empty(group: Group, step: Step) -> None:
-    group.protocol_name = None
-    group.leader = None
-    group.failed_stores = 0
-    group.subscribed_topics = group.compute_subscribed_topics()
-    group.transition(GroupState.EMPTY, step.now)
-    step.notes.append(f"generation {group.generation} is empty")
-    step.append = Append(group.metadata({}))
+        answer_join(member, step, group.join_reply(member))
 
 
 def answer_join(member: Member, step: Step, reply: JoinReply) -> None:
     """Answer the member's waiting join, if there is one."""
-    if member.awaiting_join is not None:
-        step.reply(member.awaiting_join, reply)
-        member.awaiting_join = None
+    token = member.end_join()
+    if token is not None:
+        step.reply(token, reply)
 
 
-def answer_sync(member: Member, step: Step, error: ErrorCode) -> bool:
-    """Answer the member's waiting sync with an error; False where there is none. Its session runs again from here."""
-    if member.awaiting_sync is None:
-        return False
-    step.reply(member.awaiting_sync, SyncReply(error))
-    member.awaiting_sync = None
-    return True
+def answer_sync(member: Member, step: Step, reply: SyncReply) -> bool:
+    """Answer the member's waiting sync; False where there is none. Its session runs again from here."""
+    token = member.end_sync()
+    if token is not None:
+        step.reply(token, reply)
+    return token is not None
 
 
 def dismiss(group: Group, step: Step, member_id: str, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
     """Remove a member and answer what it waits for, so that a client that is still there joins anew."""
     member = group.remove(member_id)
     answer_join(member, step, JoinReply(error))
-    answer_sync(member, step, error)
+    answer_sync(member, step, SyncReply(error))

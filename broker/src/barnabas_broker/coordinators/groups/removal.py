@@ -39,8 +39,7 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
 
     def revive() -> None:
         if shard.tables.groups.get(group_id) is doomed:
-            doomed.transition(GroupState.EMPTY, shard.now())
-            doomed.state_timestamp_ms = since_ms
+            doomed.transition(GroupState.EMPTY, shard.now()._replace(wall_ms=since_ms))
 
     def finished(error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:

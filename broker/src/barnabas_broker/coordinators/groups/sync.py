@@ -1,8 +1,10 @@
 """SyncGroup: the leader's assignment goes to the log, then to everybody."""
 
 from barnabas_broker.coordinators.groups import rebalance
-from barnabas_broker.coordinators.groups.group import Group, GroupState, Member
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.member import Member
 from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply, SyncRequest, Token
+from barnabas_broker.coordinators.groups.stored_group import metadata
 from barnabas_core.errors import ErrorCode
 
 
@@ -13,9 +15,7 @@ def sync(group: Group, request: SyncRequest, token: Token, step: Step) -> None:
         step.reply(token, SyncReply(error))
         return
     member = group.members[request.member_id]
-    group.pending_syncs.discard(member.member_id)
-    if not group.pending_syncs:
-        group.sync_deadline_ms = None
+    group.has_synced(member)
     if group.state is GroupState.STABLE:
         group.touch(member, step.now)
         step.reply(token, _assigned(group, member))
@@ -43,11 +43,9 @@ def _refusal(group: Group, request: SyncRequest) -> ErrorCode:
 
 def _wait(group: Group, member: Member, request: SyncRequest, token: Token, step: Step) -> None:
     """Park the request; the leader's sends the assignment to the log, once a generation."""
-    rebalance.answer_sync(member, step, ErrorCode.REBALANCE_IN_PROGRESS)
-    member.awaiting_sync = token
-    if group.leader == member.member_id and not group.storing_assignment:
-        group.storing_assignment = True
-        step.append = Append(group.metadata(request.assignments))
+    rebalance.answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+    if group.await_assignment(member, token):
+        step.append = Append(metadata(group, request.assignments))
 
 
 def _assigned(group: Group, member: Member) -> SyncReply:
@@ -65,17 +63,11 @@ def appended(group: Group, append: Append, step: Step) -> None:
 
 
 def _become_stable(group: Group, append: Append, step: Step) -> None:
-    assignments = {member.member_id: member.assignment for member in append.metadata.members}
-    group.storing_assignment = False
-    group.transition(GroupState.STABLE, step.now)
     tries = f", after {group.failed_stores} that could not be stored" if group.failed_stores else ""
     step.notes.append(f"generation {group.generation} is stable{tries}")
-    group.failed_stores = 0
+    group.become_stable({member.member_id: member.assignment for member in append.metadata.members}, step.now)
     for member in group.members.values():
-        member.assignment = assignments[member.member_id]
-        if member.awaiting_sync is not None:
-            step.reply(member.awaiting_sync, _assigned(group, member))
-            member.awaiting_sync = None
+        if rebalance.answer_sync(member, step, _assigned(group, member)):
             group.touch(member, step.now)
 
 
@@ -95,6 +87,6 @@ def append_failed(group: Group, append: Append, error: ErrorCode, step: Step) ->
         _answer_rejoin(group, append, JoinReply(error), step)
     elif group.state is GroupState.COMPLETING_REBALANCE:
         for member in group.members.values():
-            if rebalance.answer_sync(member, step, error):
+            if rebalance.answer_sync(member, step, SyncReply(error)):
                 group.touch(member, step.now)
         rebalance.begin_after_failure(group, step, f"the assignment could not be stored: {error.name}")

@@ -8,9 +8,10 @@ soft state (who is joining, deadlines) is in `groups` beside it and is changed b
 from collections.abc import Iterator
 from itertools import islice
 
-from barnabas_broker.coordinators.groups.group import Group, GroupState, restore
+from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupMetadata, GroupRecord
+from barnabas_broker.coordinators.groups.stored_group import restore
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_core.topic_partition import TopicPartition
 

@@ -1,0 +1,79 @@
+"""What is durable of a group: its record, and the group that a record describes."""
+
+from collections.abc import Mapping
+
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.member import Member
+from barnabas_broker.coordinators.groups.messages import MemberProtocol, Now
+from barnabas_broker.coordinators.groups.records import GroupMetadata, MalformedRecord, StoredMember
+
+
+def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
+    """The record of this generation; members without an assignment get an empty one."""
+    return GroupMetadata(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol_name,
+        leader=group.leader,
+        state_timestamp_ms=group.state_timestamp_ms,
+        members=tuple(
+            StoredMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol_name),
+                assignment=assignments.get(member.member_id, b""),
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
+    """The group as its record tells: Stable with sessions that begin now, or Empty. MalformedRecord."""
+    _check_restorable(stored)
+    member_ids = [member.member_id for member in stored.members]
+    group = Group(
+        group_id,
+        state=GroupState.STABLE if stored.members else GroupState.EMPTY,
+        state_timestamp_ms=stored.state_timestamp_ms,
+        generation=stored.generation,
+        protocol_type=stored.protocol_type or None,
+        protocol_name=stored.protocol,
+        leader=stored.leader if stored.leader in member_ids else None,
+    )
+    for member in stored.members:
+        protocols = () if stored.protocol is None else (MemberProtocol(stored.protocol, member.subscription),)
+        restored = Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            session_timeout_ms=member.session_timeout_ms,
+            protocols=protocols,
+            assignment=member.assignment,
+            session_deadline_ms=group.expect(now.steady_ms + member.session_timeout_ms),
+            is_unheard_of=True,
+        )
+        group.add(restored, stored.protocol_type)
+    group.learn_subscribed_topics()
+    return group
+
+
+def _check_restorable(stored: GroupMetadata) -> None:
+    """Raises MalformedRecord: the rules that no step of a group looks at again."""
+    if stored.generation < 0:
+        raise MalformedRecord(f"generation {stored.generation}; 0 and more are allowed")
+    if stored.members and not (stored.protocol_type and stored.protocol):
+        raise MalformedRecord(f"{len(stored.members)} members without a protocol or its type")
+    member_ids = [member.member_id for member in stored.members]
+    instance_ids = [member.instance_id for member in stored.members if member.instance_id is not None]
+    if "" in member_ids:
+        raise MalformedRecord("a member without an id")
+    for ids in (member_ids, instance_ids):
+        if len(set(ids)) < len(ids):
+            raise MalformedRecord(f"two members with one id among {', '.join(sorted(ids)[:10])}")
