@@ -46,6 +46,7 @@ RUN $INSTALL,pyspark '/src[spark]' && rm -r $SITE/pyspark/jars/connect-repl $SIT
 FROM packages AS jobs-packages
 RUN $INSTALL '/src[jobs-without-spark]' && $COMPILE $SITE
 COPY broker/src/barnabas $SITE/barnabas
+COPY broker/src/barnabas_core $SITE/barnabas_core
 COPY spark-on-k8s/src $SITE
 RUN $COMPILE $SITE
 

@@ -5,12 +5,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as Commit
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.log_dirs import LogDir, check, offsets_of, strays
 from barnabas_jobs.files.segment_source import SegmentReader
 from barnabas_jobs.planning.logs import problems as kinds
-from barnabas_jobs.planning.logs.names import Partition
 from harness.apache_kafka import apache_kafka
 from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing, jars_folder
@@ -32,7 +33,7 @@ def read(log_dir: Path) -> tuple[int, list[tuple[str, str, str]]]:
 def has_committed(consumer: Consumer) -> bool:
     """Not before the coordinator of the first group has made its topic."""
     with suppress(KafkaException):
-        consumer.commit(offsets=[TopicPartition("flights", 0, 5)], asynchronous=False)
+        consumer.commit(offsets=[Commit("flights", 0, 5)], asynchronous=False)
         return True
     return False
 
@@ -60,7 +61,7 @@ def test_kafkas_log_dirs_are_read_as_ours_are(tmp_path: Path) -> None:
     batches, wrong = read(log_dir)
     assert wrong == []
     assert list(strays([LogDir(1, str(log_dir))])) == []
-    assert offsets_of(LogDir(1, str(log_dir)))(Partition("flights", 0)).high_watermark == 5000
+    assert offsets_of(LogDir(1, str(log_dir)))(TopicPartition("flights", 0)).high_watermark == 5000
     first = min((log_dir / "flights-0").glob("*.log"))
     with first.open("r+b") as file:
         file.seek(first.stat().st_size // 2)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from barnabas_jobs.planning.lag.end_offsets import Ends, Lag, Moment, TopicPartition, lags
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_jobs.planning.lag.end_offsets import Ends, Lag, Moment, lags
 from barnabas_jobs.planning.lag.offset_records import (
     COMMIT,
     GROUP,

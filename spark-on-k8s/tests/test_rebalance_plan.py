@@ -7,13 +7,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.placement import (
     LogDir,
-    Partition,
     Placement,
     Replica,
-    Space,
     broker_loads,
     by_broker,
     dir_bytes,
@@ -23,7 +23,7 @@ from barnabas_jobs.planning.rebalance_plan import Plan, Reassigned, bounded_json
 from barnabas_jobs.planning.skew_report import evenness
 
 GIB = 1 << 30
-ROOMY = Space(900 * GIB, 1000 * GIB)
+ROOMY = DiskSpace(900 * GIB, 1000 * GIB)
 SEEDS = range(60)
 
 
@@ -31,17 +31,17 @@ def placed(
     rows: Mapping[int, tuple[int, ...]],
     sizes: Mapping[int, int],
     racks: Mapping[int, str | None],
-    dirs: Mapping[int, Space] | None = None,
+    dirs: Mapping[int, DiskSpace] | None = None,
 ) -> Placement:
     """One topic; brokers have one log dir each, `/d`."""
     spaces = {LogDir(broker, "/d"): (dirs or {}).get(broker, ROOMY) for broker in racks}
     return Placement(
         racks=racks,
         spaces=spaces,
-        rows={Partition("t", number): row for number, row in rows.items()},
-        leaders={Partition("t", number): row[0] for number, row in rows.items()},
+        rows={TopicPartition("t", number): row for number, row in rows.items()},
+        leaders={TopicPartition("t", number): row[0] for number, row in rows.items()},
         replicas={
-            Partition("t", number): {broker: Replica(LogDir(broker, "/d"), sizes[number]) for broker in row}
+            TopicPartition("t", number): {broker: Replica(LogDir(broker, "/d"), sizes[number]) for broker in row}
             for number, row in rows.items()
         },
         topic_ids={"t": "AAAAAAAAAAAAAAAAAAAAAA"},
@@ -96,24 +96,26 @@ def test_replicas_stay_in_as_many_racks() -> None:
     assert rows_of(plan) == {0: (0, 1)} or rows_of(plan) == {1: (0, 1)}
 
 
-@pytest.mark.parametrize("space", [Space(21 * GIB - 1, 1000 * GIB), Space(-1, -1)], ids=["nearly full", "not reported"])
-def test_no_disk_gets_what_it_has_no_room_for(space: Space) -> None:
+@pytest.mark.parametrize(
+    "space", [DiskSpace(21 * GIB - 1, 1000 * GIB), DiskSpace(-1, -1)], ids=["nearly full", "not reported"]
+)
+def test_no_disk_gets_what_it_has_no_room_for(space: DiskSpace) -> None:
     found = placed({0: (0,), 1: (0,)}, {0: 20 * GIB, 1: 20 * GIB}, {0: None, 1: None}, {1: space})
     assert plan_rebalance(found, 50).partitions == []
 
 
 def test_partitions_that_are_not_whole_stay() -> None:
     found = placed({0: (0,), 1: (0,)}, {0: 20 * GIB, 1: 20 * GIB}, {0: None, 1: None})
-    alone = replace(found, left_alone=frozenset({Partition("t", 0)}))
+    alone = replace(found, left_alone=frozenset({TopicPartition("t", 0)}))
     assert set(rows_of(plan_rebalance(alone, 50))) == {1}
-    away = replace(found, rows={**found.rows, Partition("t", 0): (0, 7)})
+    away = replace(found, rows={**found.rows, TopicPartition("t", 0): (0, 7)})
     assert set(rows_of(plan_rebalance(away, 50))) == {1}
 
 
 def test_log_dirs_of_a_broker_become_even() -> None:
     """The plan names the log dir, and the broker stays."""
     found = placed({0: (0,), 1: (0,)}, {0: 20 * GIB, 1: 20 * GIB}, {0: None})
-    found = replace(found, spaces={**found.spaces, LogDir(0, "/e"): Space(800 * GIB, 1000 * GIB)})
+    found = replace(found, spaces={**found.spaces, LogDir(0, "/e"): DiskSpace(800 * GIB, 1000 * GIB)})
     plan = plan_rebalance(found, 50)
     (moved,) = plan.partitions
     assert (moved.replicas, moved.log_dirs) == ((0,), ("/e",))
@@ -122,8 +124,11 @@ def test_log_dirs_of_a_broker_become_even() -> None:
 
 def test_log_dirs_on_one_disk_share_its_room() -> None:
     """Both log dirs of broker 1 report the same 25 GiB: only one partition of 20 fits."""
-    spaces = {LogDir(0, "/d"): ROOMY, **dict.fromkeys((LogDir(1, "/d"), LogDir(1, "/e")), Space(25 * GIB, 1000 * GIB))}
-    rows = {Partition("t", number): (0,) for number in range(6)}
+    spaces = {
+        LogDir(0, "/d"): ROOMY,
+        **dict.fromkeys((LogDir(1, "/d"), LogDir(1, "/e")), DiskSpace(25 * GIB, 1000 * GIB)),
+    }
+    rows = {TopicPartition("t", number): (0,) for number in range(6)}
     replicas = {each: {0: Replica(LogDir(0, "/d"), 20 * GIB)} for each in rows}
     found = Placement(dict.fromkeys(range(2)), spaces, rows, dict.fromkeys(rows, 0), replicas)
     assert len(plan_rebalance(found, 50).partitions) == 1
@@ -173,7 +178,7 @@ def test_plans_keep_what_they_must(seed: int) -> None:
 
 def taken_by(found: Placement, moved: Reassigned) -> Iterator[tuple[LogDir, int]]:
     """The log dirs that get a replica, and its bytes. Checks what holds of each partition."""
-    where = Partition(moved.topic, moved.partition)
+    where = TopicPartition(moved.topic, moved.partition)
     before, paths = found.rows[where], moved.log_dirs or ("any",) * len(moved.replicas)
     assert where not in found.left_alone
     assert moved.before == before
@@ -189,13 +194,13 @@ def made(chance: random.Random) -> Placement:
     """A cluster of any form."""
     racks = {n: chance.choice(["a", "b", None]) for n in range(chance.randint(1, 6))}
     spaces = {
-        LogDir(n, f"/{index}"): Space(chance.randint(0, 200 * GIB), 200 * GIB)
+        LogDir(n, f"/{index}"): DiskSpace(chance.randint(0, 200 * GIB), 200 * GIB)
         for n in racks
         for index in range(chance.randint(1, 3))
     }
     rows, replicas = {}, {}
     for number in range(chance.randint(0, 40)):
-        where, size = Partition("t", number), chance.choice([0, chance.randint(1, 30 * GIB)])
+        where, size = TopicPartition("t", number), chance.choice([0, chance.randint(1, 30 * GIB)])
         rows[where] = tuple(chance.sample(sorted(racks), chance.choice([1, chance.randint(1, len(racks))])))
         replicas[where] = {
             n: Replica(chance.choice([d for d in spaces if d.broker == n]), size + chance.randint(0, size // 10))

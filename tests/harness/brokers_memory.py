@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from barnabas_core.disk_space import DiskSpace
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, StrayLog, TopicState, Trouble
-from barnabas_operator.planning.disk_space import Disks, DiskSpace, LogDirContent
+from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.topic_steps import (
     AlterConfigs,

@@ -53,7 +53,14 @@ CONTEXT: Final[Mapping[str, Sequence[str]]] = {
     "": (),
     "broker": ("pyproject.toml", "README.md", "broker/src", "operator/src"),
     "operator": ("pyproject.toml", "README.md", "broker/src", "operator/src"),
-    "jobs": ("pyproject.toml", "README.md", "images", "broker/src/barnabas", "spark-on-k8s/src"),
+    "jobs": (
+        "pyproject.toml",
+        "README.md",
+        "images",
+        "broker/src/barnabas",
+        "broker/src/barnabas_core",
+        "spark-on-k8s/src",
+    ),
     # Half a gigabyte: only what changes it.
     "spark": ("images/prepare_spark.py",),
     "connector": (

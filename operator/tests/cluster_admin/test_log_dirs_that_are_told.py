@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.rebalance_request import NamedRebalance, PlannedPartition, SkewPlan
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
@@ -87,9 +87,9 @@ def test_a_plan_moves_a_replica_to_another_log_dir_of_its_broker(running: Runnin
         assert not progress().is_done
         assert wait_for(progress, lambda named: named.is_done).done == 1
         found = admin.disks([0]).log_dirs[0]
-        assert [Partition("told", 0) in found[path].replicas for path in (first, second)] == [False, True]
+        assert [TopicPartition("told", 0) in found[path].replicas for path in (first, second)] == [False, True]
         assert client.read("told") == [HEAVY] * HEAVY_ONES
-        nowhere = LogDirMove(Partition("told", 0), 0, "/nowhere")
+        nowhere = LogDirMove(TopicPartition("told", 0), 0, "/nowhere")
         (refusal,) = admin.move_between_log_dirs([nowhere])
         assert refusal == "could not move told-0 on broker 0 to /nowhere: LogDirNotFoundError"
 
@@ -154,8 +154,10 @@ def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, ca
     assert [len(spaces) for spaces in found.spaces.values()] == [2]
     assert all(0 < space.usable_bytes < space.total_bytes for space in found.spaces[0])
     assert found.replicas.keys() == {0}
-    assert found.replicas[0][Partition("t", 0)] > HEAVY_ONES * len(HEAVY), "the whole one, not what has moved so far"
-    assert found.replicas[0][Partition("t", 1)] == 0
+    assert found.replicas[0][TopicPartition("t", 0)] > HEAVY_ONES * len(HEAVY), (
+        "the whole one, not what has moved so far"
+    )
+    assert found.replicas[0][TopicPartition("t", 1)] == 0
     assert found.room_bytes(1) == 0
     assert "broker 1 gets no replicas now: it does not report its free space" in caplog.text
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.cluster_state import TopicState
-from barnabas_operator.planning.disk_space import DiskSpace, LogDirContent, Partition
+from barnabas_operator.planning.disk_space import LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.resources.json_types import JsonObject
@@ -156,7 +158,7 @@ def test_a_plan_within_a_broker_is_looked_after_until_it_is_done(play: Play) -> 
         here.api.put(uneven(here))
         await here.round()
         here.kubernetes_saw("new")
-        first, space = Partition("flights", 0), DiskSpace(1 << 40, 1 << 40)
+        first, space = TopicPartition("flights", 0), DiskSpace(1 << 40, 1 << 40)
         here.brokers.log_dirs = {"/1": LogDirContent(space, {first: 5}, {}), "/2": LogDirContent(space, {}, {})}
         planned = {"topic": "flights", "partition": 0, "replicas": [0], "before": [0], "log_dirs": ["/2"]}
         plan = {"version": 1, "partitions": [planned], "topic_ids": {"flights": "id"}}

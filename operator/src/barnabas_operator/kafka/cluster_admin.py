@@ -17,8 +17,10 @@ from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
+from barnabas_core.disk_space import DiskSpace
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
 from barnabas_operator.kafka import features
 from barnabas_operator.kafka.blocking_clock import BlockingClock
@@ -30,7 +32,7 @@ from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
-from barnabas_operator.planning.disk_space import Disks, DiskSpace, LogDirContent, Partition
+from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
 from barnabas_operator.planning.topics.topic_steps import (
@@ -342,16 +344,16 @@ def _space(log_dir: Mapping[str, Any]) -> DiskSpace:
 
 def _content(log_dir: Mapping[str, Any]) -> LogDirContent:
     here, coming = (
-        {Partition(*where): size for where, size in _replicas(log_dir, is_future=is_future)}
+        {TopicPartition(*where): size for where, size in _replicas(log_dir, is_future=is_future)}
         for is_future in (False, True)
     )
     return LogDirContent(_space(log_dir), here, coming)
 
 
-def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Partition, int]]:
+def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[TopicPartition, int]]:
     for log_dir in log_dirs:
         for where, size in _replicas(log_dir, is_future=False):
-            yield Partition(*where), size
+            yield TopicPartition(*where), size
 
 
 def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:

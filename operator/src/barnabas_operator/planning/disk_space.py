@@ -2,30 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-HEADROOM_BYTES_MAX: Final = 1 << 30
-HEADROOM_SHARE: Final = 10
-"""A move leaves a tenth of a disk free, or a GiB where that is less."""
-
-
-class Partition(NamedTuple):
-    """A partition of a topic, as log dirs hold it."""
-
-    topic: str
-    number: int
-
-
-class DiskSpace(NamedTuple):
-    """Of one log dir that is online."""
-
-    usable_bytes: int
-    total_bytes: int
-
-    @property
-    def room_bytes(self) -> int:
-        """The bytes that may still be written before the disk is too full."""
-        return self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE)
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 
 
 class LogDirContent(NamedTuple):
@@ -35,8 +15,8 @@ class LogDirContent(NamedTuple):
     """
 
     space: DiskSpace
-    replicas: Mapping[Partition, int]
-    coming: Mapping[Partition, int]
+    replicas: Mapping[TopicPartition, int]
+    coming: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +24,20 @@ class Disks:
     """The log dirs of the brokers that answered, and the bytes of each replica there (by broker, topic and number)."""
 
     spaces: Mapping[int, tuple[DiskSpace, ...]]
-    replicas: Mapping[int, Mapping[Partition, int]]
+    replicas: Mapping[int, Mapping[TopicPartition, int]]
     log_dirs: Mapping[int, Mapping[str, LogDirContent]] = field(default_factory=dict)
     """By broker and path."""
-    sizes: Mapping[Partition, int] = field(init=False)
+    sizes: Mapping[TopicPartition, int] = field(init=False)
     """The largest replica of each partition."""
 
     def __post_init__(self) -> None:
-        sizes: dict[Partition, int] = {}
+        sizes: dict[TopicPartition, int] = {}
         for held in self.replicas.values():
             for partition, size in held.items():
                 sizes[partition] = max(size, sizes.get(partition, 0))
         object.__setattr__(self, "sizes", sizes)
 
-    def to_come_bytes(self, broker: int, partition: Partition) -> int:
+    def to_come_bytes(self, broker: int, partition: TopicPartition) -> int:
         """What a broker has still to copy of a partition."""
         held = self.replicas.get(broker, {}).get(partition, 0)
         return max(0, self.sizes.get(partition, 0) - held)
@@ -78,6 +58,6 @@ class Disks:
         filled = [size for size in self.sizes.values() if size]
         return sum(filled) // len(filled) if filled else 1
 
-    def weight(self, partition: Partition) -> int:
+    def weight(self, partition: TopicPartition) -> int:
         """The bytes that a replica is counted with."""
         return self.sizes.get(partition, 0) or self.usual_bytes

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Disks, DiskSpace, LogDirContent, Partition
+from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove
@@ -47,10 +49,10 @@ def found(
     """Two brokers with two disks. All of broker 0 is in HERE but for what has `moved` to OTHER; `coming` goes there."""
     places = {number: (moved or {}).get(number, HERE) for number in range(PARTITIONS)}
     held = {
-        path: {Partition("t", number): size for number, place in places.items() if place == path}
+        path: {TopicPartition("t", number): size for number, place in places.items() if place == path}
         for path in (HERE, OTHER)
     }
-    on_the_way = {Partition("t", number): done for number, done in (coming or {}).items()}
+    on_the_way = {TopicPartition("t", number): done for number, done in (coming or {}).items()}
     log_dirs = {
         HERE: LogDirContent(DiskSpace(70 * GIB, 100 * GIB), held[HERE], {}),
         OTHER: LogDirContent(space, held[OTHER], on_the_way),
@@ -76,7 +78,7 @@ def planned(state: ClusterState, *partitions: dict[str, Any], topics: tuple[Topi
 def begun(plan: ReconcilePlan) -> list[int]:
     """The numbers of partitions of broker 0 that go to OTHER now."""
     assert all((each.broker_id, each.path) == (0, OTHER) for each in plan.log_dir_moves)
-    return [each.partition.number for each in plan.log_dir_moves]
+    return [each.partition.partition for each in plan.log_dir_moves]
 
 
 def told(plan: ReconcilePlan) -> tuple[str, str]:
@@ -86,7 +88,7 @@ def told(plan: ReconcilePlan) -> tuple[str, str]:
 
 def test_a_replica_goes_to_the_log_dir_that_the_plan_names() -> None:
     plan = planned(found(), within(3))
-    assert plan.log_dir_moves == (LogDirMove(Partition("t", 3), 0, OTHER),)
+    assert plan.log_dir_moves == (LogDirMove(TopicPartition("t", 3), 0, OTHER),)
     assert (plan.steps, plan.is_rebalanced, told(plan)) == ((), False, ("PlanUnderWay", "0 of 1 partitions"))
 
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
+from barnabas_operator.planning.disk_space import Disks
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
 from barnabas_operator.planning.topics.move_turns import BYTES_MAX, PARTITIONS_MAX, take_turns
@@ -40,10 +42,10 @@ def state(
     found = ClusterState(racks=racks or dict.fromkeys(range(brokers)), topics=topics)
     if sizes is None:
         return found
-    held: dict[int, dict[Partition, int]] = {}
+    held: dict[int, dict[TopicPartition, int]] = {}
     for number, (row, size) in enumerate(zip(rows, sizes, strict=True)):
         for broker in row:
-            held.setdefault(broker, {})[Partition("t", number)] = size
+            held.setdefault(broker, {})[TopicPartition("t", number)] = size
     known = {number: ((spaces or {}).get(number, PLENTY),) for number in range(brokers)}
     return replace(found, disks=Disks(known, held))
 
@@ -56,7 +58,7 @@ def moved(found: ClusterState, steps: Sequence[TopicStep]) -> ClusterState:
     for step in steps:
         assert isinstance(step, MoveReplicas)
         for number, row in step.assignments.items():
-            partition = Partition("t", number)
+            partition = TopicPartition("t", number)
             for broker in set(row) - set(rows[number]) if disks else ():
                 size = disks.sizes.get(partition, 0) if disks else 0
                 held.setdefault(broker, {})[partition] = size
@@ -111,7 +113,7 @@ def check_turn(found: ClusterState, begin: Sequence[MoveReplicas]) -> None:
         for number, row in step.assignments.items():
             for broker in set(row) - set(found.topics["t"].partitions[number]):
                 counts[broker] += 1
-                sizes[broker] += found.disks.sizes.get(Partition("t", number), 0)
+                sizes[broker] += found.disks.sizes.get(TopicPartition("t", number), 0)
     for broker, count in counts.items():
         assert count <= PARTITIONS_MAX
         assert count == 1 or sizes[broker] <= BYTES_MAX
@@ -152,7 +154,7 @@ def test_brokers_that_go_are_emptied_in_turns_as_far_as_there_is_room(before: Cl
         found = after
     assert found.disks is not None
     for number, row in enumerate(found.topics["t"].partitions):
-        size = found.disks.sizes.get(Partition("t", number), 0)
+        size = found.disks.sizes.get(TopicPartition("t", number), 0)
         fit = [broker for broker in set(found.homes) - set(row) if found.disks.room_bytes(broker) >= size]
         leaving = found.leaving.intersection(row)
         assert not leaving or len(fit) < len(leaving) or len(row) > len(found.homes) or loses_a_rack(found, row, fit)
@@ -317,7 +319,7 @@ def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> N
     full = DiskSpace(GIB, 10 * GIB)
     going = state([(2,), (0,)], 3, [2 * GIB, 0], {0: full, 1: full}).with_brokers(2)
     plan = planned(cluster(), going)
-    assert (plan.steps, plan.without_room) == ((), (Partition("t", 0),))
+    assert (plan.steps, plan.without_room) == ((), (TopicPartition("t", 0),))
     (told,) = reassignment_conditions(cluster(), "T", going, PendingMoves(without_room=plan.without_room))
     assert told.type == "ReplicasMoving"
     assert told.message == (
@@ -330,5 +332,5 @@ def test_a_topic_that_gets_more_replicas_tells_likewise_and_what_fits_is_not_tol
     found = state([(0,), (0,)], 2, [2 * GIB, 1], {1: DiskSpace(GIB + 1, 10 * GIB)}).with_brokers(2)
     declared = Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(replicas=2))
     plan = plan_reconcile(DesiredState(cluster(), (declared,), ()), found)
-    assert plan.without_room == (Partition("t", 0),)
+    assert plan.without_room == (TopicPartition("t", 0),)
     assert [type(step) for step in plan.steps] == [MoveReplicas]

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
+from barnabas_operator.planning.disk_space import Disks
 from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance, named_run
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
@@ -50,7 +52,7 @@ def found(
     """Three brokers, and three partitions of 10 GiB."""
     spaces = {broker: ((room or {}).get(broker, PLENTY),) for broker in range(3)}
     held = {
-        broker: {Partition("t", number): 10 * GIB for number, row in enumerate(rows) if broker in row}
+        broker: {TopicPartition("t", number): 10 * GIB for number, row in enumerate(rows) if broker in row}
         for broker in range(3)
     }
     topics = {"t": TopicState("id", rows, {})}

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.logs.checkpoints import (
     EpochStart,
@@ -27,7 +28,6 @@ from barnabas_jobs.planning.logs.names import (
     RECOVERY_POINTS,
     SEGMENT_SUFFIXES,
     STRAY,
-    Partition,
     belongs_to_log_dir,
     belongs_to_partition,
     is_being_cleaned,
@@ -61,7 +61,7 @@ class Replica(NamedTuple):
     """
 
     log_dir: LogDir
-    partition: Partition
+    partition: TopicPartition
     topic_id: str | None
     path: str
     segments: tuple[int, ...]
@@ -170,7 +170,7 @@ def looked_at_alone(listed: Replica) -> Looks:
     return Looks(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
 
 
-def _replica(log_dir: LogDir, partition: Partition, path: Path, offsets: Offsets) -> Replica:
+def _replica(log_dir: LogDir, partition: TopicPartition, path: Path, offsets: Offsets) -> Replica:
     names = [entry.name for entry in path.iterdir()]
     files = [parsed for name in names if (parsed := parse_segment_file(name))]
     segments = tuple(sorted(each.offset for each in files if each.suffix == LOG))
@@ -181,7 +181,7 @@ def _replica(log_dir: LogDir, partition: Partition, path: Path, offsets: Offsets
     return Replica(log_dir, partition, topic_id, str(path), segments, offsets, is_cleaned)
 
 
-def offsets_of(log_dir: LogDir) -> Callable[[Partition], Offsets]:
+def offsets_of(log_dir: LogDir) -> Callable[[TopicPartition], Offsets]:
     """What the checkpoints say now. A damaged one counts as empty, as it does for brokers."""
     flushed, committed, clean = (
         _decoded(Path(log_dir.path) / name, decode_offsets) or {}

@@ -10,6 +10,7 @@ import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.storagelevel import StorageLevel
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.log_dirs import (
     LogDir,
     Looks,
@@ -27,7 +28,7 @@ from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.files.segment_source import GONE, SegmentSource
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.logs.checkpoints import EpochBatch
-from barnabas_jobs.planning.logs.names import Partition, segment_file
+from barnabas_jobs.planning.logs.names import segment_file
 from barnabas_jobs.planning.logs.page import audit_page
 from barnabas_jobs.planning.logs.problems import BAD_HEADER, NO_PARTITION, OFFSET_GAP, TORN_BATCH, UNREADABLE
 from barnabas_jobs.planning.logs.replicas import (
@@ -195,9 +196,9 @@ def _key(row: Row) -> Key:
     return row["log_dir"], row["topic"], row["partition"]
 
 
-def _clean_until(listed: Sequence[Looks]) -> dict[Partition, int]:
+def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
     """By partition, how far any replica is compacted: each is compacted by itself, so they may differ below."""
-    found: dict[Partition, int] = {}
+    found: dict[TopicPartition, int] = {}
     for each in listed:
         if each.clean_until is not None:
             partition = each.before.partition
@@ -205,7 +206,7 @@ def _clean_until(listed: Sequence[Looks]) -> dict[Partition, int]:
     return found
 
 
-def _log(looks: Looks, read: FilesRead, compacted: Collection[Partition]) -> LogRead:
+def _log(looks: Looks, read: FilesRead, compacted: Collection[TopicPartition]) -> LogRead:
     replica, offsets = looks.before, looks.offsets
     key = (replica.log_dir.path, *replica.partition)
     problems, rows = read.problems[key], read.segments[key]
@@ -273,8 +274,8 @@ class Comparison(NamedTuple):
     uncommitted: int
 
 
-def _compared(batches: DataFrame, logs: Sequence[LogRead], clean_until: Mapping[Partition, int]) -> Comparison:
-    by_partition: dict[Partition, list[LogRead]] = defaultdict(list)
+def _compared(batches: DataFrame, logs: Sequence[LogRead], clean_until: Mapping[TopicPartition, int]) -> Comparison:
+    by_partition: dict[TopicPartition, list[LogRead]] = defaultdict(list)
     for log in logs:
         by_partition[log.place.partition].append(log)
     findings: list[Finding] = []
@@ -296,11 +297,11 @@ def _compared(batches: DataFrame, logs: Sequence[LogRead], clean_until: Mapping[
     return Comparison(findings + list(_differences(rows, by_partition)), committed, counts.get(False, 0))
 
 
-def _differences(rows: Sequence[Row], logs: Mapping[Partition, Sequence[LogRead]]) -> Iterator[Finding]:
-    by_offset: dict[tuple[Partition, int], dict[str, HeldBatch]] = defaultdict(dict)
+def _differences(rows: Sequence[Row], logs: Mapping[TopicPartition, Sequence[LogRead]]) -> Iterator[Finding]:
+    by_offset: dict[tuple[TopicPartition, int], dict[str, HeldBatch]] = defaultdict(dict)
     for row in rows:
         batch = HeldBatch(*(row[name] for name in HeldBatch._fields))
-        by_offset[Partition(row["topic"], row["partition"]), row["base_offset"]][row["log_dir"]] = batch
+        by_offset[TopicPartition(row["topic"], row["partition"]), row["base_offset"]][row["log_dir"]] = batch
     for (partition, offset), found in by_offset.items():
         places = [each.place for each in logs[partition] if each.committed_until > offset]
         yield difference(offset, {place: found.get(place.log_dir) for place in places})

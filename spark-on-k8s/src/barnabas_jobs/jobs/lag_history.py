@@ -4,20 +4,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 from pyspark.storagelevel import StorageLevel
 
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.time_lookup import TimeLookup
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.ending import summed
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, TopicPartition, lags
+from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
 from barnabas_jobs.planning.lag.report import (
     GroupDay,
@@ -63,7 +65,6 @@ from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, of_topic, reading
 from barnabas_jobs.spark.run_name import run_name
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
 Records = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, description="seconds, 0 or more")]
@@ -126,8 +127,8 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     """Reads the commits once, and asks leaders where their logs ended then. Raises JobFailed."""
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
-    failures = spark_failures(f"reading {OFFSETS_TOPIC}")
-    with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, OFFSETS_TOPIC):
+    failures = spark_failures(f"reading {CONSUMER_OFFSETS}")
+    with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, CONSUMER_OFFSETS):
         read, total, is_current = _records(spark, cluster, options)
         with _kept(decoded(read)) as records:
             with phase(spark, "reading commits", total):  # What comes after it reads what is kept.
@@ -160,17 +161,17 @@ def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[D
         return *_of_topic_beyond(spark, cluster, {}), True
     folder = archive_at(spark, options.archive)
     generation = folder.survey()[0].chosen(None)
-    if generation.topic != OFFSETS_TOPIC:
-        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {OFFSETS_TOPIC}")
+    if generation.topic != CONSUMER_OFFSETS:
+        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {CONSUMER_OFFSETS}")
     archived = of_files(spark, folder.data, folder.paths(generation))
-    if not cluster.has(OFFSETS_TOPIC) or cluster.topic(OFFSETS_TOPIC).topic_id != generation.topic_id:
+    if not cluster.has(CONSUMER_OFFSETS) or cluster.topic(CONSUMER_OFFSETS).topic_id != generation.topic_id:
         return archived, generation.records, False
     beyond, total = _of_topic_beyond(spark, cluster, generation.ends())
     return archived.unionByName(beyond), generation.records + total, True
 
 
 def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, int]) -> tuple[DataFrame, int]:
-    topic = cluster.topic(OFFSETS_TOPIC)
+    topic = cluster.topic(CONSUMER_OFFSETS)
     ranges = pending(ends, cluster.bounds(topic))
     records = of_topic(spark, cluster.bootstrap, topic.name, ranges, counted=True)
     return records, sum(each.offsets for each in ranges)
@@ -225,7 +226,7 @@ def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> No
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(
-            f"{option}={','.join(lacking)}: {OFFSETS_TOPIC} has no commit of it; allowed are {option} with commits "
+            f"{option}={','.join(lacking)}: {CONSUMER_OFFSETS} has no commit of it; allowed are {option} with commits "
             f"that are still there, as {there}"
         )
 

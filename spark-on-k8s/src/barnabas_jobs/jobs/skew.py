@@ -9,20 +9,14 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, TopicName
 from barnabas_jobs.planning.page import about
-from barnabas_jobs.planning.placement import (
-    BrokerLoad,
-    LogDirLoad,
-    Partition,
-    Placement,
-    broker_loads,
-    log_dir_loads,
-)
+from barnabas_jobs.planning.placement import BrokerLoad, LogDirLoad, Placement, broker_loads, log_dir_loads
 from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.planning.rebalance_plan import Plan, bounded_json, plan_rebalance, reassignment_json
 from barnabas_jobs.planning.skew_report import (
@@ -123,7 +117,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 def _result(options: Options, topics: list[TopicSkew], unread: list[Unread], found: Placement, plan: Plan) -> Result:
     rates = {
-        Partition(topic.topic, each.partition): each.records_per_s or 0.0
+        TopicPartition(topic.topic, each.partition): each.records_per_s or 0.0
         for topic in topics
         for each in topic.partitions
     }

@@ -1,12 +1,14 @@
 """Asks brokers what is in their log dirs, and where replicas are. kafka-python asks: librdkafka has no such request."""
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
+from barnabas_core import kafka_uuid
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.kafka.admin_client import TIMEOUT_MS, admin_client
-from barnabas_jobs.planning.placement import LogDir, Partition, Placement, Replica, Space
+from barnabas_jobs.planning.placement import LogDir, Placement, Replica
 
 
 def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:
@@ -18,47 +20,44 @@ def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:
 def _placement(admin: Any) -> Placement:
     alive = [each for each in admin.describe_cluster()["brokers"] if not each.get("is_fenced")]
     topics = [each for each in admin.describe_topics() if each["error_code"] == 0]
-    moving = {Partition(each.topic, each.partition) for each in admin.list_partition_reassignments()}
+    moving = {TopicPartition(each.topic, each.partition) for each in admin.list_partition_reassignments()}
     answers = admin.describe_log_dirs(brokers=[each["broker_id"] for each in alive])
     log_dirs = [(answer["broker"], each) for answer in answers for each in answer["log_dirs"] if not each["error_code"]]
     described = {
-        Partition(topic["name"], part["partition_index"]): part for topic in topics for part in topic["partitions"]
+        TopicPartition(topic["name"], part["partition_index"]): part for topic in topics for part in topic["partitions"]
     }
     away = {where for where, part in described.items() if set(part["isr_nodes"]) != set(part["replica_nodes"])}
     changing = {where for where, _ in _held(log_dirs, is_future=True)}
     return Placement(
         racks={each["broker_id"]: each["rack"] for each in alive},
-        spaces={_log_dir(*each): Space(each[1]["usable_bytes"], each[1]["total_bytes"]) for each in log_dirs},
+        spaces={_log_dir(*each): DiskSpace(each[1]["usable_bytes"], each[1]["total_bytes"]) for each in log_dirs},
         rows={where: tuple(part["replica_nodes"]) for where, part in described.items()},
         leaders={where: part["leader_id"] for where, part in described.items()},
         replicas=_replicas(log_dirs),
-        topic_ids={topic["name"]: _id_text(UUID(topic["topic_id"]).bytes) for topic in topics},
+        topic_ids={topic["name"]: kafka_uuid.to_text(UUID(topic["topic_id"])) for topic in topics},
         internal=frozenset(topic["name"] for topic in topics if topic["is_internal"]),
         left_alone=frozenset(moving | away | changing),
     )
 
 
-def _replicas(log_dirs: Iterable[tuple[int, Mapping[str, Any]]]) -> dict[Partition, dict[int, Replica]]:
-    found: dict[Partition, dict[int, Replica]] = {}
+def _replicas(log_dirs: Iterable[tuple[int, Mapping[str, Any]]]) -> dict[TopicPartition, dict[int, Replica]]:
+    found: dict[TopicPartition, dict[int, Replica]] = {}
     for partition, replica in _held(log_dirs, is_future=False):
         found.setdefault(partition, {})[replica.log_dir.broker] = replica
     return found
 
 
-def _held(log_dirs: Iterable[tuple[int, Mapping[str, Any]]], *, is_future: bool) -> Iterator[tuple[Partition, Replica]]:
+def _held(
+    log_dirs: Iterable[tuple[int, Mapping[str, Any]]], *, is_future: bool
+) -> Iterator[tuple[TopicPartition, Replica]]:
     """Those that are there, or those that come from another log dir of their broker."""
     for broker, log_dir in log_dirs:
         for topic in log_dir["topics"]:
             for part in topic["partitions"]:
                 if part["is_future_key"] is is_future:
-                    where = Partition(topic["name"], part["partition_index"])
+                    where = TopicPartition(topic["name"], part["partition_index"])
                     yield where, Replica(_log_dir(broker, log_dir), part["partition_size"])
 
 
 def _log_dir(broker: int, log_dir: Mapping[str, Any]) -> LogDir:
     return LogDir(broker, log_dir["log_dir"])
-
-
-def _id_text(topic_id: bytes) -> str:
-    """As Kafka's tools print it."""
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

@@ -8,9 +8,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Asked
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.kafka.topics import ASKING
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.lag.end_offsets import Ends, TopicPartition
+from barnabas_jobs.planning.lag.end_offsets import Ends
 
 TIMEOUT_S: Final = 30.0
 IN_FLIGHT: Final = 50

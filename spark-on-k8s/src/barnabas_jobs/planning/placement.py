@@ -3,20 +3,12 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-HEADROOM_BYTES_MAX: Final = 1 << 30
-HEADROOM_SHARE: Final = 10
-"""A plan leaves a tenth of a disk free, or a GiB where that is less."""
-
-
-class Partition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    number: int
+from barnabas_core.disk_space import DiskSpace
+from barnabas_core.topic_partition import TopicPartition
 
 
 class LogDir(NamedTuple):
@@ -24,20 +16,6 @@ class LogDir(NamedTuple):
 
     broker: int
     path: str
-
-
-class Space(NamedTuple):
-    """Of a log dir's disk; -1 where a broker does not report it (before Kafka 3.3)."""
-
-    usable_bytes: int
-    total_bytes: int
-
-    @property
-    def room_bytes(self) -> int:
-        """What may still be written before the disk is too full; 0 where that is not known."""
-        if self.usable_bytes < 0 or self.total_bytes < 0:
-            return 0
-        return max(0, self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE))
 
 
 class Replica(NamedTuple):
@@ -56,15 +34,15 @@ class Placement:
     """
 
     racks: Mapping[int, str | None]
-    spaces: Mapping[LogDir, Space]
-    rows: Mapping[Partition, tuple[int, ...]]
-    leaders: Mapping[Partition, int]
-    replicas: Mapping[Partition, Mapping[int, Replica]]
+    spaces: Mapping[LogDir, DiskSpace]
+    rows: Mapping[TopicPartition, tuple[int, ...]]
+    leaders: Mapping[TopicPartition, int]
+    replicas: Mapping[TopicPartition, Mapping[int, Replica]]
     """By partition and broker."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     internal: Collection[str] = frozenset()
     """Topics that brokers keep for themselves."""
-    left_alone: Collection[Partition] = frozenset()
+    left_alone: Collection[TopicPartition] = frozenset()
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,12 +86,12 @@ def by_broker(dirs: Mapping[LogDir, int], brokers: Iterable[int]) -> dict[int, i
 
 
 def broker_loads(
-    placement: Placement, after: Mapping[LogDir, int], rates: Mapping[Partition, float]
+    placement: Placement, after: Mapping[LogDir, int], rates: Mapping[TopicPartition, float]
 ) -> list[BrokerLoad]:
     """Of all brokers that are alive. `rates` are records a second."""
     now, then = (by_broker(dirs, placement.racks) for dirs in (dir_bytes(placement), after))
     held = Counter(replica.log_dir.broker for replica in _replicas(placement))
-    led: dict[int, list[Partition]] = {broker: [] for broker in placement.racks}
+    led: dict[int, list[TopicPartition]] = {broker: [] for broker in placement.racks}
     for partition, leader in placement.leaders.items():
         led.get(leader, []).append(partition)
     return [

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_jobs.planning.placement import LogDir, Partition, Placement, Replica, by_broker, dir_bytes
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_jobs.planning.placement import LogDir, Placement, Replica, by_broker, dir_bytes
 
 ANY: Final = "any"
 UNEVEN_SHARE: Final = 0.05
@@ -49,7 +50,7 @@ class _Move(NamedTuple):
     """A replica to another log dir, of the same broker or of another."""
 
     gain: float
-    partition: Partition
+    partition: TopicPartition
     giver: LogDir
     taker: LogDir
 
@@ -107,7 +108,7 @@ class _Planning:
         self._dirs_of = {broker: [each for each in self._dirs if each.broker == broker] for broker in self._brokers}
         self._room = {log_dir: space.room_bytes for log_dir, space in placement.spaces.items()}
         self._rows = dict(placement.rows)
-        self._held: dict[LogDir, dict[Partition, int]] = {log_dir: {} for log_dir in self._dirs}
+        self._held: dict[LogDir, dict[TopicPartition, int]] = {log_dir: {} for log_dir in self._dirs}
         for partition, replica in _movable(placement):
             self._held[replica.log_dir][partition] = replica.bytes
         self._moves: list[_Move] = []
@@ -137,19 +138,19 @@ class _Planning:
 
     def plan(self) -> Plan:
         """Partitions in the order of their first move."""
-        takers: dict[Partition, dict[int, LogDir]] = {}
+        takers: dict[TopicPartition, dict[int, LogDir]] = {}
         for move in self._moves:
             takers.setdefault(move.partition, {})[move.taker.broker] = move.taker
         moved = sum(self._placement.replicas[each.partition][each.giver.broker].bytes for each in self._moves)
         return Plan([self._reassigned(*each) for each in takers.items()], moved, self._dirs)
 
-    def _reassigned(self, partition: Partition, takers: dict[int, LogDir]) -> Reassigned:
+    def _reassigned(self, partition: TopicPartition, takers: dict[int, LogDir]) -> Reassigned:
         row, before = self._rows[partition], self._placement.rows[partition]
         chosen = {broker for broker in takers if len(self._dirs_of[broker]) > 1}
         dirs = tuple(takers[broker].path if broker in chosen else ANY for broker in row)
         return Reassigned(
             topic=partition.topic,
-            partition=partition.number,
+            partition=partition.partition,
             replicas=row,
             before=before,
             log_dirs=dirs if chosen else None,
@@ -177,7 +178,7 @@ class _Planning:
             mean = sum(self._brokers.values()) / len(self._brokers)
         return more > less and max(more - mean, mean - less) > UNEVEN_SHARE * mean
 
-    def _fits(self, pair: _Pair, partition: Partition, size: int) -> bool:
+    def _fits(self, pair: _Pair, partition: TopicPartition, size: int) -> bool:
         giver, taker = pair.giver.broker, pair.taker.broker
         if self._room[pair.taker] < self._size(partition):
             return False
@@ -195,18 +196,18 @@ class _Planning:
             if self._placement.spaces[each] == space:
                 self._room[each] -= size
 
-    def _size(self, partition: Partition) -> int:
+    def _size(self, partition: TopicPartition) -> int:
         """Of its largest replica: so much may be copied."""
         return max(replica.bytes for replica in self._placement.replicas[partition].values())
 
-    def _row(self, partition: Partition, giver: int, taker: int) -> tuple[int, ...]:
+    def _row(self, partition: TopicPartition, giver: int, taker: int) -> tuple[int, ...]:
         return tuple(taker if broker == giver else broker for broker in self._rows[partition])
 
     def _racks(self, row: Sequence[int]) -> int:
         return len({self._placement.racks[broker] for broker in row})
 
 
-def _movable(placement: Placement) -> Iterator[tuple[Partition, Replica]]:
+def _movable(placement: Placement) -> Iterator[tuple[TopicPartition, Replica]]:
     """Replicas that have something, of partitions whose replicas are all there."""
     for partition, row in placement.rows.items():
         held = placement.replicas.get(partition, {})

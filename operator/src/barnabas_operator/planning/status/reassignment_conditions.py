@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import condition
-from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.rebalance_request import APPROVAL, APPROVED
 from barnabas_operator.planning.topics.lost_records import named
 from barnabas_operator.planning.topics.named_rebalance import NamedProgress
@@ -31,7 +31,7 @@ class PendingMoves(NamedTuple):
     waiting: int = 0
     rebalance: Rebalance | None = None
     is_rebalanced: bool = False
-    without_room: tuple[Partition, ...] = ()
+    without_room: tuple[TopicPartition, ...] = ()
     refused: Sequence[str] = ()
     named: NamedProgress | None = None
     """What has become of the plan that the Cluster names."""
@@ -79,7 +79,7 @@ def plan_words(run: str) -> str:
     return f"of the plan of MaintenanceJob {run} are moved"
 
 
-def _lacking(without_room: Iterable[Partition]) -> str:
+def _lacking(without_room: Iterable[TopicPartition]) -> str:
     """Those wait for people."""
     names = [f"{topic}-{number}" for topic, number in without_room]
     what_helps = "enlarge volumes, add brokers or delete records"

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from barnabas_operator.planning.disk_space import Disks, LogDirContent, Partition
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.planning.disk_space import Disks, LogDirContent
 from barnabas_operator.planning.rebalance_request import PlannedPartition
 from barnabas_operator.planning.topics.move_turns import is_full
 
@@ -18,7 +19,7 @@ ANY: Final = "any"
 class LogDirMove(NamedTuple):
     """A replica goes to another log dir of its broker."""
 
-    partition: Partition
+    partition: TopicPartition
     broker_id: int
     path: str
 
@@ -29,7 +30,7 @@ class LogDirMove(NamedTuple):
 
 def log_dir_moves(planned: PlannedPartition, disks: Disks) -> list[LogDirMove]:
     """The replicas that stay on their broker and are not in their log dir yet."""
-    partition = Partition(planned.topic, planned.partition)
+    partition = TopicPartition(planned.topic, planned.partition)
     named = zip(planned.replicas, planned.log_dirs or (), strict=False)
     wanted = [LogDirMove(partition, *each) for each in named if each[0] in planned.before and each[1] != ANY]
     return [each for each in wanted if partition not in _replicas(each, disks)]
@@ -109,6 +110,6 @@ def _content(move: LogDirMove, disks: Disks) -> LogDirContent | None:
     return disks.log_dirs.get(move.broker_id, {}).get(move.path)
 
 
-def _replicas(move: LogDirMove, disks: Disks) -> Iterable[Partition]:
+def _replicas(move: LogDirMove, disks: Disks) -> Iterable[TopicPartition]:
     content = _content(move, disks)
     return content.replicas if content is not None else ()

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
-from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 PARTITIONS_MAX: Final = 20
@@ -24,7 +24,7 @@ class Turns(NamedTuple):
 
 
 class _Move(NamedTuple):
-    partition: Partition
+    partition: TopicPartition
     row: ReplicaIds
     comes_to: frozenset[int]
     size_bytes: int
@@ -33,14 +33,14 @@ class _Move(NamedTuple):
 def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
     """Moves that copy nothing begin at once. Of the others those of the fewest replicas in sync go first."""
     copies, under_way = _under_way(cluster)
-    in_sync = {Partition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
+    in_sync = {TopicPartition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
     chosen: dict[str, dict[int, ReplicaIds]] = {}
     waiting = 0
     for move in sorted(_moves(wanted, cluster), key=lambda move: _urgency(move, in_sync, cluster)):
         if any(_is_busy(broker, move, copies, under_way) for broker in move.comes_to):
             waiting += 1
             continue
-        chosen.setdefault(move.partition.topic, {})[move.partition.number] = move.row
+        chosen.setdefault(move.partition.topic, {})[move.partition.partition] = move.row
         copies.update(move.comes_to)
         under_way.update(dict.fromkeys(move.comes_to, move.size_bytes))
     return Turns(tuple(MoveReplicas(topic, dict(sorted(rows.items()))) for topic, rows in chosen.items()), waiting)
@@ -63,11 +63,11 @@ def is_copy(move: MoveReplicas, cluster: ClusterState) -> bool:
 
 def _under_way(cluster: ClusterState) -> tuple[Counter[int], Counter[int]]:
     """By broker the partitions, and their bytes, that it is copying."""
-    missing = {Partition(each.topic, each.partition): each.missing for each in cluster.troubles}
+    missing = {TopicPartition(each.topic, each.partition): each.missing for each in cluster.troubles}
     copies, sizes = Counter[int](), Counter[int]()
     for name, topic in cluster.topics.items():
         for number, row in topic.moving.items():
-            partition = Partition(name, number)
+            partition = TopicPartition(name, number)
             for broker in set(row).intersection(missing.get(partition, ())):
                 copies[broker] += 1
                 sizes[broker] += cluster.disks.to_come_bytes(broker, partition) if cluster.disks is not None else 0
@@ -78,15 +78,17 @@ def _moves(wanted: Iterable[MoveReplicas], cluster: ClusterState) -> Iterator[_M
     for step in wanted:
         there = cluster.topics[step.topic].partitions
         for number, row in step.assignments.items():
-            partition = Partition(step.topic, number)
+            partition = TopicPartition(step.topic, number)
             size = cluster.disks.sizes.get(partition, 0) if cluster.disks is not None else 0
             has = there[number] if number < len(there) else ()
             yield _Move(partition, row, frozenset(row).difference(has), size)
 
 
-def _urgency(move: _Move, in_sync: dict[Partition, int], cluster: ClusterState) -> tuple[bool, int, int, Partition]:
+def _urgency(
+    move: _Move, in_sync: dict[TopicPartition, int], cluster: ClusterState
+) -> tuple[bool, int, int, TopicPartition]:
     there = cluster.topics[move.partition.topic].partitions
-    replicas = len(there[move.partition.number]) if move.partition.number < len(there) else 0
+    replicas = len(there[move.partition.partition]) if move.partition.partition < len(there) else 0
     return bool(move.comes_to), in_sync.get(move.partition, replicas), move.size_bytes, move.partition
 
 

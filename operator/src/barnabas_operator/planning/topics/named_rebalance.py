@@ -7,8 +7,8 @@ out. So an operator that was killed goes on where it was.
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.rebalance_request import NamedRebalance, PlannedPartition, SkewPlan
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove, LogDirRoom, is_under_way, log_dir_moves
 from barnabas_operator.planning.topics.rebalance import is_calm
@@ -117,7 +117,7 @@ class _Left:
         return "its Topic is paused" if planned.topic in self._paused else self._log_dirs.why_not(begin)
 
     def _no_home(self, planned: PlannedPartition) -> str | None:
-        partition, homes = Partition(planned.topic, planned.partition), self._state.homes
+        partition, homes = TopicPartition(planned.topic, planned.partition), self._state.homes
         takers = set(planned.replicas) - set(planned.before)
         for broker in sorted(takers):
             if broker not in homes:

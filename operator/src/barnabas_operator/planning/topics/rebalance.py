@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
-from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.rebalance_request import APPROVAL, APPROVED
 from barnabas_operator.planning.topics.replica_moves import loads, room
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas
@@ -77,7 +77,7 @@ class _Plan:
         self.loads: Counter[int] = loads(state)
         self._mean = sum(self.loads[broker] for broker in self._homes) / len(self._homes)
         self._room = room(state, state.disks) if state.disks is not None else None
-        moving = {Partition(name, number) for name, topic in state.topics.items() for number in topic.moving}
+        moving = {TopicPartition(name, number) for name, topic in state.topics.items() for number in topic.moving}
         self._before = {
             partition: row
             for partition, row in _rows(state)
@@ -98,10 +98,10 @@ class _Plan:
         changed: dict[str, dict[int, ReplicaIds]] = {}
         for partition, row in self._rows.items():
             if row != self._before[partition]:
-                changed.setdefault(partition.topic, {})[partition.number] = row
+                changed.setdefault(partition.topic, {})[partition.partition] = row
         return tuple(MoveReplicas(topic, rows) for topic, rows in sorted(changed.items()))
 
-    def _give(self, broker: int, partition: Partition) -> None:
+    def _give(self, broker: int, partition: TopicPartition) -> None:
         """To the one with the least, where it will not have as much as the giver had."""
         row, weight = self._rows[partition], self._weight(partition)
         fit = [each for each in self._homes if self._fits(each, broker, partition)]
@@ -114,7 +114,7 @@ class _Plan:
         if self._room is not None:
             self._room[taker] -= self._size(partition)
 
-    def _fits(self, taker: int, giver: int, partition: Partition) -> bool:
+    def _fits(self, taker: int, giver: int, partition: TopicPartition) -> bool:
         row = self._rows[partition]
         if (
             taker in row
@@ -128,17 +128,17 @@ class _Plan:
     def _racks(self, row: Collection[int]) -> int:
         return len({self._homes[broker] for broker in row})
 
-    def _size(self, partition: Partition) -> int:
+    def _size(self, partition: TopicPartition) -> int:
         return self._disks.sizes.get(partition, 0) if self._disks is not None else 0
 
-    def _weight(self, partition: Partition) -> int:
+    def _weight(self, partition: TopicPartition) -> int:
         return self._disks.weight(partition) if self._disks is not None else 1
 
 
-def _rows(state: ClusterState) -> Iterator[tuple[Partition, ReplicaIds]]:
+def _rows(state: ClusterState) -> Iterator[tuple[TopicPartition, ReplicaIds]]:
     for name, topic in sorted(state.topics.items()):
         for number, row in enumerate(topic.targets):
-            yield Partition(name, number), row
+            yield TopicPartition(name, number), row
 
 
 def takers(moves: Sequence[MoveReplicas], state: ClusterState) -> tuple[int, ...]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.topics.internal_topics import internal_factors
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove, begin_log_dir_moves
 from barnabas_operator.planning.topics.move_turns import bytes_to_copy, is_copy, partitions_in_sum, take_turns
@@ -36,7 +36,7 @@ class ReconcilePlan(NamedTuple):
     deletions: tuple[TopicPlan, ...]
     steps: tuple[TopicStep, ...]
     waiting: int
-    without_room: tuple[Partition, ...]
+    without_room: tuple[TopicPartition, ...]
     rebalance: Rebalance | None
     asks_for_disks: bool
     is_rebalanced: bool
@@ -54,7 +54,7 @@ def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
     steps = [step for plan in (*topics, *deletions) for step in plan.steps]
     moves = [step for step in steps if isinstance(step, MoveReplicas)]
     moves += plan_evacuation(topics, state, internal_factors(wanted.cluster), of_others)
-    going = {Partition(move.topic, number) for move in moves for number in move.assignments}
+    going = {TopicPartition(move.topic, number) for move in moves for number in move.assignments}
     without_room = tuple(sorted((of_topics.without_room | of_others.without_room) - going))
     named = progress(wanted.named, state, _paused(wanted)) if wanted.named is not None else None
     rebalance = None if moves else _rebalance(wanted, state, named)

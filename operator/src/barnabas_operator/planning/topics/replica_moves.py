@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
-from barnabas_operator.planning.disk_space import Disks, Partition
+from barnabas_operator.planning.disk_space import Disks
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 
@@ -19,10 +20,10 @@ class ReplicaMoves:
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._disks = cluster.disks
-        self._out_of_sync = {Partition(each.topic, each.partition): each.missing for each in cluster.troubles}
+        self._out_of_sync = {TopicPartition(each.topic, each.partition): each.missing for each in cluster.troubles}
         self._loads = loads(cluster)
         self._room = room(cluster, self._disks) if self._disks is not None else {}
-        self.without_room: Final[set[Partition]] = set()
+        self.without_room: Final[set[TopicPartition]] = set()
         """Those that stay as they are because no broker has room for them."""
 
     def of_topic(self, name: str, factor: int | None = None, added: Sequence[ReplicaIds] = ()) -> MoveReplicas | None:
@@ -32,11 +33,11 @@ class ReplicaMoves:
         all is so; a partition that no broker has room for stays as it is.
         """
         found = (*self._cluster.topics[name].targets, *added)
-        wanted = [self._row(row, factor or len(row), Partition(name, number)) for number, row in enumerate(found)]
+        wanted = [self._row(row, factor or len(row), TopicPartition(name, number)) for number, row in enumerate(found)]
         changed = {number: row for number, row in enumerate(wanted) if row != found[number]}
         return MoveReplicas(name, changed) if changed else None
 
-    def _row(self, now: ReplicaIds, factor: int, partition: Partition) -> ReplicaIds:
+    def _row(self, now: ReplicaIds, factor: int, partition: TopicPartition) -> ReplicaIds:
         """First the row is cut; then those that cannot stay are replaced where they stand, others put at its end."""
         row = list(now)
         behind = {*self._cluster.leaving, *self._out_of_sync.get(partition, ())}
@@ -62,7 +63,7 @@ class ReplicaMoves:
         before = {racks[broker] for broker in now if broker in racks}
         return len({racks[broker] for broker in row if broker in racks}) >= min(len(before), len(set(homes.values())))
 
-    def _pick(self, row: Collection[int], partition: Partition) -> int | None:
+    def _pick(self, row: Collection[int], partition: TopicPartition) -> int | None:
         """Another broker with room: in a rack that has the fewest replicas of the row, with the least itself."""
         homes = self._cluster.homes
         racks = Counter(homes[broker] for broker in row if broker in homes)
@@ -70,7 +71,7 @@ class ReplicaMoves:
         fit = (broker for broker in homes if broker not in row and self._room.get(broker, size) >= size)
         return min(fit, key=lambda broker: (racks[homes[broker]], self._loads[broker], broker), default=None)
 
-    def _count(self, now: Collection[int], row: Collection[int], partition: Partition) -> None:
+    def _count(self, now: Collection[int], row: Collection[int], partition: TopicPartition) -> None:
         weight = self._disks.weight(partition) if self._disks is not None else 1
         for broker in now:
             self._loads[broker] -= weight
@@ -86,7 +87,7 @@ def loads(cluster: ClusterState) -> Counter[int]:
     counted = Counter[int]()
     for name, topic in cluster.topics.items():
         for number, row in enumerate(topic.targets):
-            weight = cluster.disks.weight(Partition(name, number)) if cluster.disks is not None else 1
+            weight = cluster.disks.weight(TopicPartition(name, number)) if cluster.disks is not None else 1
             for broker in row:
                 counted[broker] += weight
     return counted
@@ -98,5 +99,5 @@ def room(cluster: ClusterState, disks: Disks) -> dict[int, int]:
     for name, topic in cluster.topics.items():
         for number, row in topic.moving.items():
             for broker in set(row).intersection(left):
-                left[broker] -= disks.to_come_bytes(broker, Partition(name, number))
+                left[broker] -= disks.to_come_bytes(broker, TopicPartition(name, number))
     return left

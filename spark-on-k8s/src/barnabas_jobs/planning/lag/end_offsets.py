@@ -7,17 +7,12 @@ log ended at a moment is the offset of the first record after it, and since when
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_core.topic_partition import TopicPartition
+
 SECONDS_SHARE: Final = 0.05
 """How well the age of the next record is known: this share of itself, or a tenth of a second."""
 PRECISION_MS: Final = 100
 FIRST_STEP_MS: Final = 1000
-
-
-class TopicPartition(NamedTuple):
-    """One partition."""
-
-    topic: str
-    partition: int
 
 
 class Moment(NamedTuple):

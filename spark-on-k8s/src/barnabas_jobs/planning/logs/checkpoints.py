@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from barnabas_jobs.planning.logs.names import Partition
+from barnabas_core.topic_partition import TopicPartition
 
 
 class EpochStart(NamedTuple):
@@ -30,9 +30,9 @@ class Owner(NamedTuple):
     node_id: int
 
 
-def decode_offsets(text: str) -> dict[Partition, int]:
+def decode_offsets(text: str) -> dict[TopicPartition, int]:
     """`topic partition offset` a line."""
-    return {Partition(topic, int(number)): int(offset) for topic, number, offset in _rows(text, 3)}
+    return {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in _rows(text, 3)}
 
 
 def decode_epochs(text: str) -> list[EpochStart]:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_core.topic_partition import TopicPartition
+
 LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
@@ -40,16 +42,6 @@ class SegmentFile(NamedTuple):
     suffix: str
 
 
-class Partition(NamedTuple):
-    """One partition of a topic."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.number}"
-
-
 def segment_file(offset: int, suffix: str) -> str:
     """The name of a segment's file: `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
@@ -61,10 +53,10 @@ def parse_segment_file(name: str) -> SegmentFile | None:
     return SegmentFile(int(match[1]), match[2]) if match else None
 
 
-def parse_partition_dir(name: str) -> Partition | None:
+def parse_partition_dir(name: str) -> TopicPartition | None:
     """None for a folder that is no partition's, or that is moved, deleted or set aside."""
     match = _PARTITION_DIR.fullmatch(name)
-    return Partition(match[1], int(match[2])) if match and not marked(name) else None
+    return TopicPartition(match[1], int(match[2])) if match and not marked(name) else None
 
 
 def marked(name: str) -> str | None:

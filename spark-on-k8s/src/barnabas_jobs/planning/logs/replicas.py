@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.planning.logs.checkpoints import EpochBatch, EpochStart, contradictions
-from barnabas_jobs.planning.logs.names import LEADER_EPOCHS, LOG, PARTITION_METADATA, Partition, segment_file
+from barnabas_jobs.planning.logs.names import LEADER_EPOCHS, LOG, PARTITION_METADATA, segment_file
 from barnabas_jobs.planning.logs.problems import (
     CHECKPOINT_CONTRADICTS,
     ENDS_EARLY,
@@ -37,7 +38,7 @@ class Place(NamedTuple):
 
     broker: int
     log_dir: str
-    partition: Partition
+    partition: TopicPartition
 
     def finding(
         self, kind: str, file: str, detail: str, *, position: int | None = None, offset: int | None = None
@@ -48,7 +49,7 @@ class Place(NamedTuple):
             broker=self.broker,
             log_dir=self.log_dir,
             topic=self.partition.topic,
-            partition=self.partition.number,
+            partition=self.partition.partition,
             file=f"{self.log_dir}/{self.partition}/{file}",
             position=position,
             offset=offset,
