@@ -14,7 +14,7 @@ from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import DiskFull
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.producer_state.log_producers import ProducerLookup
+from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 
@@ -77,23 +77,23 @@ def test_what_a_truncation_cut_short_has_cut_is_not_committed_any_more(
     assert broker.partition.high_watermark == broker.partition.log.log_end_offset == 2
 
 
-def test_a_log_whose_producers_could_not_be_looked_up_on_a_full_disk_takes_appends_later(
+def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_takes_appends_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
-    for sequence in range(7):  # All that is known of the producer will be cut; it has to be looked up what is left.
+    for sequence in range(7):
         data = encode_batch([Record(0, NOW_MS, None, b"x")], producer_id=8, producer_epoch=0, base_sequence=sequence)
         broker.partition.append_as_leader(memoryview(data), parse_header(data, 0), NOW_MS)
     log = broker.partition.log
     log.flush()
-    fails, lookup, fails_left = [DiskFull(log.log_dir, "no space left")] * 2, Log.producer_lookup, list[int]()
+    fails, replay, fails_left = [DiskFull(log.log_dir, "no space left")] * 2, Log.producer_replay, list[int]()
 
-    def looked_up(self: Log) -> ProducerLookup | None:
+    def replay_or_fail(self: Log) -> ProducerReplay:
         if fails:
             raise fails.pop()
-        return lookup(self)
+        return replay(self)
 
-    monkeypatch.setattr(Log, "producer_lookup", looked_up)
+    monkeypatch.setattr(Log, "producer_replay", replay_or_fail)
     broker.show(led(OTHER, 6, OTHER))
 
     async def truncate_and_flush_twice() -> None:

@@ -87,36 +87,16 @@ BATCHES = 3000
 READ_BYTES_MAX = 64 * 1024
 
 
-def filled(one: OneLog, producers: int) -> Log:
-    log = one.open()
-    for number in range(BATCHES):
-        value = bytes(BATCH_BYTES)
-        if producers:
-            data = batch(value=value, producer_id=number % producers, epoch=0, sequence=number // producers)
-        else:
-            data = batch(value=value)
-        append(log, data)
-    return log
-
-
-@pytest.mark.parametrize("producers", [0, 1, 7])
-def test_to_cut_a_few_batches_reads_little_of_the_segment(tmp_path: Path, producers: int) -> None:
+def test_to_cut_a_log_without_idempotent_producers_reads_little_of_it(tmp_path: Path) -> None:
     files = CountingFiles()
-    log = filled(OneLog(tmp_path, files=files), producers)
+    log = OneLog(tmp_path, files=files).open()
+    for _ in range(BATCHES):
+        append(log, batch(value=bytes(BATCH_BYTES)))
     assert log.size_bytes > 30 * READ_BYTES_MAX
     files.bytes_read = 0
     truncate_to(log, BATCHES - 3)
     assert append(log, batch(), leader_epoch=1).base_offset == BATCHES - 3
     assert files.bytes_read < READ_BYTES_MAX
-
-
-def test_to_cut_all_that_is_known_of_a_producer_reads_back_to_its_last_batch(tmp_path: Path) -> None:
-    files = CountingFiles()
-    log = filled(OneLog(tmp_path, files=files), 2)
-    files.bytes_read = 0
-    truncate_to(log, BATCHES - 100)
-    assert {each.last_sequence for each in log.producers.producers.values()} == {(BATCHES - 100) // 2 - 1}
-    assert files.bytes_read < 8 * READ_BYTES_MAX < log.size_bytes / 4
 
 
 def known(states: ProducerStates) -> dict[int, tuple[int, list[ProducedBatch]]]:
@@ -147,12 +127,7 @@ def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path
     truncate_to(log, chance.randrange(offset, count))
     truncate_to(log, offset)
     assert read_all(log) == read_all(model)
-    after, wanted = known(log.producers), known(model.producers)
-    assert after.keys() == wanted.keys()
-    for producer_id, (epoch, batches) in after.items():
-        assert epoch == wanted[producer_id][0]
-        assert batches
-        assert batches == wanted[producer_id][1][-len(batches) :]
+    assert known(log.producers) == known(model.producers)
 
 
 def manager(path: Path, files: PosixFileSystem) -> LogManager:
@@ -324,6 +299,25 @@ def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) 
     assert log.takes_appends
 
 
+def test_a_log_with_producers_takes_no_appends_before_they_are_loaded_from_the_last_snapshot(tmp_path: Path) -> None:
+    files = CountingFiles()
+    logs = manager(tmp_path, files)
+    [log_dir] = logs.log_dirs
+    logs.truncated.on_added = lambda _: None
+    log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
+    for number in range(20):
+        append(log, batch(producer_id=1, epoch=0, sequence=number))
+        if number in (9, 18):
+            log.roll(NOW_MS)
+    truncate_to(log, 12)
+    assert not log.takes_appends
+    assert log.known_producers.snapshots.offsets == [10]
+    files.checkpoints = 0
+    logs.truncated.complete(log_dir)
+    assert files.checkpoints == 0, "nothing that was cut may be on the disk"
+    assert log.producers.last_offsets() == {1: 11}
+
+
 def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) -> None:
     logs = manager(tmp_path, PosixFileSystem())
     [log_dir] = logs.log_dirs
@@ -334,13 +328,10 @@ def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) ->
     log.flush()
     truncate_to(log, 12)
     [cut] = logs.truncated.take(log_dir)
-    cut.checkpointed()
-    lookup = cut.lookup()
-    assert lookup is not None
-    lookup.run()
+    replay = cut.log.producer_replay()
+    replay.run()
     truncate_to(log, 6)
-    cut.found(lookup)
-    cut.checkpointed()
+    cut.reloaded(replay)
     assert not log.takes_appends
     logs.truncated.complete(log_dir)
     assert append(log, batch(producer_id=1, epoch=0, sequence=6)).base_offset == 6

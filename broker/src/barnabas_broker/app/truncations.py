@@ -1,6 +1,6 @@
-"""Completes truncations off the loop: after a failover hundreds of followers truncate, and take no appends until then.
+"""Completes truncations in threads: after a failover hundreds of followers truncate, and take no appends until then.
 
-One write of a directory's checkpoint is for all that were truncated before it; what comes meanwhile goes with the next.
+One write of a directory's checkpoint is for all logs that were truncated before it.
 """
 
 import logging
@@ -33,7 +33,7 @@ class Truncations:
         logs.truncated.on_added = lambda _: self.begin()
 
     def begin(self) -> None:
-        """Complete what waits. Called by each truncation and, for what a full disk has prevented, every second."""
+        """Complete what waits. Called by each truncation, and every second for what a full disk has prevented."""
         if len(self._logs.truncated):
             for log_dir in self._logs.log_dirs:
                 if log_dir.is_online and log_dir not in self._under_way:
@@ -48,13 +48,14 @@ class Truncations:
             self._under_way.discard(log_dir)
 
     async def _complete(self, log_dir: LogDir) -> bool:
-        """Whether it went well, and there was something to do."""
+        """True if there was something to do, and all of it went well."""
         cut_logs = self._logs.truncated.take(log_dir)
         if not cut_logs:
             return False
         try:
-            work = partial(make_durable, cut_jobs(cut_logs), log_dir)
-            await in_thread(self._logs.disk_threads.of(log_dir.path), work)
+            if any(cut.awaits_checkpoint for cut in cut_logs):
+                work = partial(make_durable, cut_jobs(cut_logs), log_dir)
+                await in_thread(self._logs.disk_threads.of(log_dir.path), work)
         except StorageError as error:
             self._logs.truncated.put_back(cut_logs)
             if isinstance(error, LogDirFailed):
@@ -62,17 +63,14 @@ class Truncations:
             else:
                 log.error("%d truncated logs take no appends yet: %s", len(cut_logs), error)
             return False
-        for cut in cut_logs:
-            cut.checkpointed()
-        return all([await self._look_up(cut) for cut in cut_logs])
+        return all([await self._reload(cut) for cut in cut_logs if cut.is_current])
 
-    async def _look_up(self, cut: CutLog) -> bool:
-        """Whether its disk let that be."""
+    async def _reload(self, cut: CutLog) -> bool:
+        """Load the log's producers; False if its disk failed."""
         try:
-            lookup = cut.lookup()
-            if lookup is not None:
-                await in_thread(self._logs.disk_threads.of(cut.log.log_dir), lookup.run)
-                cut.found(lookup)
+            replay = cut.log.producer_replay()
+            await in_thread(self._logs.disk_threads.of(cut.log.log_dir), replay.run)
+            cut.reloaded(replay)
         except StorageError as error:
             if isinstance(error, DiskFull):
                 self._logs.truncated.put_back([cut])

@@ -309,8 +309,6 @@ class LogDir:
             log.clean_until = min(offset, log.log_end_offset)
         cut = [log for log, offset in found if offset > log.log_end_offset]
         for log in cut:
-            if log.takes_appends:  # A start may have cut it itself, and holds them back.
-                _ = log.producers
             log.known_producers.hold_back(until_checkpointed=True)
         return cut
 

@@ -16,7 +16,7 @@ from barnabas_broker.storage.logs.log_files import LogFiles
 from barnabas_broker.storage.logs.log_offsets import LogAppend, LogOffsets
 from barnabas_broker.storage.logs.log_reader import LogReader
 from barnabas_broker.storage.logs.retention import RetentionBounds, expired_segments
-from barnabas_broker.storage.producer_state.log_producers import ProducerLookup
+from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segments.segment_listing import listed_segments
@@ -247,9 +247,7 @@ class Log(LogFiles):
             raise
 
     def cut_at(self, offset: int) -> None:
-        """The files end here by now: bring the rest there."""
-        if self.takes_appends:
-            self._load_producers()
+        """Bring the rest to where the files end."""
         self.known_producers.truncate(offset)
         self.ends_at(offset)
 
@@ -307,18 +305,13 @@ class Log(LogFiles):
         self.superseded_until = min(offset, self.superseded_until)
         if self.clean_until is not None and offset < self.clean_until:
             self.clean_until, lowered = offset, True
-        if self.known_producers.hold_back(until_checkpointed=lowered):
+        if lowered:
+            self.known_producers.hold_back(until_checkpointed=True)
+        if not self.takes_appends:
             self._environment.truncated(self)
 
     def await_checkpoint(self) -> None:
-        """What the checkpoints have of its name is not true of it: it takes no appends before they are written anew.
-
-        They may have an earlier log, or a high watermark above its end.
-        """
-        if self.takes_appends and self.log_end_offset:
-            self._load_producers()
-        elif self.takes_appends and self.known_producers.states is None:
-            self.known_producers.clear()  # It is new.
+        """Take no appends before the checkpoints are written again: they have something of an earlier log."""
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 
@@ -336,9 +329,9 @@ class Log(LogFiles):
         self.superseded_until = min(self.superseded_until, self.log_end_offset)
 
     @disk_access
-    def producer_lookup(self) -> ProducerLookup | None:
-        """What a thread has to find in a truncated log, if anything (`truncated_logs`)."""
-        return self.known_producers.lookup(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
+    def producer_replay(self) -> ProducerReplay:
+        """Return what a thread has to run before the truncated log takes appends (`truncated_logs`)."""
+        return self.known_producers.replay(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of the batch that holds `offset`; -1 when it is unknown."""

@@ -1,10 +1,10 @@
-"""What has to be done after a truncation before the log takes appends again (docs/decisions/truncation.md).
+"""Completes a truncation before the log takes appends again (docs/decisions/truncation.md).
 
-A new log of whose name the checkpoints have an earlier one waits here, too.
+A new log waits here, too, if the checkpoints have an earlier one of its name.
 
-What lies below a recovery point in the checkpoint is taken for synced by the next start. So a log that was cut below it
-gets nothing new before the cut and the lower one are on the disk; one write of the checkpoint does that for all logs of
-a directory.
+The next start takes for synced what lies below a recovery point in the checkpoint. So a log that was cut below it takes
+nothing new before the cut and the lower one are on the disk. One write of the checkpoint does that for all logs of a
+directory. Then the log's producers are loaded from the last snapshot that is left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,13 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, storage_error
-from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerLookup
+from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_core.topic_partition import TopicPartition
 
 
 class TruncatedLog(Protocol):
-    """A `Log`, as far as a truncation of it has to be completed."""
+    """The part of a `Log` that completes a truncation of it."""
 
     topic_partition: TopicPartition
     log_dir: str
@@ -38,13 +38,13 @@ class TruncatedLog(Protocol):
         """False until it is complete."""
         ...
 
-    def producer_lookup(self) -> ProducerLookup | None:
-        """What a thread has to find, if anything."""
+    def producer_replay(self) -> ProducerReplay:
+        """Return what a thread has to run. StorageError."""
         ...
 
 
 class DirOfLogs(Protocol):
-    """A `LogDir`, as far as its logs were truncated."""
+    """The part of a `LogDir` that completes truncations of its logs."""
 
     @property
     def logs(self) -> Mapping[TopicPartition, TruncatedLog]:
@@ -64,55 +64,49 @@ class CutLog(NamedTuple):
 
     @classmethod
     def now(cls, log: TruncatedLog) -> "CutLog":
-        """As it is now."""
+        """Take the log as it is now."""
         return cls(log, log.truncations)
 
     @property
     def is_current(self) -> bool:
-        """Whether it has not been truncated since."""
+        """True if it has not been truncated since."""
         return self.log.truncations == self.truncations
 
-    def checkpointed(self) -> None:
-        """The checkpoints of its directory were written after the truncation."""
-        if self.is_current:
-            self.log.known_producers.checkpointed()
+    @property
+    def awaits_checkpoint(self) -> bool:
+        """True if a checkpoint has to be written before the log takes appends."""
+        return self.log.known_producers.await_checkpoint
 
-    def lookup(self) -> ProducerLookup | None:
-        """What a thread has to `run` then, if anything, before `found`. StorageError."""
-        return self.log.producer_lookup() if self.is_current else None
-
-    def found(self, lookup: ProducerLookup) -> None:
-        """Takes in what a lookup found that has run, unless the log was truncated again."""
+    def reloaded(self, replay: ProducerReplay) -> None:
+        """Let the log take appends, once its replay has run, unless it was truncated again."""
         if self.is_current:
-            self.log.known_producers.found(lookup)
+            self.log.known_producers.reloaded(replay)
 
 
 def complete_truncation(log: TruncatedLog) -> None:
-    """Blocks until the log takes appends again; its checkpoints have been written, if it has any. StorageError."""
-    _complete(CutLog.now(log))
+    """Block until the log takes appends again; its checkpoints have been written, if it has any. StorageError."""
+    _reload(CutLog.now(log))
 
 
-def _complete(cut: CutLog) -> None:
-    cut.checkpointed()
-    lookup = cut.lookup()
-    if lookup is not None:
-        lookup.run()
-        cut.found(lookup)
+def _reload(cut: CutLog) -> None:
+    replay = cut.log.producer_replay()
+    replay.run()
+    cut.reloaded(replay)
 
 
 def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
-    """The syncs that `make_durable` has to run for these logs. Raises StorageError."""
-    return [job for cut in logs if (job := _cut_job(cut.log)) is not None]
+    """Return the syncs that `make_durable` has to run for these logs. StorageError."""
+    return [job for cut in logs if cut.awaits_checkpoint and (job := _cut_job(cut.log)) is not None]
 
 
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
-    """The sync of the file that was cut, where that had been synced, and of the names. A new log has none.
+    """Return the sync of the file that was cut, and of the names in its directory. A new log has none.
 
-    What was cut could come back with a power cut, before a later segment that outlives that; so could the files of a
-    log that begins anew, once no checkpoint knows any more what compaction had removed of them.
+    A power cut could bring back what was cut, before a later segment that outlives it. It could bring back the files of
+    a log that starts again from nothing, when no checkpoint knows any more what compaction had removed from them.
     """
     active = log.segments.active
-    if not log.known_producers.await_checkpoint or not log.files.exists(active.path(file_names.LOG)):
+    if not log.files.exists(active.path(file_names.LOG)):
         return None
     try:
         sync = active.file.sync
@@ -123,14 +117,14 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
 
 
 def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
-    """Blocks until no power cut brings back what was cut of a directory's logs. For a thread. StorageError."""
+    """Block until no power cut brings back what was cut from a directory's logs. For a thread. StorageError."""
     for job in jobs:
         job.run()
     log_dir.checkpoint_anew()
 
 
 class TruncatedLogs:
-    """Those that wait. `on_added` hears that there is one; who has no loop completes it at once."""
+    """The logs that wait. `on_added` is called with their directory; by default it blocks until they are complete."""
 
     def __init__(self) -> None:
         self._waiting: WeakKeyDictionary[TruncatedLog, None] = WeakKeyDictionary()
@@ -140,13 +134,13 @@ class TruncatedLogs:
         return len(self._waiting)
 
     def add(self, log: TruncatedLog) -> None:
-        """It was truncated, and waits."""
+        """Let a truncated log wait."""
         self._waiting[log] = None
 
     def take(self, log_dir: DirOfLogs) -> list[CutLog]:
-        """Those that a directory has, as they are now; `put_back` what could not be completed.
+        """Take the logs of a directory; `put_back` those that could not be completed.
 
-        One that is still being loaded, in a thread, waits on; one that was deleted goes by itself.
+        A log that a thread is still loading waits on. A deleted log leaves by itself.
         """
         waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
         here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]
@@ -155,17 +149,17 @@ class TruncatedLogs:
         return [CutLog.now(log) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
-        """The logs wait again: their truncation could not be completed."""
+        """Let logs wait again whose truncation could not be completed."""
         self._waiting.update({cut.log: None for cut in logs if not cut.log.takes_appends})
 
     def complete(self, log_dir: DirOfLogs) -> None:
-        """Blocks until all of a directory take appends. StorageError."""
+        """Block until all logs of a directory take appends. StorageError."""
         taken = self.take(log_dir)
         try:
-            if taken:
+            if any(cut.awaits_checkpoint for cut in taken):
                 make_durable(cut_jobs(taken), log_dir)
             for cut in taken:
-                _complete(cut)
+                _reload(cut)
         except StorageError:
             self.put_back(taken)
             raise

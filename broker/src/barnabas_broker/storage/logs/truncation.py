@@ -23,8 +23,6 @@ def truncate_to(log: Log, offset: int) -> None:
 
 
 def _cut(log: Log, offset: int) -> None:
-    if log.takes_appends:
-        _ = log.producers  # As they were before the cut.
     log.truncations += 1
     log.known_producers.snapshots.remove_after(offset)
     log.cut_above(offset)

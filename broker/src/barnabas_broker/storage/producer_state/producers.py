@@ -17,7 +17,6 @@ BATCHES_KEPT: Final = 5
 """A producer has at most five requests in flight, so no retry is older."""
 SEQUENCE_MAX: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
-UNKNOWN_OFFSET: Final = -1
 
 PARTITION_MAX: Final = 4_000
 """Producers that a partition knows at most: a snapshot of them, with all their batches, is written in one turn."""
@@ -55,18 +54,15 @@ class Producer:
     __slots__ = (
         "coordinator_epoch",
         "epoch",
-        "first_offset",
         "last_timestamp_ms",
         "packed",
         "producer_id",
         "transaction_first_offset",
     )
 
-    def __init__(self, producer_id: int, epoch: int, first_offset: int) -> None:
+    def __init__(self, producer_id: int, epoch: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
-        self.first_offset = first_offset
-        """Where its first batch lies; UNKNOWN_OFFSET when it was known before what was read of the log."""
         self.packed = b""
         """Its last batches, oldest first."""
         self.last_timestamp_ms = -1
@@ -92,17 +88,6 @@ class Producer:
         """Takes a new epoch: the sequences begin at 0 again."""
         self.epoch = epoch
         self.packed = b""
-
-    def truncate(self, end_offset: int) -> bool:
-        """Forget the batches that do not end before `end_offset`; whether what is left is all that one has to know.
-
-        A producer waits for five answers at most, so of the five newest that it ever sent the rest is enough.
-        """
-        kept = [batch for batch in self.batches if batch.last_offset < end_offset]
-        if len(kept) * _BATCH.size < len(self.packed):
-            self.packed = b"".join(_BATCH.pack(*batch) for batch in kept)
-            self.last_timestamp_ms = kept[-1].timestamp_ms if kept else -1
-        return bool(self.packed)
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_sequence: int) -> ProducedBatch | None:
         """The kept batch that has exactly these sequences."""
@@ -179,21 +164,21 @@ class ProducerStates:
         delta = header.last_offset_delta
         producer = self.producers.pop(header.producer_id, None)
         if producer is None:
-            producer = self._new(header, base_offset)
+            producer = self._new(header)
         elif producer.epoch != header.producer_epoch:
             producer.begin_epoch(header.producer_epoch)
         self.producers[header.producer_id] = producer
         last_sequence = (header.base_sequence + delta) & SEQUENCE_MAX if header.base_sequence >= 0 else NO_SEQUENCE
         producer.add(last_sequence, base_offset + delta, delta, timestamp_ms)
 
-    def _new(self, header: BatchHeader, base_offset: int) -> Producer:
+    def _new(self, header: BatchHeader) -> Producer:
         """One more; the one that has been silent for longest goes where there are too many."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
             silent = (each for each, producer in self.producers.items() if producer.transaction_first_offset < 0)
             self._forget(next(silent, None))
-        return Producer(header.producer_id, header.producer_epoch, base_offset)
+        return Producer(header.producer_id, header.producer_epoch)
 
     def _forget(self, producer_id: int | None) -> None:
         if producer_id is not None:
@@ -205,25 +190,6 @@ class ProducerStates:
         for producer in list(self.producers.values()):
             if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms:
                 self._forget(producer.producer_id)
-
-    def truncate(self, end_offset: int) -> set[int]:
-        """Go back to where the log is cut; the producers of which one has to look into the log for what they wrote."""
-        lacking = set()
-        for producer in list(self.producers.values()):
-            if producer.first_offset >= end_offset:
-                self._forget(producer.producer_id)
-            elif not producer.truncate(end_offset):
-                lacking.add(producer.producer_id)
-        return lacking
-
-    def replace(self, producer_ids: Iterable[int], found: "ProducerStates") -> None:
-        """Take what was found of these producers; nothing means that they have not written."""
-        for producer_id in producer_ids:
-            self._forget(producer_id if producer_id in self.producers else None)
-            producer = found.producers.get(producer_id)
-            if producer is not None:
-                self._count.add(1)
-                self.producers[producer_id] = producer
 
     def last_offsets(self) -> dict[int, int]:
         """By producer id, the last offset of its last batch."""
@@ -240,7 +206,7 @@ class ProducerStates:
     def _restore(self, entry: SnapshotEntry) -> None:
         producer = self.producers.get(entry.producer_id)
         if producer is None or producer.epoch != entry.producer_epoch:
-            producer = Producer(entry.producer_id, entry.producer_epoch, UNKNOWN_OFFSET)
+            producer = Producer(entry.producer_id, entry.producer_epoch)
             self.producers[entry.producer_id] = producer
         producer.coordinator_epoch = entry.coordinator_epoch
         producer.transaction_first_offset = entry.transaction_first_offset

@@ -71,9 +71,9 @@ class SparseIndex:
         """The newest entry; None where there is none."""
         return self._read(self.count - 1) if self.count else None
 
-    def floor(self, target: int, field: int = 0) -> tuple[int, int] | None:
-        """The last entry whose `field` (0 or 1) is at most `target`."""
-        count = self.count_up_to(target, field)
+    def floor(self, target: int) -> tuple[int, int] | None:
+        """Return the last entry whose first field is at most `target`."""
+        count = self.count_up_to(target)
         return self._read(count - 1) if count else None
 
     def count_up_to(self, target: int, field: int = 0) -> int:

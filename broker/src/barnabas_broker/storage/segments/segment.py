@@ -264,11 +264,6 @@ class Segment:
                 return batch
         return None
 
-    def indexed_position(self, position: int) -> int:
-        """Where a batch begins, at `position` or as near before it as the index knows."""
-        entry = self.indexes.offsets.floor(position, field=1)
-        return entry[1] if entry else 0
-
     def batches_from(self, offset: int) -> Iterator[FoundBatch]:
         """The batches from the one that holds `offset` on."""
         found = self.find(offset)
