@@ -38,6 +38,7 @@ check: .venv/spark
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py
+	$(BIN)/python tests/architecture/owners.py
 	$(BIN)/python tests/architecture/names.py
 	$(BIN)/python tests/architecture/module_names.py
 	$(BIN)/python tests/architecture/words.py

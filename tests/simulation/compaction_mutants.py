@@ -8,7 +8,6 @@ from unittest.mock import patch
 from barnabas_broker.storage.cleaner.manager import DirtyLog, LogCleaner
 from barnabas_broker.storage.logs import log_loader
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.truncation import _cut
 from barnabas_broker.storage.segments.segment import Segment
 from simulation.set_ups import maps_keys_until_a_truncation
 
@@ -24,7 +23,7 @@ def keeps_what_is_left_of_a_compacted_log_that_was_cut() -> Iterator[None]:
         elif offset < log.segments.first.base_offset:
             log.truncate_fully_and_start_at(offset, 0)
         else:
-            _cut(log, offset)
+            log.cut(offset)
 
     with patch("barnabas_broker.replication.replica.truncate_to", mistaken):
         yield
@@ -37,7 +36,7 @@ def forgets_a_round_of_compaction_that_a_crash_ended() -> Iterator[None]:
 
     def mistaken(*arguments: Any) -> Log:
         log = load(*arguments)
-        log.superseded_until = 0
+        log.compaction.superseded_until = 0
         return log
 
     with patch.object(log_loader, "_load", mistaken):

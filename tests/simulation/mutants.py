@@ -25,7 +25,6 @@ from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.logs import follower_append
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.errors import ErrorCode
@@ -190,12 +189,12 @@ def shows_what_is_not_committed() -> Iterator[None]:
 @contextmanager
 def followers_forget_the_producers() -> Iterator[None]:
     """Only leaders take note of sequence numbers: a retry after a failover is written twice."""
-    append_run = follower_append._append_run
+    append_fetched = Log.append_fetched
 
-    def mistaken(log: Log, run: memoryview, headers: list[Any]) -> None:
-        append_run(log, run, [header._replace(producer_id=-1) for header in headers])
+    def mistaken(self: Log, run: memoryview, headers: list[Any]) -> None:
+        append_fetched(self, run, [header._replace(producer_id=-1) for header in headers])
 
-    with patch.object(follower_append, "_append_run", mistaken):
+    with patch.object(Log, "append_fetched", mistaken):
         yield
 
 

@@ -83,7 +83,7 @@ def _wrong_beliefs_of(log: Log) -> Iterator[str]:
         end_offset = segment.base_offset
         for found in segment.batches_from(segment.base_offset):
             header, end_offset = found.header, found.header.last_offset + 1
-            known = log.epoch_of(header.base_offset)
+            known = log.epochs.epoch_for_offset(header.base_offset)
             if header.base_offset >= log.log_start_offset and known != header.leader_epoch:
                 yield f"{log.directory} takes offset {header.base_offset} for epoch {known}, not {header.leader_epoch}"
                 return

@@ -38,10 +38,10 @@ def loses_power_in_a_truncation(
             return
         is_done = True
         first, *rest = in_order(above)
-        self._discard([first], due_ms=0)
+        self._removal.discard([first], due_ms=0)
         self.files.sync_dir(self.directory)
         _lose_power_now(next(each for each in brokers if each.disk is self.files))
-        self._discard(rest, due_ms=0)
+        self._removal.discard(rest, due_ms=0)
 
     with _known_brokers() as brokers, patch.object(Log, "discard_above", ended):
         yield

@@ -177,7 +177,7 @@ def filled() -> tuple[SimulatedDisk, LogManager]:
 
 def compacted(logs: LogManager, start_offset: int) -> Log:
     log = logs.logs[FLIGHTS]
-    log.superseded_until = END
+    log.compaction.superseded_below(END)
     log.increment_log_start_offset(start_offset)
     return log
 

@@ -62,7 +62,7 @@ class Life:
                 for due in self.due:
                     due.flush()
             case "settings":
-                log.config = self.random.choice(SETTINGS)
+                log.configure(self.random.choice(SETTINGS))
             case "checkpoint":
                 self.logs.checkpoint(lambda _: None)
             case "cut":

@@ -76,7 +76,7 @@ def test_a_round_over_all_logs_looks_at_a_few_in_a_turn(
 def test_the_search_for_the_log_to_compact_looks_at_a_few_in_a_turn(tmp_path: Path) -> None:
     broker, looked = broker_with_logs(tmp_path), list[TopicPartition]()
     for log in broker.logs.online_logs():
-        log.config = LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT}))
+        log.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
 
     def stable_offset(topic_partition: TopicPartition) -> int:
         looked.append(topic_partition)
@@ -138,7 +138,7 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     rolled = broker.partition.log
     rolled.roll(0)
     timed = broker.logs.logs[TopicPartition("many", 7)]
-    timed.config = LogConfig(flush_ms=1000)
+    timed.configure(LogConfig(flush_ms=1000))
     looked: list[Log] = []
     due_flush = Log.due_flush
 
@@ -162,7 +162,7 @@ def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushe
     """It would write its index entries and epochs into the files of the log that was loaded anew."""
     broker = broker_with_logs(tmp_path)
     for number in (0, 1):
-        broker.logs.logs[TopicPartition("many", number)].config = LogConfig(flush_ms=1000)
+        broker.logs.logs[TopicPartition("many", number)].configure(LogConfig(flush_ms=1000))
     begun = set(broker.logs.unflushed_logs())
     flushed: list[Log] = []
 

@@ -28,7 +28,7 @@ def checkpointed(logs: LogManager) -> None:
         append(log, batch(1))
     log.flush()
     log.increment_log_start_offset(2)
-    log.clean_until = 1
+    log.compaction.ended(1)
     logs.checkpoint(lambda _: 3)
 
 

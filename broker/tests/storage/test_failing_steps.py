@@ -161,12 +161,12 @@ def append_and_flush(world: World) -> None:
 
 
 def keep_little(world: World) -> None:
-    world.log.config = LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=0, retention_bytes=3 * SIZE)
+    world.log.configure(LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=0, retention_bytes=3 * SIZE))
     world.log.enforce_retention(NOW_MS, BATCHES)
 
 
 def keep_nothing(world: World) -> None:
-    world.log.config = LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=0, retention_bytes=0)
+    world.log.configure(LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=0, retention_bytes=0))
     world.log.enforce_retention(NOW_MS, BATCHES)
 
 
@@ -297,7 +297,7 @@ def test_a_start_finds_all_wherever_a_step_fails_and_a_full_disk_takes_no_direct
         assert has_all(facts(world.log))
         check_fits_the_disk(world.log)
         append(world.log, batch(1))
-        assert world.log.clean_until == BATCHES
+        assert world.log.compaction.clean_until == BATCHES
 
 
 def test_a_log_that_a_start_begins_anew_may_have_been_compacted_further(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_log_that_a_start_begins_anew_may_have_been_compacted_further(tmp_path
     (tmp_path / "a" / "cleaner-offset-checkpoint").write_text("0\n1\nflights 0 120\n")
     world.logs = world.started(world.path, world.disk, world.trash)
     append(world.log, batch(1))
-    assert (world.log.log_start_offset, world.log.log_end_offset, world.log.clean_until) == (99, 100, 99)
+    assert (world.log.log_start_offset, world.log.log_end_offset, world.log.compaction.clean_until) == (99, 100, 99)
 
 
 def test_a_directory_that_cannot_be_listed_at_a_start_leaves_the_others_online(

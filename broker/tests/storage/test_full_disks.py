@@ -56,7 +56,7 @@ def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
     again = started(tmp_path).logs[flights(0)]
     assert len(read_all(again)) == 7
     assert again.end_offset_for_epoch(3) == (3, 4)
-    again.config = LogConfig(retention_bytes=0)
+    again.configure(LogConfig(retention_bytes=0))
     with pytest.raises(DiskFull):
         again.enforce_retention(NOW_MS, high_watermark=7)
     assert [segment.base_offset for segment in again.segments] == [6]

@@ -62,7 +62,7 @@ def test_a_log_is_synced_on_until_the_promise_is_withdrawn(tmp_path: Path) -> No
     logs = synced_as_asked(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, ALWAYS_SYNCED)
     append(log, batch(2))
-    log.config = CONFIG
+    log.configure(CONFIG)
     append(log, batch(2))
     assert log.recovery_point == 4
     logs.checkpoint(lambda _: None)
@@ -78,7 +78,7 @@ def test_a_log_is_promised_only_once_all_that_was_acknowledged_is_synced(tmp_pat
     append(log, batch(2))
     log.flush()
     append(log, batch(2))
-    log.config = ALWAYS_SYNCED
+    log.configure(ALWAYS_SYNCED)
     logs.checkpoint(lambda _: None)
     assert log.ack_end_offset == 4
     assert not (tmp_path / "synced-logs-checkpoint").exists()

@@ -104,7 +104,7 @@ def test_a_log_keeps_its_epochs_through_truncation(tmp_path: Path) -> None:
     assert log.end_offset_for_epoch(4) == (-1, -1)
     append(log, batch(1), leader_epoch=5)
     assert log.end_offset_for_epoch(1) == (1, 4)
-    assert log.epoch_of(4) == 5
+    assert log.epochs.epoch_for_offset(4) == 5
     log.truncate_fully_and_start_at(100, 0)
     assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (100, 100, [])
     assert append(log, batch(1), leader_epoch=5).base_offset == 100

@@ -64,7 +64,7 @@ def test_segments_below_the_log_start_offset_go_whatever_the_policy(
     tmp_path: Path, start: int, left: list[int], policy: CleanupPolicy
 ) -> None:
     _, log = days(tmp_path)
-    log.config = LogConfig(cleanup_policies=frozenset({policy}))
+    log.configure(LogConfig(cleanup_policies=frozenset({policy})))
     log.increment_log_start_offset(start)
     log.enforce_retention(NOW_MS, high_watermark=10)
     assert bases(log) == left
@@ -73,7 +73,7 @@ def test_segments_below_the_log_start_offset_go_whatever_the_policy(
 
 def test_a_compacted_topic_keeps_old_segments(tmp_path: Path) -> None:
     _, log = days(tmp_path)
-    log.config = LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT}), retention_ms=1, retention_bytes=1)
+    log.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT}), retention_ms=1, retention_bytes=1))
     assert log.enforce_retention(NOW_MS + 100 * DAY_MS, high_watermark=10) == 0
 
 
@@ -146,7 +146,7 @@ def test_a_segment_is_rolled_by_size_time_and_full_index(
 def test_a_segment_is_rolled_before_relative_offsets_leave_32_bits(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     append(log, batch(1))
-    log.log_end_offset = 2**31 - 1
+    log.skip_to(2**31 - 1)
     append(log, batch(1))
     append(log, batch(1))
     assert bases(log) == [0, 2**31]

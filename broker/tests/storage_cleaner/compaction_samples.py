@@ -116,7 +116,7 @@ class OneCompactedLog:
 
     def with_config(self, **settings: Any) -> "OneCompactedLog":
         self.config = replace(self.config, **settings)
-        self.log.config = self.config
+        self.log.configure(self.config)
         return self
 
     def append(

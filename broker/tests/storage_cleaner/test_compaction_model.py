@@ -91,7 +91,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @property
     def clean_until(self) -> int:
-        return self.one.log.clean_until or 0
+        return self.one.log.compaction.clean_until or 0
 
     def newest(self) -> dict[bytes | None, int]:
         return {key: offset for offset, (key, _, _) in self.written.items() if offset < self.clean_until}

@@ -143,7 +143,7 @@ def test_a_log_that_is_cut_after_a_broker_has_ended_within_a_round_begins_anew(
     one.helper.before = die_after_the_first_swap
     one.clean()
     end(one)
-    assert one.log.clean_until is None
+    assert one.log.compaction.clean_until is None
     assert 0 not in one.records(), "a newer one is there"
     truncate_to(one.log, cut_at)
     assert one.log.log_end_offset == end_offset

@@ -59,7 +59,7 @@ class RandomLife:
         log = self._one.log
         self.story.append(
             f"{name}: {log.log_end_offset} records, {self._high_watermark} committed, epoch {self._epoch}, "
-            f"clean until {log.clean_until}, superseded until {log.superseded_until}"
+            f"clean until {log.compaction.clean_until}, superseded until {log.compaction.superseded_until}"
         )
 
     def _append(self) -> None:

@@ -107,7 +107,7 @@ def _latest(partition: Partition, offset_max: int) -> Found:
 
 def _earliest(partition: Partition, offset_max: int) -> Found:
     start = partition.log_start_offset
-    return Found(UNKNOWN, start, partition.log.epoch_of(start))
+    return Found(UNKNOWN, start, partition.log.epochs.epoch_for_offset(start))
 
 
 async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> Found:

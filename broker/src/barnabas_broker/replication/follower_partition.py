@@ -2,6 +2,7 @@
 
 from typing import Final, Protocol
 
+from barnabas_broker.replication.not_leader_errors import no_replica
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.fetch import FetchPartition, FetchResult, FetchTopic
 from barnabas_broker.wire.parts import FileSlice
@@ -58,7 +59,7 @@ class FollowerPartition:
         self._told = (NO_OFFSET, NO_OFFSET)  # Who asks anew may not have taken over what came with the last answer.
         partition, follower_id, offset = self.partition, self._session.follower_id, wanted.fetch_offset
         partition.check_readable(wanted.current_leader_epoch)
-        partition.check_follower(follower_id)
+        self._check_is_replica()
         diverging = diverging_epoch(partition, wanted)
         if diverging is not None:
             return self._result(None, diverging)
@@ -79,9 +80,14 @@ class FollowerPartition:
         """What there is now; None when there is nothing, or its first batch is too long. ApiError, StorageError."""
         partition, wanted = self.partition, self.wanted
         partition.check_readable(wanted.current_leader_epoch)
-        partition.check_follower(self._session.follower_id)
+        self._check_is_replica()
         log, length_max = partition.log, min(wanted.max_bytes, length_max)
         return log.read(wanted.fetch_offset, length_max, log.log_end_offset, at_least_one_batch=at_least_one_batch)
+
+    def _check_is_replica(self) -> None:
+        follower_id, replicas = self._session.follower_id, self.partition.state.replicas
+        if follower_id not in replicas:
+            raise no_replica(follower_id, replicas)
 
     def counts_for_throttle(self, leader_id: int) -> bool:
         """Whether what is sent of it counts for the leaders' throttle here."""
@@ -96,7 +102,7 @@ class FollowerPartition:
     def sent(self, records: FileSlice) -> FetchResult:
         """These records go to the follower; nothing more does until it has named the partition again."""
         self.is_waiting = False
-        self.partition.replication_bytes_out += records.length
+        self.partition.sent_to_follower(records.length)
         return self._result(records)
 
     def news(self) -> FetchResult | None:

@@ -11,7 +11,7 @@ from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
 from barnabas_broker.replication.leader_state import LeaderState
-from barnabas_broker.replication.not_leader_errors import no_replica, other_epoch
+from barnabas_broker.replication.not_leader_errors import other_epoch
 from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionEnvironment, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.replica import Replica
@@ -110,7 +110,7 @@ class Partition(Replica):
 
     def configure(self, config: LogConfig) -> None:
         """Take over the topic's settings."""
-        self.log.config = config
+        self.log.configure(config)
         self.inspects_records = inspects_records(config)
         self.batch_bytes_max = config.message_bytes_max
         self._segment_bytes = config.segment_bytes
@@ -181,7 +181,7 @@ class Partition(Replica):
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.begin_to_lead()
+        self.log.compaction.lower_to(self.log.log_end_offset)  # What was never fetched is lost.
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
@@ -321,10 +321,9 @@ class Partition(Replica):
         if self._watchers.get(follower_id) is watcher:
             del self._watchers[follower_id]
 
-    def check_follower(self, follower_id: int) -> None:
-        """ApiError for who is no replica of this partition, as far as this leader knows."""
-        if follower_id not in self._state.replicas:
-            raise no_replica(follower_id, self._state.replicas)
+    def sent_to_follower(self, size_bytes: int) -> None:
+        """Count what a follower gets."""
+        self.replication_bytes_out += size_bytes
 
     def fetched_by(
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int

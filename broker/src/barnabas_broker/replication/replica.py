@@ -54,7 +54,8 @@ class Replica:
 
     def move_to(self, log: Log) -> None:
         """The same records, in another directory."""
-        log.config, self.log = self.log.config, log
+        log.configure(self.log.config)
+        self.log = log
 
     def fetch_position(self) -> FetchPosition:
         """Where a follower's fetch goes on: the ends and epochs of its log."""

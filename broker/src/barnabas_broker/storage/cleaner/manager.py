@@ -237,7 +237,7 @@ class LogCleaner:
         """All renames in one go on the loop: nothing may change the log between them. A thread waits for the disk."""
         log = dirty.log
         self._check_unchanged(dirty, group)
-        log.superseded_until = max(log.superseded_until, mapped_end)
+        log.compaction.superseded_below(mapped_end)
         log.replace_segments(group, [base_offset], self._clock.now_ms())
         await self._logs.disk_threads.run(log.log_dir, partial(self._logs.files.sync_dir, log.directory))
 
@@ -264,7 +264,7 @@ class LogCleaner:
     async def _checkpoint(self, dirty: DirtyLog, end_offset: int) -> None:
         log = dirty.log
         self._check_unchanged(dirty, ())
-        log.clean_until = end_offset
+        log.compaction.ended(end_offset)
         log_dir = next(each for each in self._logs.log_dirs if each.path == log.log_dir)
         await self._logs.disk_threads.run(log.log_dir, log_dir.checkpoint_clean_offsets)
 

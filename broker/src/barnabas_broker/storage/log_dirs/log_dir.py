@@ -276,7 +276,7 @@ class LogDir:
 
         What lies below is never compared with itself again, so a log that was cut must not keep its higher offset.
         """
-        self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.clean_until)
+        self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
     def _checkpoint_synced_logs(self) -> None:
         """The logs of which nothing is acknowledged before it is synced, if others are it now. Raises StorageError."""
@@ -298,19 +298,12 @@ class LogDir:
         return offsets
 
     def take_clean_offsets(self) -> list[Log]:
-        """Tell the logs that have been loaded up to where they are compacted. StorageError.
+        """Tell the loaded logs up to where they are compacted. StorageError.
 
-        What the checkpoint has beyond a log's end counts for nothing from now on: such a log, which this gives back,
-        takes no appends before it is written anew.
+        The logs that end below that are returned. They take no appends before the checkpoint has been written again.
         """
         offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
-        found = [(self.logs[key], offset) for key, offset in offsets if key in self.logs]
-        for log, offset in found:
-            log.clean_until = min(offset, log.log_end_offset)
-        cut = [log for log, offset in found if offset > log.log_end_offset]
-        for log in cut:
-            log.known_producers.hold_back(until_checkpointed=True)
-        return cut
+        return [log for key, offset in offsets if (log := self.logs.get(key)) and log.load_clean_offset(offset)]
 
     def _write_offset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
         self._write_offsets(file_name, self._offsets_to_write(file_name, offset_of))

@@ -171,8 +171,7 @@ class ReplicaMove:
             self._go_back(home)
             raise
         self._environment.trash.add(log.directory, now_ms + log.config.file_delete_delay_ms)
-        moved.producers, moved.clean_until = producers, log.clean_until
-        moved.superseded_until = log.superseded_until
+        moved.take_over(log, producers)
         return moved
 
     def _go_back(self, home: str) -> None:

@@ -31,7 +31,7 @@ class TopicIds:
     def give(self, log: Log, topic_id: UUID) -> None:
         """To a new log. StorageError."""
         _write(log, topic_id)
-        log.topic_id = topic_id
+        log.belongs_to(topic_id)
         self._unsynced[log] = None
 
     def give_again(self, log: Log, topic_id: UUID) -> None:
@@ -42,7 +42,7 @@ class TopicIds:
             self.give(log, topic_id)
         except DiskFull as error:
             _logger.warning("%s: its topic id is written once there is room: %s", log.directory, error)
-            log.topic_id = topic_id
+            log.belongs_to(topic_id)
             self._unwritten.add(log)
             self.sync_later(log)
 

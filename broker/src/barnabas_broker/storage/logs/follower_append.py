@@ -11,14 +11,14 @@ from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
 def append_as_follower(
     log: Log, records: memoryview, leader_epoch_max: int, leader_high_watermark: int, now_ms: int
 ) -> int:
-    """Write the whole batches that the leader sent, as they are; how many bytes (`fetched_batches` says which).
+    """Write the whole batches that the leader sent, as they are, and return their bytes (see `fetched_batches`).
 
-    Where the leader has removed records for newer ones, those lie below its high watermark: a cut below that counts as
-    one within what was compacted here. No replica in sync is ever cut there. A crash forgets this
+    If the leader has removed records for newer ones, the newer ones lie below its high watermark. A later cut below
+    that counts as a cut within what was compacted here. No replica in sync is ever cut there. A crash forgets this
     (`docs/storage-guarantees.md`).
 
-    ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow; ApiError also while a truncation is
-    not complete. StorageError: the log then holds the batches up to where it rolled last.
+    ApiError CORRUPT_MESSAGE, before anything has changed, if a batch cannot follow. ApiError also while a truncation is
+    not complete. After a StorageError the log holds the batches up to where it rolled last.
     """
     log.known_producers.check_not_held_back()
     active, start_offset = log.segments.active, log.log_start_offset
@@ -30,11 +30,11 @@ def append_as_follower(
         log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
         log.known_producers.check_not_held_back()
     if has_gap(headers, log.log_end_offset):
-        log.fetched_with_gaps(leader_high_watermark)
+        log.compaction.superseded_below(leader_high_watermark)
     position, end_offset = sum(header.length + LENGTH_OFFSET for header in headers), log.log_end_offset
     try:
         if headers and _has_room(log, headers, position, now_ms):
-            _append_run(log, records[:position], headers)
+            log.append_fetched(records[:position], headers)
         else:
             _append_rolling(log, records, headers, now_ms)
     finally:  # A full disk may have taken some of them.
@@ -45,13 +45,13 @@ def append_as_follower(
 
 
 def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> bool:
-    """Whether all of them go into the active segment: nearly always, so that one look is enough."""
+    """True if all batches go into the active segment, as nearly always."""
     timestamp_ms = max(header.max_timestamp_ms for header in headers)
     return not log.segments.active.must_roll(log.config, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms)
 
 
 def _append_rolling(log: Log, records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
-    """Batch by batch, with a new segment wherever one is due."""
+    """Append in runs, with a new segment wherever one is due."""
     run: list[BatchHeader] = []
     run_start = position = 0
     for header in headers:
@@ -59,40 +59,25 @@ def _append_rolling(log: Log, records: memoryview, headers: list[BatchHeader], n
         run_bytes = position + size_bytes - run_start
         last_offset, timestamp_ms = header.last_offset, header.max_timestamp_ms
         if log.segments.active.must_roll(log.config, run_bytes, last_offset, timestamp_ms, now_ms):
-            _append_run(log, records[run_start:position], run)
+            if run:
+                log.append_fetched(records[run_start:position], run)
             _roll_to(log, header, now_ms)
             run_start, run = position, []
         run.append(header)
         position += size_bytes
-    _append_run(log, records[run_start:position], run)
-
-
-def _append_run(log: Log, run: memoryview, headers: list[BatchHeader]) -> None:
-    if not headers:
-        return
-    producers, epochs, end_offset = log.producers, log.epochs, log.log_end_offset
-    log.segments.active.append_run(run, headers)
-    log.log_end_offset = headers[-1].last_offset + 1
-    latest_epoch = epochs.latest_epoch
-    for header in headers:
-        if header.leader_epoch != latest_epoch:
-            epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed its first batches.
-            latest_epoch = header.leader_epoch
-        end_offset = header.last_offset + 1
-        if header.producer_id >= 0:
-            producers.record(header, header.base_offset, header.max_timestamp_ms)
+    if run:
+        log.append_fetched(records[run_start:position], run)
 
 
 def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
-    """A new segment at the log's end, though compaction may have left out offsets before the next batch.
+    """Begin a segment at the log's end, though compaction may have left out offsets before the next batch.
 
-    So a start after a crash sees whether a segment has lost its end. Where no index holds an offset so far ahead, the
-    new one begins with the batch, and what lies before it is synced. An empty segment would only be in the way.
+    So a start after a crash sees whether a segment has lost its end. If no index can hold an offset so far ahead, the
+    new segment begins with the batch, and all before it is synced. An empty segment would be in the way, and goes.
     """
     active = log.segments.active
     if header.last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX:
-        log.flush()
-        log.log_end_offset = log.recovery_point = header.base_offset
+        log.skip_to(header.base_offset)
     log.roll(now_ms)
     if active.size_bytes == 0 and log.segments.active is not active:
         log.delete_segments([active], now_ms)

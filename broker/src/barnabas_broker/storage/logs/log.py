@@ -6,21 +6,22 @@ methods raise StorageError (`disk_access`); ApiError where the caller's request 
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from uuid import UUID
 
-from barnabas_broker.storage.disk.renames import rename_all
-from barnabas_broker.storage.errors import InvalidBatch, disk_access, half_done, storage_error
+from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
+from barnabas_broker.storage.logs.compaction_bounds import CompactionBounds
 from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_files import LogFiles
 from barnabas_broker.storage.logs.log_offsets import LogAppend, LogOffsets
 from barnabas_broker.storage.logs.log_reader import LogReader
 from barnabas_broker.storage.logs.retention import RetentionBounds, expired_segments
+from barnabas_broker.storage.logs.segment_removal import SegmentRemoval
 from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
-from barnabas_broker.storage.segments.segment_listing import listed_segments
-from barnabas_broker.storage.segments.swap import finish_swap, promoted_names
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
 from barnabas_core.config.log_config import LogConfig, TimestampType
@@ -31,7 +32,7 @@ from barnabas_core.topic_partition import TopicPartition
 class Log(LogFiles):
     """Offsets are exclusive ends where their name says `end`."""
 
-    __slots__ = ("_latest_epoch", "_reader", "_stamps", "clean_until", "superseded_until")
+    __slots__ = ("_latest_epoch", "_reader", "_removal", "_stamps", "compaction")
 
     def __init__(
         self,
@@ -45,16 +46,15 @@ class Log(LogFiles):
         offsets: LogOffsets,
     ) -> None:
         super().__init__(environment, log_dir, directory, topic_partition, segments, snapshots, offsets)
-        self.config = config
+        self.configure(config)
         self._latest_epoch = -1
         self._reader = LogReader(self.segments)
-        self.clean_until: int | None = None
-        """Up to here the log is compacted; None where it never was. A truncation lowers it."""
-        self.superseded_until = 0
-        """Below this, compaction here or on a leader may have removed records for newer ones that lie below it, too."""
+        self._removal = SegmentRemoval(environment, self.segments, snapshots)
+        self.compaction = CompactionBounds()
 
-    def _configured(self) -> None:
-        super()._configured()
+    def configure(self, config: LogConfig) -> None:
+        """Take new settings; at any time."""
+        super().configure(config)
         self._stamps = self._config.timestamp_type is TimestampType.LOG_APPEND_TIME
 
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
@@ -98,6 +98,25 @@ class Log(LogFiles):
         except (OSError, InvalidBatch) as error:
             raise storage_error(self.log_dir, self.directory, error) from error
         self.log_end_offset = last_offset + 1
+
+    def append_fetched(self, run: memoryview, headers: list[BatchHeader]) -> None:
+        """Write batches that a follower has fetched, as they are, into the active segment. OSError."""
+        producers, epochs, end_offset = self.producers, self.epochs, self.log_end_offset
+        self.segments.active.append_run(run, headers)
+        self.log_end_offset = headers[-1].last_offset + 1
+        latest_epoch = epochs.latest_epoch
+        for header in headers:
+            if header.leader_epoch != latest_epoch:
+                epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed its first batches.
+                latest_epoch = header.leader_epoch
+            end_offset = header.last_offset + 1
+            if header.producer_id >= 0:
+                producers.record(header, header.base_offset, header.max_timestamp_ms)
+
+    def skip_to(self, offset: int) -> None:
+        """Move the end up to `offset`, over offsets that compaction has left out; all below is synced."""
+        self.flush()
+        self.log_end_offset = self.recovery_point = offset
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Bytes from the batch that holds `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
@@ -166,22 +185,9 @@ class Log(LogFiles):
     def _discard_oldest(self, segments: list[Segment], due_ms: int) -> None:
         """The log begins with what is left, also where that fails midway."""
         try:
-            self._discard(segments, due_ms)
+            self._removal.discard(segments, due_ms)
         finally:
             self.increment_log_start_offset(self.segments.first.base_offset)
-
-    def _discard(self, segments: list[Segment], due_ms: int) -> None:
-        for segment in segments:
-            self._retire(segment, due_ms)
-            self.segments.replace([segment], [])
-        self.known_producers.snapshots.keep_only(segment.base_offset for segment in self.segments)
-
-    def _retire(self, segment: Segment, due_ms: int) -> None:
-        """Its files are renamed, or on OSError none of them, and removed when that is due."""
-        names = segment.deleted_names()
-        rename_all(self.files, names)
-        for _, path in names:
-            self._environment.trash.add(path, due_ms)
 
     @disk_access
     def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
@@ -190,27 +196,8 @@ class Log(LogFiles):
         None of them is the active one. A crash at any moment leaves either the old or the new ones. So does an error,
         unless it is LogDirFailed.
         """
-        promoted = promoted_names(self.files, self.directory, cleaned_offsets)
-        deleted = [names for segment in old for names in segment.deleted_names()]
-        self._rename_for_swap(promoted, deleted)
-        with half_done():
-            finish_swap(self.files, self.directory, cleaned_offsets)
-            entries = self.files.scan(self.directory)
-        for _, path in deleted:
-            self._environment.trash.add(path, now_ms + self._config.file_delete_delay_ms)
-        listed, _ = listed_segments(self._environment, self.directory, self._config, entries)
-        self.segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
-        self.known_producers.snapshots.keep_only(segment.base_offset for segment in self.segments)
-
-    def _rename_for_swap(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
-        """All or none. A start finishes a swap that has begun: none must be left behind in a log that goes on."""
-        try:
-            rename_all(self.files, [*promoted, *deleted])
-        except OSError:
-            with suppress(OSError):
-                for path, _ in promoted:
-                    self.files.remove(path)
-            raise
+        due_ms = now_ms + self._config.file_delete_delay_ms
+        self._removal.swap(old, cleaned_offsets, self._config, due_ms)
 
     @disk_access
     def increment_log_start_offset(self, offset: int) -> None:
@@ -225,14 +212,21 @@ class Log(LogFiles):
         The highest first, and for good before anything is written: a power cut never leaves a hole in the log.
         """
         above = [segment for segment in self.segments if segment.base_offset > offset]
-        self._discard(above[::-1], due_ms=0)
+        self._removal.discard(above[::-1], due_ms=0)
         if above:
             self.files.sync_dir(self.directory)
 
-    def cut_above(self, offset: int) -> None:
-        """`discard_above`, for a log that goes on where that fails. OSError."""
+    def cut(self, offset: int) -> None:
+        """Drop the records at `offset` and above, which is not below the first segment. OSError.
+
+        Where the segments cannot all be dropped, the log ends with those that are left.
+        """
+        self.truncations += 1
+        self.known_producers.snapshots.remove_after(offset)
         with self._dropping_the_end():
             self.discard_above(offset)
+        self.segments.active.truncate_to(offset)
+        self._cut_at(offset)
 
     @contextmanager
     def _dropping_the_end(self) -> Iterator[None]:
@@ -243,13 +237,13 @@ class Log(LogFiles):
         except OSError:
             gone = [base_offset for base_offset in before if base_offset > self.segments.active.base_offset]
             if gone:
-                self.cut_at(min(gone))
+                self._cut_at(min(gone))
             raise
 
-    def cut_at(self, offset: int) -> None:
+    def _cut_at(self, offset: int) -> None:
         """Bring the rest to where the files end."""
         self.known_producers.truncate(offset)
-        self.ends_at(offset)
+        self._ends_at(offset)
 
     @disk_access
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
@@ -265,9 +259,9 @@ class Log(LogFiles):
         with self._dropping_the_end():
             self.discard_above(first.base_offset)
             if is_above:
-                new.make(then=lambda: self._retire(first, now_ms))
+                new.make(then=lambda: self._removal.retire(first, now_ms))
             else:
-                self._retire(first, now_ms)
+                self._removal.retire(first, now_ms)
         self.segments.replace([first], [new])
         try:
             self.known_producers.clear()
@@ -275,24 +269,29 @@ class Log(LogFiles):
             if not is_above:
                 new.make()
         finally:
-            self.ends_at(offset)
+            self._ends_at(offset)
             self.log_start_offset = offset
 
     def load_epochs(self) -> None:
         """In the thread that loads it: a start tells of the latest epoch of all logs, on the loop."""
         self._latest_epoch = self.epochs.latest_epoch
 
-    def recovered(self, recovery_point: int, epochs: list[FoundEpoch]) -> None:
-        """Recovery has found the log's end, and the epochs from the recovery point on: bring the rest there."""
-        self.was_recovered = True
+    def found(self, topic_id: UUID | None, *, after_crash: bool) -> None:
+        """Take what a start has found of the log before it looks into the segments."""
+        self.topic_id, self.was_recovered = topic_id, after_crash
+
+    def recovered(self, recovery_point: int, end_offset: int, epochs: list[FoundEpoch]) -> None:
+        """Take the end that recovery has found, and the epochs from the recovery point on."""
+        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
         self._load_producers()
         self.on_disk_until = self.log_end_offset
-        self.ends_at(self.log_end_offset)
+        self._ends_at(self.log_end_offset)
         self._mark_unflushed()
 
-    def ends_at(self, offset: int) -> None:
-        """What was behind it is gone: that holds for all that is known of it, too."""
+    def _ends_at(self, offset: int) -> None:
+        """Lower all that is known of the log to its new end."""
         lowered = offset < max(self.recovery_point, self.log_start_offset, self._may_be_on_disk_until())
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
@@ -302,9 +301,7 @@ class Log(LogFiles):
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)
         self._synced()
-        self.superseded_until = min(offset, self.superseded_until)
-        if self.clean_until is not None and offset < self.clean_until:
-            self.clean_until, lowered = offset, True
+        lowered |= self.compaction.lower_to(offset)
         if lowered:
             self.known_producers.hold_back(until_checkpointed=True)
         if not self.takes_appends:
@@ -315,27 +312,26 @@ class Log(LogFiles):
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 
-    @property
-    def compacted_until(self) -> int:
-        """A cut below this may remove the newer records for which compaction has removed older ones."""
-        return max(self.superseded_until, self.clean_until or 0)
+    def load_clean_offset(self, checkpointed: int) -> bool:
+        """Take what the checkpoint has; True if that is above the end, and the log waits for its next write."""
+        self.compaction.ended(min(checkpointed, self.log_end_offset))
+        if checkpointed > self.log_end_offset:
+            self.known_producers.hold_back(until_checkpointed=True)
+        return checkpointed > self.log_end_offset
 
-    def fetched_with_gaps(self, leader_high_watermark: int) -> None:
-        """Note that the leader has removed records for newer ones, which all lie below its high watermark."""
-        self.superseded_until = max(self.superseded_until, leader_high_watermark)
+    def take_over(self, log: "Log", producers: ProducerStates) -> None:
+        """Take what is known of the log of which this is a copy, with its producers."""
+        self.known_producers.states = producers
+        self.compaction = log.compaction
 
-    def begin_to_lead(self) -> None:
-        """Count nothing above the end as compacted: newer records that were never fetched are lost."""
-        self.superseded_until = min(self.superseded_until, self.log_end_offset)
+    def belongs_to(self, topic_id: UUID) -> None:
+        """Take the id of the topic, which `partition.metadata` has, or will have."""
+        self.topic_id = topic_id
 
     @disk_access
     def producer_replay(self) -> ProducerReplay:
         """Return what a thread has to run before the truncated log takes appends (`truncated_logs`)."""
         return self.known_producers.replay(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
-
-    def epoch_of(self, offset: int) -> int:
-        """The leader epoch of the batch that holds `offset`; -1 when it is unknown."""
-        return self.epochs.epoch_for_offset(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest known epoch up to `epoch` and where it ends, for followers; (-1, -1) when that is unknown."""
@@ -344,7 +340,7 @@ class Log(LogFiles):
     @disk_access
     def first_left_from(self, offset: int) -> int:
         """The first offset from `offset` on that compaction has left; `offset` where it has removed nothing there."""
-        if not self.log_start_offset <= offset < self.compacted_until:
+        if not self.log_start_offset <= offset < self.compaction.until:
             return offset
         located = self.segments.locate(offset)
         return offset if located is None else max(offset, located[1].header.base_offset)

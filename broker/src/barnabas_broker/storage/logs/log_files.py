@@ -25,7 +25,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class LogFiles:
-    """Segments, epochs and producers of one log. Whoever makes one sets `config` next."""
+    """Segments, epochs and producers of one log. Whoever makes one calls `configure` next."""
 
     __slots__ = (
         "__weakref__",
@@ -84,7 +84,7 @@ class LogFiles:
         self.truncations = 0
         """How often the log was truncated; what was read before one may have changed."""
         self.was_recovered = False
-        """Whether it was loaded after a crash: the process before may have cut it and not synced that."""
+        """True if it was loaded after a crash: the process before may have cut it and not synced that."""
         self._flushed_ms = 0
         self._renames = 0
         self.unsynced_from: int | None = None
@@ -95,15 +95,12 @@ class LogFiles:
 
     @property
     def config(self) -> LogConfig:
-        """The topic's settings; assign new ones at any time."""
+        """The topic's settings."""
         return self._config
 
-    @config.setter
-    def config(self, config: LogConfig) -> None:
+    def configure(self, config: LogConfig) -> None:
+        """Take new settings; at any time."""
         self._config = config
-        self._configured()
-
-    def _configured(self) -> None:
         self._bound_unsynced()
         if self.log_end_offset - self.recovery_point >= self.unsynced_messages:
             self.await_sync(self.log_end_offset)
@@ -160,10 +157,6 @@ class LogFiles:
     def producers(self) -> ProducerStates:
         """The idempotent producers that the log knows."""
         return self.known_producers.states or self._load_producers()
-
-    @producers.setter
-    def producers(self, producers: ProducerStates) -> None:
-        self.known_producers.states = producers
 
     @property
     def ack_end_offset(self) -> int:

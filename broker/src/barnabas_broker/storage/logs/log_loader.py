@@ -75,10 +75,9 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         segments = [_first_segment(environment, place, now_ms)]
         place = replace(place, log_start_offset=0, recovery_point=0, clean_shutdown_ns=TOUCHED_BY_NO_ONE)
     log = _as_after_clean_shutdown(environment, place, segments, snapshots)
-    log.topic_id = _topic_id(environment, place, entries)
+    log.found(_topic_id(environment, place, entries), after_crash=after_crash and bool(entries))
     if place.is_promised:
         log.promise()
-    log.was_recovered = after_crash and bool(entries)
     if is_new and has_earlier:
         log.await_checkpoint()
     if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):
@@ -92,7 +91,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
     if place.config.compacted:
-        log.superseded_until = _superseded_until(log, place)
+        log.compaction.superseded_below(_superseded_until(log, place))
     return log
 
 
@@ -161,12 +160,11 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     A segment begins where the one before it ended. If that ends earlier now, its last pages were lost, and those of
     the next one were not.
     """
-    log.recovery_point = min(recovery_point, log.log_end_offset)
-    unsynced = log.segments.starting_at(recovery_point)
+    unsynced, end_offset = log.segments.starting_at(recovery_point), log.log_end_offset
     epochs: list[FoundEpoch] = []
     for number, segment in enumerate(unsynced):
-        if number and not _follows(segment, log.log_end_offset):
-            _warn_of_loss(f"there is nothing from {log.log_end_offset} on", unsynced[number:])
+        if number and segment.base_offset != end_offset:
+            _warn_of_loss(f"there is nothing from {end_offset} on", unsynced[number:])
             log.discard_above(unsynced[number - 1].base_offset)
             break
         found_bytes, checked_bytes = segment.size_bytes, 0
@@ -178,16 +176,11 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
                 epochs.append(FoundEpoch(header.leader_epoch, start_min, header.base_offset))
             end_offset = header.last_offset + 1
         on_recovered(checked_bytes)
-        log.log_end_offset = end_offset
         if segment.size_bytes < found_bytes:
             _warn_of_cut(segment, found_bytes - segment.size_bytes, unsynced[number + 1 :])
             log.discard_above(segment.base_offset)
             break
-    log.recovered(recovery_point, epochs)
-
-
-def _follows(segment: Segment, end_offset: int) -> bool:
-    return segment.base_offset == end_offset
+    log.recovered(recovery_point, end_offset, epochs)
 
 
 def _rewrite(log: Log) -> None:

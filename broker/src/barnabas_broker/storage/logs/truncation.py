@@ -8,23 +8,16 @@ from barnabas_broker.storage.logs.log import Log
 def truncate_to(log: Log, offset: int) -> None:
     """Drop everything at `offset` and above. StorageError.
 
-    Epochs without records, too: a leader may have begun one and written nothing. A log that is cut within what was
-    compacted begins anew: compaction has removed older values for newer ones that are cut now, and the leader has them.
+    Drop epochs without records, too: a leader may have begun one and written nothing. A log that is cut within what was
+    compacted starts again from nothing: compaction has removed older values for newer ones that are cut now, and the
+    leader has these older values.
     """
     if offset >= log.log_end_offset:
         log.epochs.truncate_from_end(log.log_end_offset)
         log.load_epochs()
     elif offset < log.segments.first.base_offset:
         log.truncate_fully_and_start_at(offset, 0)
-    elif offset < log.compacted_until:
+    elif offset < log.compaction.until:
         log.truncate_fully_and_start_at(min(offset, log.log_start_offset), 0)
     else:
-        _cut(log, offset)
-
-
-def _cut(log: Log, offset: int) -> None:
-    log.truncations += 1
-    log.known_producers.snapshots.remove_after(offset)
-    log.cut_above(offset)
-    log.segments.active.truncate_to(offset)
-    log.cut_at(offset)
+        log.cut(offset)

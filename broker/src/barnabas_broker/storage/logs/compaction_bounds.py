@@ -1,0 +1,34 @@
+"""How far compaction has come in one log. Pure."""
+
+
+class CompactionBounds:
+    """The offsets below which a log is compacted, or may lack records. A truncation lowers both."""
+
+    __slots__ = ("clean_until", "superseded_until")
+
+    def __init__(self) -> None:
+        self.clean_until: int | None = None
+        """Up to here rounds of compaction have ended; None if there was none."""
+        self.superseded_until = 0
+        """Below this, compaction here or on a leader may have removed records for newer ones that lie below it, too."""
+
+    @property
+    def until(self) -> int:
+        """A cut below this may remove the newer records for which compaction has removed older ones."""
+        return max(self.superseded_until, self.clean_until or 0)
+
+    def superseded_below(self, offset: int) -> None:
+        """Note that compaction may have removed records for newer ones, which all lie below `offset`."""
+        self.superseded_until = max(self.superseded_until, offset)
+
+    def ended(self, offset: int) -> None:
+        """Note that a round has ended, or what a checkpoint says of that."""
+        self.clean_until = offset
+
+    def lower_to(self, log_end_offset: int) -> bool:
+        """Forget what lies above the log's end; True if the checkpoint may have a higher offset now."""
+        self.superseded_until = min(log_end_offset, self.superseded_until)
+        is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
+        if is_lowered:
+            self.clean_until = log_end_offset
+        return is_lowered

@@ -1,0 +1,70 @@
+"""Removes segments of one log from its directory, or puts compacted ones in their place."""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from barnabas_broker.storage.disk.renames import rename_all
+from barnabas_broker.storage.errors import half_done
+from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.storage.segments.segment_listing import listed_segments
+from barnabas_broker.storage.segments.segments import Segments
+from barnabas_broker.storage.segments.swap import finish_swap, promoted_names
+from barnabas_core.config.log_config import LogConfig
+
+
+class SegmentRemoval:
+    """Renames the files of a segment, all or none, and gives them to the trash. Raises OSError."""
+
+    __slots__ = ("_environment", "_segments", "_snapshots")
+
+    def __init__(self, environment: LogEnvironment, segments: Segments, snapshots: ProducerSnapshots) -> None:
+        self._environment = environment
+        self._segments = segments
+        self._snapshots = snapshots
+
+    def discard(self, segments: Iterable[Segment], due_ms: int) -> None:
+        """Drop these segments, one after the other; their files go at `due_ms`."""
+        for segment in segments:
+            self.retire(segment, due_ms)
+            self._segments.replace([segment], [])
+        self._drop_snapshots()
+
+    def retire(self, segment: Segment, due_ms: int) -> None:
+        """Rename the files of a segment, which stays in the list; they go at `due_ms`."""
+        names = segment.deleted_names()
+        rename_all(self._environment.files, names)
+        self._delete(names, due_ms)
+
+    def swap(self, old: list[Segment], cleaned_offsets: Collection[int], config: LogConfig, due_ms: int) -> None:
+        """Put compacted segments, whose synced `.cleaned` files lie in the directory, in the place of `old` ones."""
+        files, directory = self._environment.files, self._snapshots.directory
+        promoted = promoted_names(files, directory, cleaned_offsets)
+        deleted = [names for segment in old for names in segment.deleted_names()]
+        self._rename(promoted, deleted)
+        with half_done():
+            finish_swap(files, directory, cleaned_offsets)
+            entries = files.scan(directory)
+        self._delete(deleted, due_ms)
+        listed, _ = listed_segments(self._environment, directory, config, entries)
+        self._segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
+        self._drop_snapshots()
+
+    def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
+        """Rename all or none. A start finishes a swap that has begun: a log that goes on must not leave one behind."""
+        files = self._environment.files
+        try:
+            rename_all(files, [*promoted, *deleted])
+        except OSError:
+            with suppress(OSError):
+                for path, _ in promoted:
+                    files.remove(path)
+            raise
+
+    def _delete(self, names: list[tuple[str, str]], due_ms: int) -> None:
+        for _, path in names:
+            self._environment.trash.add(path, due_ms)
+
+    def _drop_snapshots(self) -> None:
+        self._snapshots.keep_only(segment.base_offset for segment in self._segments)
