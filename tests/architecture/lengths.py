@@ -23,7 +23,7 @@ FOLDERS = (
 
 
 class Limits(NamedTuple):
-    """Lines of a function and of a module; public methods of a class, properties with them."""
+    """Lines of a function and of a module; public methods of a class, with properties and those of its bases."""
 
     function_lines: int
     module_lines: int
@@ -31,37 +31,67 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits(function_lines=45, module_lines=400, public_methods=25)
+LARGER = {"Log": 46, "Partition": 35, "BarnabasCluster": 27}
+"""Classes that are to be divided, with their methods of now: these numbers only fall."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Classes = dict[str, ast.ClassDef]
+"""The classes of one source folder, by name: no two of a package share one."""
 
 
-def too_long(path: Path) -> Iterator[str]:
-    """Complaints about one module, each `file:line what`."""
-    text, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
-    lines = text.count("\n")
-    if lines > LIMITS.module_lines:
-        yield f"{name}: {lines} lines; {LIMITS.module_lines} allowed"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > LIMITS.function_lines:
-                yield f"{name}:{node.lineno} {node.name}: {length} lines; {LIMITS.function_lines} allowed"
-        if isinstance(node, ast.ClassDef) and len(public_methods(node)) > LIMITS.public_methods:
-            count = len(public_methods(node))
-            yield f"{name}:{node.lineno} {node.name}: {count} public methods; {LIMITS.public_methods} allowed"
+class Module(NamedTuple):
+    """What is counted of a module."""
+
+    name: str
+    lines: int
+    functions: list[Function]
+    classes: list[ast.ClassDef]
+
+    @classmethod
+    def of(cls, path: Path) -> "Module":
+        """Parse a file."""
+        text = path.read_text(encoding="utf-8")
+        nodes = list(ast.walk(ast.parse(text)))
+        functions = [node for node in nodes if isinstance(node, Function)]
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+        return cls(path.relative_to(ROOT).as_posix(), text.count("\n"), functions, classes)
 
 
-def public_methods(node: ast.ClassDef) -> set[str]:
-    """What the class itself defines, by name; tests in a class are no methods that anybody calls."""
-    functions = [each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {name for name in functions if not name.startswith(("_", "test_"))}
+def too_long(module: Module, classes: Classes) -> Iterator[str]:
+    """Yield complaints about one module, each `file:line what`."""
+    if module.lines > LIMITS.module_lines:
+        yield f"{module.name}: {module.lines} lines; {LIMITS.module_lines} allowed"
+    for node in module.functions:
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > LIMITS.function_lines:
+            yield f"{module.name}:{node.lineno} {node.name}: {length} lines; {LIMITS.function_lines} allowed"
+    for found in module.classes:
+        count, allowed = len(public_methods(found, classes)), LARGER.get(found.name, LIMITS.public_methods)
+        if count > allowed:
+            yield f"{module.name}:{found.lineno} {found.name}: {count} public methods; {allowed} allowed"
+
+
+def public_methods(node: ast.ClassDef, classes: Classes) -> set[str]:
+    """Return what the class and its bases define, by name; nobody calls tests in a class as methods."""
+    functions = [each.name for each in node.body if isinstance(each, Function)]
+    found = {name for name in functions if not name.startswith(("_", "test_"))}
+    bases = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
+    return found.union(*(public_methods(base, classes) for base in bases if base is not node))
+
+
+def complaints(folder: Path) -> Iterator[str]:
+    """Yield those about all modules of a source folder."""
+    modules = [Module.of(path) for path in sorted(folder.rglob("*.py"))]
+    classes = {node.name: node for module in modules for node in module.classes}
+    for module in modules:
+        yield from too_long(module, classes)
 
 
 def main() -> int:
-    """Prints every complaint; 1 where there is any."""
-    complaints = [
-        line for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")) for line in too_long(path)
-    ]
-    print("\n".join(complaints) or "lengths: fine")
-    return 1 if complaints else 0
+    """Print every complaint; 1 if there is any."""
+    found = [line for folder in FOLDERS for line in complaints(ROOT / folder)]
+    print("\n".join(found) or "lengths: fine")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
