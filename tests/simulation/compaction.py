@@ -1,13 +1,19 @@
 """Compacted topics: writers of keys, an administrator who changes settings, and what has to be left of it all."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 from uuid import UUID
 
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.logs import log_loader
+from barnabas_broker.storage.logs.compaction_bounds import CompactionBounds
+from barnabas_broker.storage.logs.follower_append import append_as_follower
+from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
@@ -194,6 +200,30 @@ class Compaction:
             why = written.why_wrong(latest.get(key)) if topic == KEYED else None
             if why is not None:
                 self._history.violation(f"compaction: {key!r} of {topic} on {name}: {why}")
+
+
+@contextmanager
+def crashes_forget_no_gaps() -> Iterator[None]:
+    """Keep over a crash what a follower fetched with gaps: `docs/storage-guarantees.md` says that brokers forget it."""
+    load, found = log_loader._load, dict[tuple[FileSystem, str], tuple[CompactionBounds, int]]()
+
+    def append(log: Log, records: memoryview, epoch_max: int, high_watermark: int, now_ms: int) -> int:
+        before = log.compaction.superseded_until
+        size_bytes = append_as_follower(log, records, epoch_max, high_watermark, now_ms)
+        if log.compaction.superseded_until > before:
+            found[log.files, log.directory] = log.compaction, high_watermark
+        return size_bytes
+
+    def load_with_gaps(*arguments: Any) -> Log:
+        log = load(*arguments)
+        bounds, until = found.get((log.files, log.directory), (log.compaction, 0))
+        if log.size_bytes:
+            log.compaction.superseded_below(min(bounds.superseded_until, until))
+        return log
+
+    appending = patch("barnabas_broker.replication.replica.append_as_follower", append)
+    with appending, patch.object(log_loader, "_load", load_with_gaps):
+        yield
 
 
 def _produce(topic_id: UUID, acks: int, records: bytes) -> Any:

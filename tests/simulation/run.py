@@ -18,7 +18,7 @@ from simulation import group_members, log_dir_moves
 from simulation.broker_changes import BrokerChanges, alters_brokers
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import ACCEPTED_S, SimulatedCluster
-from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction
+from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction, crashes_forget_no_gaps
 from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
@@ -76,7 +76,12 @@ def run(seed: int) -> Outcome:
     if alters_brokers(seed):
         simulation.alter_brokers(Random(f"broker settings {seed}"))
     try:
-        with unhandled_exceptions_fail(loop, simulation.history), garbage_at_the_end(), ending(loop):
+        with (
+            unhandled_exceptions_fail(loop, simulation.history),
+            garbage_at_the_end(),
+            ending(loop),
+            crashes_forget_no_gaps(),
+        ):
             loop.run_until_complete(simulation.run())
     except Deadlock:
         simulation.history.violation("everybody waits for somebody")
