@@ -23,7 +23,7 @@ class AppendPosition(NamedTuple):
 
 
 def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: int) -> list[BatchHeader]:
-    """The headers of the whole batches in `records`, which begin there one behind the other.
+    """Return the headers of the whole batches in `records`, one behind the other.
 
     Offsets and epochs rise, with the gaps that compaction leaves; the first batch of an empty log may begin before its
     end, where the leader's records were deleted up to the middle of that batch. A cut last batch is left out, and so
@@ -47,7 +47,7 @@ def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: 
 
 
 def has_gap(headers: Sequence[BatchHeader], offset: int) -> bool:
-    """Whether compaction has removed records from these batches, or between them; `offset` is what comes first."""
+    """True if compaction has removed records from these batches, or between them; `offset` comes first."""
     for header in headers:
         if header.base_offset > offset or header.record_count <= header.last_offset_delta:
             return True

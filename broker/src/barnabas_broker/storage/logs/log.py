@@ -119,7 +119,7 @@ class Log(LogFiles):
         self.log_end_offset = self.recovery_point = offset
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Bytes from the batch that holds `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
+        """Return bytes from the batch of `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
 
         The last batch may be cut, as Kafka does; the first is whole, or there is None: when nothing is there yet, and
         when the first batch is longer than `length_max` and not `at_least_one_batch`. ApiError OFFSET_OUT_OF_RANGE.
@@ -155,13 +155,13 @@ class Log(LogFiles):
         return new
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """Its files are still to be made."""
+        """Return a segment without files."""
         sizes = SegmentSizes(0, None, None, now_ms)
         return Segment(self._environment, self.directory, base_offset, self._config, sizes)
 
     @disk_access
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
-        """Delete what retention by time, size and log start offset lets go of; how many segments that were."""
+        """Delete what retention by time, size and log start offset does not keep, and return the number of segments."""
         if not self.takes_appends:  # An active segment cannot be rolled.
             return 0
         bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
@@ -183,7 +183,7 @@ class Log(LogFiles):
             self._discard_oldest([active], due_ms)
 
     def _discard_oldest(self, segments: list[Segment], due_ms: int) -> None:
-        """The log begins with what is left, also where that fails midway."""
+        """Drop these segments; the log begins with what is left, also if that fails midway."""
         try:
             self._removal.discard(segments, due_ms)
         finally:
@@ -201,7 +201,7 @@ class Log(LogFiles):
 
     @disk_access
     def increment_log_start_offset(self, offset: int) -> None:
-        """Records below `offset` are gone for readers; retention removes the segments that lie wholly below it."""
+        """Hide the records below `offset` from readers; retention removes the segments that lie wholly below it."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
@@ -230,7 +230,7 @@ class Log(LogFiles):
 
     @contextmanager
     def _dropping_the_end(self) -> Iterator[None]:
-        """Segments are dropped, the highest first: where that fails midway the log ends with what is left."""
+        """End the log with what is left if segments, the highest first, cannot all be dropped."""
         before = [segment.base_offset for segment in self.segments]
         try:
             yield
@@ -273,7 +273,7 @@ class Log(LogFiles):
             self.log_start_offset = offset
 
     def load_epochs(self) -> None:
-        """In the thread that loads it: a start tells of the latest epoch of all logs, on the loop."""
+        """Load the epochs in the loading thread: a start asks for the latest epoch of all logs, on the loop."""
         self._latest_epoch = self.epochs.latest_epoch
 
     def found(self, topic_id: UUID | None, *, after_crash: bool) -> None:
@@ -334,12 +334,12 @@ class Log(LogFiles):
         return self.known_producers.replay(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch` and where it ends, for followers; (-1, -1) when that is unknown."""
+        """Return the largest known epoch up to `epoch` and its end, for followers; (-1, -1) if that is unknown."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     @disk_access
     def first_left_from(self, offset: int) -> int:
-        """The first offset from `offset` on that compaction has left; `offset` where it has removed nothing there."""
+        """Return the first offset from `offset` on that compaction has left; `offset` if it removed nothing there."""
         if not self.log_start_offset <= offset < self.compaction.until:
             return offset
         located = self.segments.locate(offset)

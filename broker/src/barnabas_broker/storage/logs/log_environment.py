@@ -29,11 +29,11 @@ class LogEnvironment:
     """A segment rolls before it has more, whatever `segment.bytes` says; a batch that is larger has one to itself."""
     index_pages: IndexPages = field(default_factory=IndexPages)
     unflushed: dict[TopicPartition, None] = field(default_factory=dict)
-    """Whose logs have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""
+    """The logs that have rolled, or have a `flush.ms`: no other log is ever due to be synced."""
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[[TruncatedLog], object] = complete_truncation
-    """Told of a log that takes no appends until its truncation is complete (`truncated_logs`)."""
+    """Called with a log that takes no appends until its truncation is complete (`truncated_logs`)."""
     disk_threads: DiskThreads = field(default_factory=DiskThreads)
     """For what blocks on the disk of a log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
-    """Told of a log that has `flush.messages` which are not synced, with each append until they are."""
+    """Called with a log that has unsynced `flush.messages`, at each append until they are synced."""

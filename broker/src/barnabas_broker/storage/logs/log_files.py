@@ -1,4 +1,4 @@
-"""The files of one partition's log, and how what was written reaches the disk: flush, clean shutdown, rename.
+"""The files of one partition's log, and how they reach the disk: flush, clean shutdown, rename.
 
 Below the recovery point everything is on the disk. `Log` adds what changes the log and what reads it.
 """
@@ -65,15 +65,15 @@ class LogFiles:
         offsets: LogOffsets,
     ) -> None:
         self.topic_id: UUID | None = None
-        """From `partition.metadata`; None where that file is missing."""
+        """The id in `partition.metadata`; None if that file is missing."""
         self.topic_partition = topic_partition
         self.log_dir = log_dir
         self.directory = directory
         self.log_start_offset, self.log_end_offset, self.recovery_point = offsets
         self.on_disk_until = self.recovery_point
-        """What is cut below this may come back with a power cut: a start has found it, or a sync of it has begun."""
+        """A power cut may bring back what is cut below this: a start has found it, or a sync of it has begun."""
         self._synced_segment: Segment | None = None
-        """The last one of which a sync has begun, until none is under way."""
+        """The last segment whose sync has begun, until no sync is under way."""
         self._syncs_under_way = 0
         self.segments = Segments(segments)
         self._environment = environment
@@ -82,16 +82,16 @@ class LogFiles:
         self._epochs: LeaderEpochs | None = None
         self.known_producers = LogProducers(self.segments, snapshots, environment.producer_count)
         self.truncations = 0
-        """How often the log was truncated; what was read before one may have changed."""
+        """The number of truncations; what was read before one may have changed."""
         self.was_recovered = False
         """True if it was loaded after a crash: the process before may have cut it and not synced that."""
         self._flushed_ms = 0
         self._renames = 0
         self.unsynced_from: int | None = None
-        """Where `flush.messages` has to be synced, what begins here is acknowledged only once it is."""
+        """If `flush.messages` are due, the records from here on are acknowledged only once they are synced."""
         self._is_promised = False
         self.unsynced_messages: int
-        """With as many that are not synced, nothing more is acknowledged before they are."""
+        """With so many unsynced messages, nothing more is acknowledged before they are synced."""
 
     @property
     def config(self) -> LogConfig:
@@ -108,26 +108,26 @@ class LogFiles:
             self._mark_unflushed()
 
     def _bound_unsynced(self) -> None:
-        """The first records are synced before they are acknowledged: a log that is empty after a power cut lost none.
+        """Sync the first records before they are acknowledged: a log that is empty after a power cut lost none.
 
-        A log that begins anew counts as a new one, for a power cut may take the name of its first segment.
+        A log that starts again from nothing counts as new, for a power cut may take the name of its first segment.
         """
         is_bound = self._is_promised or self.recovery_point <= self.segments.first.base_offset
         self.unsynced_messages = 1 if is_bound else self._config.flush_messages
 
     def promise(self) -> None:
-        """A checkpoint says, or may say soon, that all that was acknowledged is synced: so it stays."""
+        """Sync all before it is acknowledged: a checkpoint says so, or may say so soon."""
         self._is_promised, self.unsynced_messages = True, 1
 
     def withdraw_promise(self) -> None:
-        """No checkpoint says it any more. In a thread: the next sync tells the loop how many messages may wait."""
+        """End the promise, which no checkpoint has any more. In a thread: the next sync updates `unsynced_messages`."""
         self._is_promised = False
 
     def promises_synced(self, *, before: bool) -> bool:
         """True if all that was acknowledged is synced, and it stays so: for the checkpoint that says it, in a thread.
 
-        `before` is whether it says so already. Who raises `flush.messages` meanwhile sees the promise and syncs on, or
-        is seen here, for each sets its own before it reads the other's.
+        `before` is True if it says so already. If `flush.messages` rises meanwhile, the loop sees the promise and syncs
+        on, or this sees the new value: each writes its own before it reads the other's.
         """
         if self._config.flush_messages != 1:
             return False
@@ -140,7 +140,7 @@ class LogFiles:
 
     @property
     def threads(self) -> Executor:
-        """Those of its log dir, for what blocks on its disk."""
+        """The threads of its log dir, for what blocks on its disk."""
         return self._environment.disk_threads.of(self.log_dir)
 
     @property
@@ -160,17 +160,17 @@ class LogFiles:
 
     @property
     def ack_end_offset(self) -> int:
-        """All below may be acknowledged, as far as this disk is asked."""
+        """The end of what this disk allows to acknowledge."""
         return self.log_end_offset if self.unsynced_from is None else self.unsynced_from
 
     def await_sync(self, offset: int) -> None:
-        """What was appended from `offset` on has made `flush.messages` that are not synced."""
+        """Acknowledge nothing from `offset` on before a sync: `flush.messages` are unsynced."""
         if self.unsynced_from is None:
             self.unsynced_from = offset
         self._environment.sync_due(self)
 
     def _synced(self) -> None:
-        """The recovery point or the end has moved."""
+        """Update what waits for a sync, after the recovery point or the end has moved."""
         self._bound_unsynced()
         if self.unsynced_from is None:
             return
@@ -181,7 +181,7 @@ class LogFiles:
 
     @property
     def takes_appends(self) -> bool:
-        """False after a truncation until that is complete."""
+        """False from a truncation until it is complete."""
         return not self.known_producers.are_held_back
 
     @disk_access
@@ -199,7 +199,7 @@ class LogFiles:
 
     @disk_access
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """What a thread has to do until all below `offset`, a batch's end (default: the log's), is on the disk."""
+        """Return what a thread runs to sync all below `offset`, a batch's end (default: the log's end)."""
         end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if end <= self.recovery_point:
             return None
@@ -210,11 +210,11 @@ class LogFiles:
         return FlushJob(self.log_dir, self.directory, self._sync_calls(end), end, self.truncations, self._renames)
 
     def _may_be_on_disk_until(self) -> int:
-        """What is appended to a file while a thread syncs it may go along."""
+        """Return the offset below which a sync may have written: it takes along what is appended meanwhile."""
         return self.log_end_offset if self.segments.active is self._synced_segment else self.on_disk_until
 
     def _sync_calls(self, end_offset: int) -> tuple[Callable[[], None], ...]:
-        """What has to be synced until all below `end_offset` is on the disk: files first, then their names."""
+        """Return the calls that sync all below `end_offset`: files first, then their names."""
         files = self.files
         segments = [each for each in self._unsynced_segments() if each.base_offset < end_offset]
         calls = [call for segment in segments for call in segment.sync_calls()]
@@ -224,12 +224,12 @@ class LogFiles:
         return (*calls, *([save_epochs] if save_epochs else []), partial(files.sync_dir, self.directory))
 
     def _unsynced_segments(self) -> list[Segment]:
-        """With the one that ends at the recovery point, where it may have been cut there: that cut is not synced."""
+        """Return them with the segment that ends at the recovery point, if it may have an unsynced cut there."""
         may_be_cut = self.truncations or self.was_recovered
         return self.segments.starting_at(self.recovery_point - 1 if may_be_cut else self.recovery_point)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
-        """Rolled segments, or all when `flush.ms` has passed since the last: to run in a thread, then `flushed`."""
+        """Return the sync of rolled segments, or of all after `flush.ms`; a thread runs it, then comes `flushed`."""
         if self.recovery_point == self.log_end_offset:
             self._flushed_ms = now_ms
         elif now_ms - self._flushed_ms >= self._config.flush_ms:
@@ -241,9 +241,9 @@ class LogFiles:
         return job
 
     def flushed(self, job: FlushJob) -> None:
-        """Called when the flush job has run: moves the recovery point, unless the log was truncated meanwhile.
+        """Move the recovery point after the job has run, unless the log was truncated meanwhile.
 
-        Nor where its directory had another name meanwhile: the names in it may not have been synced.
+        It does not move if the directory had another name meanwhile: the names in it may not have been synced.
         """
         self._syncs_under_way -= 1
         if not self._syncs_under_way:
@@ -253,7 +253,7 @@ class LogFiles:
             self._synced()
 
     def flush(self, offset: int | None = None) -> None:
-        """Blocks until all below `offset` is on the disk."""
+        """Block until all below `offset` is on the disk."""
         job = self.flush_job(offset)
         if job:
             job.run()
@@ -261,13 +261,13 @@ class LogFiles:
 
     @disk_access
     def closing_job(self) -> FlushJob | None:
-        """Before a clean shutdown: what brings everything to the disk, a snapshot of the producers too."""
+        """Return what syncs everything before a clean shutdown, with a snapshot of the producers."""
         self.write_pending()
         job = self.flush_job()
         return self._with_cut(job) if self.truncations or self.was_recovered else job
 
     def _with_cut(self, job: FlushJob | None) -> FlushJob:
-        """The end and the names, too: they may have been cut since they were synced. The next start does not look."""
+        """Add the syncs of a cut end and of the names: the start after a clean shutdown does not look at them."""
         segments = [each for each in self._unsynced_segments() if self.files.exists(each.path(file_names.LOG))]
         calls: list[Callable[[], None]] = [each.file.sync for each in segments]
         calls.append(partial(self.files.sync_dir, self.directory))
@@ -282,20 +282,20 @@ class LogFiles:
         self.segments.active.seal()
 
     def closed(self) -> None:
-        """The closing job has run."""
+        """Take the log for synced, after the closing job has run."""
         self.recovery_point = self.on_disk_until = self.log_end_offset
         self._synced()
         self.release_files()
 
     def close(self) -> None:
-        """Blocks until everything is on the disk; the log may be used again."""
+        """Block until everything is on the disk; the log may be used again."""
         job = self.closing_job()
         if job:
             job.run()
         self.closed()
 
     def abandon(self) -> None:
-        """Its directory has failed: once that is back the files are another object's, and nobody else writes them."""
+        """Stop writing, as the directory has failed: when it is back, the files belong to another object."""
         if self._epochs is not None:
             self._epochs.abandon()
         self.release_files()

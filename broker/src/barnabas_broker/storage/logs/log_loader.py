@@ -56,7 +56,7 @@ class LogPlace:
 def open_log(
     environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None] = lambda _: None
 ) -> Log:
-    """Load or create the log in `place.directory`. `on_recovered` hears of each so many bytes that were checked.
+    """Load or create the log in `place.directory`. `on_recovered` is called with the bytes of each checked segment.
 
     Raises StorageError.
     """
@@ -100,7 +100,7 @@ def _has_earlier(place: LogPlace) -> bool:
 
 
 def _superseded_until(log: Log, place: LogPlace) -> int:
-    """How far a round of compaction may have come that did not end: a clean shutdown ends one, too.
+    """Return how far a round of compaction may have come that a crash or a clean shutdown has ended.
 
     Nothing is removed for a record that is not below the high watermark in the checkpoint. No replica in sync is cut
     below that, so none of them begins anew, whatever segments were rolled for records that are not committed.
@@ -110,10 +110,10 @@ def _superseded_until(log: Log, place: LogPlace) -> int:
 
 
 def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:
-    """A log that begins at 0 makes its files at the first append: thousands of empty partitions cost little.
+    """Return a segment at 0 without files: they are made at the first append, so that empty partitions cost little.
 
-    What a checkpoint has of a log without files is of an earlier one of its name, or a power cut has taken the files.
-    To begin where that says would count the replica as one that has all records before.
+    The checkpoints of a log without files are those of an earlier log of its name, or a power cut has taken the files.
+    To begin where they say would count the replica as one that has all records before that.
     """
     return Segment(environment, place.directory, 0, place.config, SegmentSizes(0, None, None, now_ms))
 
@@ -121,7 +121,7 @@ def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) ->
 def _as_after_clean_shutdown(
     environment: LogEnvironment, place: LogPlace, segments: list[Segment], snapshots: ProducerSnapshots
 ) -> Log:
-    """Everything is synced, so the recovery point is the end."""
+    """Return the log as if everything were synced: the recovery point is the end."""
     end = max(place.recovery_point or 0, segments[-1].base_offset)
     offsets = LogOffsets(max(place.log_start_offset, segments[0].base_offset), end, end)
     return Log(
@@ -137,7 +137,7 @@ def _as_after_clean_shutdown(
 
 
 def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
-    """Whether the log is as the clean shutdown left it; a file that was changed later by hand is checked."""
+    """True if the log is as the clean shutdown left it; a file that was changed later by hand is checked."""
     return clean_shutdown_ns is not None and all(
         entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
     )
@@ -184,7 +184,7 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
 
 
 def _rewrite(log: Log) -> None:
-    """All that was not synced: after a sync that failed it is in the page cache, and counts as written to the disk."""
+    """Write again all that was not synced: after a failed sync the kernel takes the page cache for written."""
     for segment in log.segments.starting_at(log.recovery_point):
         found = segment.find(log.recovery_point)
         if found:
@@ -192,10 +192,10 @@ def _rewrite(log: Log) -> None:
 
 
 def _sync_as_asked(log: Log) -> None:
-    """What a crash left unsynced of `flush.messages`, or of the first records.
+    """Sync what a crash left unsynced of `flush.messages`, or of the first records.
 
-    A fetch, or a producer that tries again, would acknowledge it.
-    What a full disk does not take is synced with what is appended next.
+    A fetch, or a producer that tries again, would acknowledge it. What a full disk does not take is synced with the
+    next append.
     """
     if log.log_end_offset - log.recovery_point >= log.unsynced_messages:
         with suppress(DiskFull):

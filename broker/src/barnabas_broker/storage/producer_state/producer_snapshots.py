@@ -8,7 +8,7 @@ from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEnt
 
 
 class ProducerSnapshots:
-    """Which snapshots there are. Raises OSError."""
+    """The snapshots of one log, by offset. Raises OSError."""
 
     __slots__ = ("_files", "directory", "offsets")
 
@@ -19,20 +19,20 @@ class ProducerSnapshots:
 
     @property
     def latest_offset(self) -> int:
-        """-1 when there is none."""
+        """The offset of the newest snapshot; -1 if there is none."""
         return self.offsets[-1] if self.offsets else -1
 
     @property
     def latest_path(self) -> str:
-        """Of the newest one; there may be none."""
+        """The path of the newest snapshot, which may not exist."""
         return self.path(self.latest_offset)
 
     def path(self, offset: int) -> str:
-        """Of the snapshot at this offset."""
+        """Return the path of the snapshot at this offset."""
         return f"{self.directory}/{file_names.segment_file(offset, file_names.SNAPSHOT)}"
 
     def load(self, offset_max: int) -> tuple[int, list[SnapshotEntry]] | None:
-        """The newest snapshot at or below `offset_max` and its offset. Newer and damaged ones are removed."""
+        """Return the newest snapshot at or below `offset_max` and its offset; remove newer and damaged ones."""
         while self.offsets:
             offset = self.offsets[-1]
             if offset <= offset_max:
@@ -57,12 +57,12 @@ class ProducerSnapshots:
                 self._remove(offset)
 
     def remove_after(self, offset: int) -> None:
-        """Remove those of offsets that the log does not reach any more."""
+        """Remove the snapshots at offsets that the log does not reach any more."""
         for newer in [each for each in self.offsets if each > offset]:
             self._remove(newer)
 
     def clear(self) -> None:
-        """Removes all snapshots."""
+        """Remove all snapshots."""
         for offset in list(self.offsets):
             self._remove(offset)
 

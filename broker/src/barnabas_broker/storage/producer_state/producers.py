@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent producers: the last five batches of each, to tell duplicates from gaps.
+"""The idempotent producers of a partition, with the last five batches of each, to tell duplicates from gaps.
 
 Pure state: `check` decides, `record` applies, on the live path, in recovery and on a reload alike. `producer_snapshots`
 keeps it on disk.
@@ -21,9 +21,9 @@ NO_SEQUENCE: Final = -1
 PARTITION_MAX: Final = 4_000
 """Producers that a partition knows at most: a snapshot of them, with all their batches, is written in one turn."""
 PARTITION_MIN: Final = 5
-"""So many it may know whatever the others do."""
+"""A partition may know so many, however many the others know."""
 BROKER_MAX: Final = 500_000
-"""Of all partitions; about 200 MB."""
+"""The bound for all partitions; about 200 MB."""
 
 _BATCH: Final = struct.Struct("<iqiq")
 _KEPT: Final = BATCHES_KEPT * _BATCH.size
@@ -76,21 +76,21 @@ class Producer:
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest batch; -1 when it is unknown."""
+        """The last sequence of the newest batch; -1 if it is unknown."""
         return _BATCH.unpack_from(self.packed, len(self.packed) - _BATCH.size)[0] if self.packed else NO_SEQUENCE
 
     def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp_ms: int) -> None:
-        """Takes in a batch that was appended."""
+        """Add a batch that was appended."""
         self.packed = (self.packed + _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp_ms))[-_KEPT:]
         self.last_timestamp_ms = timestamp_ms
 
     def begin_epoch(self, epoch: int) -> None:
-        """Takes a new epoch: the sequences begin at 0 again."""
+        """Take a new epoch: the sequences begin at 0 again."""
         self.epoch = epoch
         self.packed = b""
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_sequence: int) -> ProducedBatch | None:
-        """The kept batch that has exactly these sequences."""
+        """Return the kept batch that has exactly these sequences."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -108,13 +108,13 @@ class ProducerCount:
         self._lock = Lock()
 
     def add(self, count: int) -> None:
-        """So many more; fewer where it is negative."""
+        """Add so many; `count` may be negative."""
         with self._lock:
             self.total += count
 
     @property
     def is_too_large(self) -> bool:
-        """Whether a partition that learns of a new producer has to forget an old one."""
+        """True if a partition that learns of a new producer has to forget an old one."""
         return self.total > self._total_max
 
 
@@ -136,7 +136,7 @@ class ProducerStates:
         self._count.add(-len(self.producers))
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
-        """Whether a client's batch may be appended: None, or the earlier batch that this one repeats.
+        """Return None if a client's batch may be appended, or the earlier batch that it repeats.
 
         Raises ApiError: INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
         INVALID_TXN_STATE for a plain batch within a transaction.
@@ -158,7 +158,7 @@ class ProducerStates:
         return None
 
     def record(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
-        """A batch was appended at `base_offset`."""
+        """Note a batch that was appended at `base_offset`."""
         if header.producer_id < 0 or header.attributes & CONTROL_BIT:
             return
         delta = header.last_offset_delta
@@ -172,7 +172,7 @@ class ProducerStates:
         producer.add(last_sequence, base_offset + delta, delta, timestamp_ms)
 
     def _new(self, header: BatchHeader) -> Producer:
-        """One more; the one that has been silent for longest goes where there are too many."""
+        """Return a new producer; if there are too many, forget the one that has been silent for longest."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
@@ -192,12 +192,12 @@ class ProducerStates:
                 self._forget(producer.producer_id)
 
     def last_offsets(self) -> dict[int, int]:
-        """By producer id, the last offset of its last batch."""
+        """Return the last offset of each producer's last batch, by producer id."""
         batches = ((each.producer_id, each.batches) for each in self.producers.values())
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
     def snapshot(self) -> list[SnapshotEntry]:
-        """For the `.snapshot` file: an entry for each batch that is known, of each producer the newest last.
+        """Return an entry for each known batch, for the `.snapshot` file; each producer's newest comes last.
 
         Kafka writes the newest alone, and of several entries of a producer it takes the last one.
         """
@@ -230,7 +230,7 @@ def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int
 
 
 def _snapshot_entries(producer: Producer) -> Iterable[SnapshotEntry]:
-    """In the order of the fields, for thousands are written at a roll."""
+    """Return the entries of one producer, quickly: thousands are written at a roll."""
     packed = producer.packed or _BATCH.pack(NO_SEQUENCE, -1, 0, producer.last_timestamp_ms)
     who = (producer.producer_id, producer.epoch)
     transaction = (producer.coordinator_epoch, producer.transaction_first_offset)
