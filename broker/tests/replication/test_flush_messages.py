@@ -13,6 +13,7 @@ from one_replica import FLIGHTS, HERE, Broker, led
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.replica_states import ReplicaState
 from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.storage.errors import SyncFailed
 from barnabas_broker.storage.logs.truncation import truncate_to
@@ -127,7 +128,7 @@ def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits(
         await one.until(lambda: len(one.answers) == 1)
         assert one.answers[0] is not None
         assert one.answers[0].code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert FLIGHTS in one.broker.replicas.failures.partitions
+        assert one.broker.replicas.states.hosted(FLIGHTS).state is ReplicaState.OFFLINE
         assert one.partition.high_watermark == 0
         await asyncio.gather(*one.tasks)
 

@@ -126,6 +126,16 @@ def test_replicas_that_go_elsewhere_and_come_back_at_once_begin_anew(broker: Bro
     assert len(broker.fetching.followed) == COUNT
 
 
+def test_replicas_that_go_elsewhere_before_their_topic_is_deleted_leave_nothing(broker: Broker) -> None:
+    led_before = hosted(broker)
+    elsewhere = PartitionState((OTHER,), OTHER, 2, (OTHER,), partition_epoch=2)
+    broker.show_only(topic(elsewhere))
+    broker.show_only(tombstone())
+    broker.timers.pass_time(1)
+    assert (deleted(broker), in_use(broker)) == (COUNT, 0)
+    assert not any(each.is_leader for each in led_before)
+
+
 def test_what_a_stop_leaves_of_a_deleted_topic_its_next_start_deletes(broker: Broker) -> None:
     led_before = hosted(broker)
     broker.show_only(tombstone())

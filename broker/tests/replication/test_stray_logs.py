@@ -85,6 +85,7 @@ def test_a_log_that_was_set_aside_is_never_used_again_and_no_empty_one_leads_in_
     assert broker.losses == [{FLIGHTS: 6}]
     assert broker.replicas.lookup.hosted(FLIGHTS) is None
     broker.show_only(the_topic(led(OTHER, 7, OTHER)))
+    look_at_disks(broker)
     assert broker.partition.log.log_end_offset == 0
     assert broker.fetching.followed == {FLIGHTS}
     assert states(broker) == ["", "stray"]

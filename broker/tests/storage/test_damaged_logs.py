@@ -112,12 +112,3 @@ def test_a_damaged_log_that_is_deleted_leaves_nothing_to_a_later_one_of_its_name
     [deleted] = damaged.glob("flights-1.*-delete")
     logs.remove_files(logs.due_deletions(NOW_MS))
     assert not deleted.exists()
-
-
-def test_a_damaged_log_of_an_earlier_topic_makes_room_and_is_kept(damaged: Path) -> None:
-    logs = started(damaged)
-    assert logs.claim(DAMAGED, LATER_ID) is None
-    assert [stray.topic_id for stray in logs.strays] == [TOPIC_ID]
-    assert logs.create(DAMAGED, LATER_ID, CONFIG).log_end_offset == 0
-    [stray] = damaged.glob("flights-1.*-stray")
-    assert (stray / f"{0:020d}.log").stat().st_size == 3 * len(batch(1))

@@ -14,15 +14,10 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.model import NO_LEADER
-from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_dirs.kept_records import Kept
-from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
 from barnabas_broker.storage.logs.log import Log
-from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
@@ -71,7 +66,7 @@ def why_kept(
 
 
 class LogFates:
-    """Deletes logs, keeps them and begins them anew.
+    """Deletes logs, and keeps them.
 
     What a disk refuses is said in the log, once, and `is_sweep_due`.
     """
@@ -102,8 +97,9 @@ class LogFates:
             if found is not None and is_unwanted:
                 self.remove(topic_partition, found.topic_id)
         async for topic_partition in turn.over(self._logs.failed):
-            for topic_id in self._damaged_ids(topic_partition) & self._image.tombstones.keys():
-                self.remove(topic_partition, topic_id)
+            for topic_id in self._damaged_ids(topic_partition):
+                if topic_id in self._image.tombstones or not self._is_assigned(topic_partition):
+                    self.remove(topic_partition, topic_id)
 
     def _damaged_ids(self, topic_partition: TopicPartition) -> set[UUID]:
         """Of which topics the logs of this name are that could not be loaded, as far as a disk tells that."""
@@ -184,29 +180,3 @@ class LogFates:
         if what not in self._told:
             log.error("cannot remove %s, which is tried again: %s", what, error)
         self._refused.add(what)
-
-    def may_lack(self, found: Log | None) -> bool:
-        """Whether a log whose dir was away at the start is nowhere, or may have lost its end to a power cut."""
-        return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
-
-    def begun_anew(self, partition: Partition) -> Log | None:
-        """An empty log, where the disk has lost the whole directory, and somebody else leads with all that there is."""
-        where = partition.topic_partition
-        if partition.state.leader in (NO_LEADER, self._broker_id) or not self._logs.has_lost(where):
-            return None
-        try:
-            return self._logs.create(where, partition.topic_id, partition.log.config)
-        except (ApiError, StorageError) as error:
-            log.error("%s cannot be made again: %s", where, error)
-            return None
-
-    def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """The log of a partition that is here now, if there is one."""
-        try:
-            found = self._logs.claim(topic_partition, topic_id)
-        except StorageError as error:
-            log.error("cannot set aside what is in the way of %s: %s", topic_partition, error)
-            return None
-        if found is not None:
-            self._logs.strays.forget(found)
-        return found

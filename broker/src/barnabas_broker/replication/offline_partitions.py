@@ -8,6 +8,7 @@ from uuid import UUID
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_lookup import PartitionLookup
 from barnabas_broker.replication.replica_environment import Fetching
+from barnabas_broker.replication.replica_states import ReplicaStates, Trigger
 from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDirState
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
@@ -29,6 +30,7 @@ class OfflinePartitions:
     def __init__(
         self,
         lookup: PartitionLookup,
+        states: ReplicaStates,
         logs: LogManager,
         fetching: Fetching,
         resign: Callable[[Mapping[TopicPartition, int]], object],
@@ -36,11 +38,10 @@ class OfflinePartitions:
         timers: Timers,
     ) -> None:
         self._lookup = lookup
+        self._states = states
         self._logs = logs
         self._fetching = fetching
         self._resign = resign
-        self.partitions: dict[TopicPartition, Partition] = {}
-        """Those that are offline, until their logs come back."""
         self._rounds = FairRounds(clock, timers, lookup.partitions, self._follow_log_dir)
         self._full: set[str] = set()
         """Log dirs that were said to be full, and not yet to have space again."""
@@ -83,7 +84,7 @@ class OfflinePartitions:
         if partition.failure is None and self._lookup.hosted(topic_partition) is partition:
             self._fetching.unfollow(partition)
             partition.go_offline(error)
-            self.partitions[topic_partition] = partition
+            self._states.change(self._states.hosted(topic_partition), Trigger.FAILED)
             self.give_up({topic_partition: partition.failed_epoch})
 
     def _follow_log_dir(self, partition: Partition) -> None:

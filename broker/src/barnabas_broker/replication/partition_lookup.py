@@ -1,6 +1,5 @@
 """The partitions that this broker hosts, by what requests call them. `replica_manager` adds and removes them."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
@@ -8,6 +7,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.not_leader_errors import why_missing
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.replica_states import ReplicaStates
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -15,14 +15,15 @@ from barnabas_core.topic_partition import TopicPartition
 class PartitionLookup:
     """`is_awake` is False while this broker may not know that others lead by now."""
 
-    def __init__(self, broker_id: int, image: MetadataImage, is_awake: Callable[[], bool]) -> None:
+    def __init__(
+        self, broker_id: int, image: MetadataImage, states: ReplicaStates, is_awake: Callable[[], bool]
+    ) -> None:
         self._broker_id = broker_id
         self._image = image
+        self._states = states
         self._is_awake = is_awake
         self.topics: dict[str, HostedTopic] = {}
         self._by_id: dict[UUID, HostedTopic] = {}
-        self.unmade: OrderedDict[TopicPartition, None] = OrderedDict()
-        """Assigned to this broker, and to be made in the next turns of the loop, in this order."""
 
     def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
@@ -37,7 +38,7 @@ class PartitionLookup:
         return partition
 
     def _why_missing(self, name: str | None, topic_id: UUID | None, index: int) -> ApiError:
-        is_unmade = name is not None and TopicPartition(name, index) in self.unmade
+        is_unmade = name is not None and self._states.is_unmade(TopicPartition(name, index))
         return why_missing(self._image, self._broker_id, name, topic_id, index, is_unmade=is_unmade)
 
     def hosted(self, topic_partition: TopicPartition) -> Partition | None:

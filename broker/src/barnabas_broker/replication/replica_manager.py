@@ -6,7 +6,6 @@
 import logging
 from collections.abc import Iterator
 from typing import Final
-from uuid import UUID
 
 from barnabas_broker.metadata.controller.decisions.fencing import counts_on
 from barnabas_broker.metadata.image.image_change import ImageChange
@@ -15,22 +14,20 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocum
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.log_fates import LogFates
-from barnabas_broker.replication.log_reports import LogReports
-from barnabas_broker.replication.missing_logs import MissingLogs
+from barnabas_broker.replication.log_opening import LogOpening
+from barnabas_broker.replication.log_reports import CUT, GONE, LogReports
 from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.partition_lookup import PartitionLookup
-from barnabas_broker.replication.removals import Removal, Removals
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
+from barnabas_broker.replication.replica_states import NOT_SERVED, ReplicaRecord, ReplicaState, ReplicaStates, Trigger
 from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.log_config import LogConfig
-from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import FairRounds, FairTurn
 from barnabas_core.loop_turns import timed
 from barnabas_core.topic_name import is_internal
@@ -60,8 +57,10 @@ class ReplicaManager:
         self._logs = logs
         self._image = image
         self._fates = LogFates(broker_id, logs, image)
+        self._opening = LogOpening(broker_id, logs)
         self._environment = environment
-        self._reports = LogReports(broker_id, environment)
+        self.states: Final = ReplicaStates()
+        self._reports = LogReports(broker_id, environment, self.states)
         self._context = PartitionEnvironment(
             broker_id,
             environment.clock,
@@ -73,20 +72,18 @@ class ReplicaManager:
         )
         self.checkpointed: dict[TopicPartition, int] = {}
         """High watermarks from before the start, of partitions that are not made yet."""
-        self.lookup: Final = PartitionLookup(broker_id, image, environment.is_awake)
+        self.lookup: Final = PartitionLookup(broker_id, image, self.states, environment.is_awake)
+        clock, timers, states = environment.clock, environment.timers, self.states
         self.failures: Final = OfflinePartitions(
-            self.lookup, logs, environment.fetching, environment.give_up, environment.clock, environment.timers
+            self.lookup, states, logs, environment.fetching, environment.give_up, clock, timers
         )
-        self._isr_checks = FairRounds(environment.clock, environment.timers, self.lookup.partitions, self._check_isr)
-        self._configurations = FairRounds(
-            environment.clock, environment.timers, lambda: list(image.topics), self._configure
-        )
-        self._returns = FairRounds(environment.clock, environment.timers, self._missed, self._look_again)
-        self._removals = Removals(environment.clock, environment.timers, self._remove)
-        self._burials = FairRounds(environment.clock, environment.timers, self._fates.strays_to_bury, self._fates.bury)
+        self._isr_checks = FairRounds(clock, timers, self.lookup.partitions, self._check_isr)
+        self._configurations = FairRounds(clock, timers, lambda: list(image.topics), self._configure)
+        self._returns = FairRounds(clock, timers, lambda: states.of(*NOT_SERVED), self._look_again)
+        self._removals = FairRounds(clock, timers, lambda: states.of(ReplicaState.GOING), self._remove)
+        self._burials = FairRounds(clock, timers, self._fates.strays_to_bury, self._fates.bury)
         self._is_making = False
         """Whether the next turn of the loop makes some."""
-        self._missing = MissingLogs()
         self._has_stopped = False
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
@@ -107,32 +104,16 @@ class ReplicaManager:
         """
         self._returns.begin()
 
-    def _missed(self) -> list[TopicPartition]:
-        missing = self._missing.unloaded | self._missing.uncreated | self._logs.failed.keys()
-        return [*self._reports.ahead(), *self.failures.partitions, *missing]
-
-    def _look_again(self, topic_partition: TopicPartition) -> None:
-        partition = self.lookup.hosted(topic_partition)
-        if partition is None:
-            self._look_for(topic_partition)
-        elif partition.failure is not None:
-            self._look_after(partition)
-        else:
-            self._reports.is_ahead(partition)
-
-    def _look_for(self, topic_partition: TopicPartition) -> None:
-        """One that is not here, and may have to be."""
-        document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
-        if document is None or number >= len(document.partitions):
+    def _look_again(self, record: ReplicaRecord) -> None:
+        """One that is not served, unless that has changed before its turn came."""
+        if self._has_stopped or self.states.get(record.topic_partition) is not record:
             return
-        if self._broker_id not in document.partitions[number].replicas:
-            self._missing.forget(topic_partition)
-            self._fates.remove_untaken(topic_partition, document.topic_id)
-        elif topic_partition in self._missing.unloaded or topic_partition in self._missing.uncreated:
-            self._want(self._topic(document), number)
-            self._make_some()
-        elif topic_partition in self._logs.failed:
-            self._look_after_missing(topic_partition, document.partitions[number])
+        if record.partition is None:
+            self._make(record)
+        elif record.partition.failure is not None:
+            self._look_after(record.partition)
+        else:
+            self._reports.is_ahead(record, record.partition)
 
     def _look_after(self, partition: Partition) -> None:
         """An offline one: first the metadata goes on without it, then it comes back with what its disk has."""
@@ -140,21 +121,17 @@ class ReplicaManager:
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self.failures.give_up({topic_partition: partition.failed_epoch})
             return
-        loaded = self._fates.claim(topic_partition, partition.topic_id) or self._fates.begun_anew(partition)
-        if loaded is not None and loaded is not partition.log and not self._reports.has_lost(partition, loaded):
+        record = self.states.hosted(topic_partition)
+        loaded = self._opening.load_again(record, partition)
+        if loaded is not None and not self._reports.lacks_committed(record, partition, loaded):
             partition.come_back(loaded)
-            del self.failures.partitions[topic_partition]
+            self.states.change(record, Trigger.RETURNED)
             self._follow(partition)
             log.info("%s is online again", topic_partition)
 
-    def _look_after_missing(self, topic_partition: TopicPartition, state: PartitionState) -> None:
-        """One whose log could not be loaded or made."""
-        if counts_on(state, self._broker_id, -1):
-            self.failures.give_up({topic_partition: -1})
-
     def offline(self) -> list[TopicPartition]:
         """The partitions that should be here and cannot be served: their disk failed or their log is damaged."""
-        return [each for each in self._assigned() if each not in self.lookup.unmade and not self._is_served(each)]
+        return [each for each in self._assigned() if not (self.states.is_unmade(each) or self._is_served(each))]
 
     def out_of_sync(self) -> list[TopicPartition]:
         """The partitions that are followed here and whose leader does not count this broker in yet, or any more.
@@ -183,18 +160,24 @@ class ReplicaManager:
     async def start(self) -> None:
         """Take over what the image holds, some of it a turn of the loop; its changes are followed meanwhile, too."""
         self.checkpointed = self._logs.checkpointed_high_watermarks()
-        if not all(each.is_online for each in self._logs.log_dirs):
-            self._missing.unloaded = set(self._assigned()) - self._logs.logs.keys()
+        are_online = all(each.is_online for each in self._logs.log_dirs)
+        absent = set() if are_online else set(self._assigned()) - self._logs.logs.keys()
+        topic_ids = {each.topic: self._image.topics[each.topic].topic_id for each in absent}
         turn = FairTurn(self._environment.clock)
         await self._fates.sweep(turn)
         self._image.subscribe(self._image_changed)
+        for where in absent:
+            document = self._image.topics.get(where.topic)
+            if document is not None and document.topic_id == topic_ids[where.topic]:
+                self.states.begin(where, document.topic_id, Trigger.ABSENT)
         async for name in turn.over(self._image.topics):
             if name in self._image.topics:
                 self._host(self._image.topics[name])
-        while self.lookup.unmade:
+        async for record in turn.over(self.states.of(*NOT_SERVED)):
+            self._look_again(record)
+        while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
+            self._make(unmade)
             await turn.give_way()
-            if self.lookup.unmade:
-                self._make_one()
         await self._fates.sweep(turn)  # What went during the first sweep, nobody was told of.
 
     async def sweep(self, *, is_due: bool = True) -> None:
@@ -207,11 +190,11 @@ class ReplicaManager:
 
         A batch that was looked into meanwhile must not come to a log that is closed."""
         self._has_stopped = True
-        self.lookup.unmade.clear()
         self._removals.stop()
         self._burials.stop()
         self._returns.stop()
-        for partition in self.lookup.partitions():
+        going = [each.partition for each in self.states.of(ReplicaState.GOING) if each.partition is not None]
+        for partition in (*self.lookup.partitions(), *going):
             partition.resign()
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -247,9 +230,7 @@ class ReplicaManager:
         for index, state in enumerate(document.partitions):
             partition = topic.partitions.get(index)
             if self._broker_id not in state.replicas:
-                if partition is not None:
-                    del topic.partitions[index]
-                    self._removals.add(Removal(partition.topic_partition, topic.topic_id, partition))
+                self._unassign(TopicPartition(document.name, index))
             elif partition is not None:
                 if not is_configured:
                     partition.configure(config)
@@ -262,14 +243,27 @@ class ReplicaManager:
         found = self.lookup.topics.get(document.name)
         return found or HostedTopic(document.name, document.topic_id, self.settings.of(document).config)
 
+    def _unassign(self, topic_partition: TopicPartition) -> None:
+        """Nobody finds it from now on."""
+        record = self.states.get(topic_partition)
+        if record is None:
+            return
+        if self.states.going(topic_partition) is not None:
+            self.states.change(record, Trigger.FORGOTTEN)
+            return
+        self.states.change(record, Trigger.UNASSIGNED)
+        topic = self.lookup.topics.get(topic_partition.topic)
+        if topic is not None:
+            topic.partitions.pop(topic_partition.partition, None)
+
     def _want(self, topic: HostedTopic, index: int) -> None:
         """It is to be made."""
         self.lookup.add(topic)
         topic_partition = TopicPartition(topic.name, index)
-        self.lookup.unmade[topic_partition] = None
-        if is_internal(topic.name):  # Coordinators load it in this turn; it comes once in a cluster's life.
-            self.lookup.unmade.move_to_end(topic_partition, last=False)
-            self._make_one()
+        if self.states.get(topic_partition) is None:
+            record = self.states.begin(topic_partition, topic.topic_id, Trigger.ASSIGNED)
+            if is_internal(topic.name):  # Coordinators load it in this turn; it comes once in a cluster's life.
+                self._make(record)
 
     def _make_some(self) -> None:
         """As many as a turn of the loop has time for, unless the next turn does that."""
@@ -279,26 +273,41 @@ class ReplicaManager:
     @timed("making of partitions")
     def _make_next(self) -> None:
         turn = FairTurn(self._environment.clock, MADE_IN_A_TURN, MAKING_S)
-        while self.lookup.unmade and turn.take():
-            self._make_one()
-        self._is_making = bool(self.lookup.unmade)
+        unmade = None
+        while not self._has_stopped and (unmade := self.states.first(ReplicaState.UNMADE)) is not None and turn.take():
+            self._make(unmade)
+        self._is_making = unmade is not None
         if self._is_making:
             self._environment.timers.call_soon(self._make_next)
 
-    def _make_one(self) -> None:
-        """The next one, by the image of now: since it was to be made it may have gone, or come by another way."""
-        topic_partition, _ = self.lookup.unmade.popitem(last=False)
-        name, index = topic_partition
-        document, topic = self._image.topics.get(name), self.lookup.topics.get(name)
-        if document is None or topic is None or index >= len(document.partitions) or index in topic.partitions:
+    def _make(self, record: ReplicaRecord) -> None:
+        """Open its log, or make one, and begin to lead or to follow, by the image of now."""
+        where = record.topic_partition
+        document, topic = self._image.topics.get(where.topic), self.lookup.topics.get(where.topic)
+        if document is None or topic is None or where.partition >= len(document.partitions):
+            self.states.change(record, Trigger.FORGOTTEN)
             return
-        self._removals.finish(topic_partition)
-        state = document.partitions[index]
-        partition = self._make(topic, topic_partition, state) if self._broker_id in state.replicas else None
-        if partition is not None:
-            topic.partitions[index] = partition
+        going = self.states.going(where)
+        if going is not None:
+            self._remove(going)
+        state = document.partitions[where.partition]
+        trigger, opened = self._opening.open(record, state, topic.config)
+        if trigger is Trigger.LACKING:
+            self._reports.lost(record, state.leader_epoch, GONE if opened is None else CUT)
+        else:
+            self.states.change(record, trigger)
+        if trigger is Trigger.OPENED and opened is not None:
+            partition = record.partition = topic.partitions[where.partition] = self._partition(record, opened)
             partition.configure(topic.config)
             self._take_over(partition, state)
+        elif counts_on(state, self._broker_id, -1):
+            self.failures.give_up({where: -1})
+
+    def _partition(self, record: ReplicaRecord, opened: Log) -> Partition:
+        where, topic_id = record.topic_partition, record.topic_id
+        high_watermark = self.checkpointed.pop(where, 0)
+        waiters, commits = self._environment.purgatory.wait_list(), CommitQueue(self._environment.timers)
+        return Partition(where, topic_id, opened, high_watermark, self._context, waiters, commits)
 
     def _take_over(self, partition: Partition, state: PartitionState) -> None:
         led_by = (partition.leader_id, partition.leader_epoch)
@@ -311,78 +320,38 @@ class ReplicaManager:
         if partition.failure is not None:
             self._look_after(partition)
 
-    def _make(self, topic: HostedTopic, topic_partition: TopicPartition, state: PartitionState) -> Partition | None:
-        opened = self._open_log(topic_partition, topic.topic_id, state, topic.config)
-        if opened is None:
-            self._look_after_missing(topic_partition, state)
-            return None
-        high_watermark = self.checkpointed.pop(topic_partition, 0)
-        waiters, commits = self._environment.purgatory.wait_list(), CommitQueue(self._environment.timers)
-        return Partition(topic_partition, topic.topic_id, opened, high_watermark, self._context, waiters, commits)
-
     def _follow(self, partition: Partition) -> None:
         """Fetch from the leader of now, if it is another broker."""
         fetching = self._environment.fetching
         fetching.unfollow(partition)
-        is_usable = partition.failure is None and not self._reports.is_ahead(partition)
+        record = self.states.hosted(partition.topic_partition)
+        is_usable = partition.failure is None and not self._reports.is_ahead(record, partition)
         if is_usable and partition.leader_id not in (self._broker_id, NO_LEADER):
             fetching.follow(partition)
 
-    def _remove(self, removal: Removal) -> None:
+    def _remove(self, record: ReplicaRecord) -> None:
         """The replica is elsewhere now, or its topic is gone."""
-        topic_partition, topic_id, partition = removal
+        if record.state is not ReplicaState.GOING:
+            return
+        topic_partition, partition = record.topic_partition, record.partition
         if partition is not None:
-            self.failures.partitions.pop(topic_partition, None)
-            self._reports.forget(topic_partition)
             self._environment.fetching.unfollow(partition)
             partition.resign()
-        self._fates.remove(topic_partition, topic_id)
-
-    def _open_log(
-        self, topic_partition: TopicPartition, topic_id: UUID, state: PartitionState, config: LogConfig
-    ) -> Log | None:
-        """The log that was found at the start, or a new one; None when no directory can take it."""
-        found = self._fates.claim(topic_partition, topic_id)
-        if found is None and self._logs.strays.of(topic_id, topic_partition.partition):
-            self._missing.unloaded.add(topic_partition)
-        if found is None and self._may_lie_elsewhere(topic_partition):
-            return None
-        may_lack = topic_partition in self._missing.unloaded and self._fates.may_lack(found)
-        if may_lack and self._reports.has_lost_with_dir(topic_partition, state, found):
-            return None
-        self._missing.unloaded.discard(topic_partition)
-        if found is not None:
-            self._missing.uncreated.discard(topic_partition)
-            return found
-        wanted_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None
-        try:
-            created = self._logs.create(topic_partition, topic_id, config, wanted_dir)
-        except (ApiError, StorageError) as error:
-            if topic_partition not in self._missing.uncreated:
-                log.error("cannot create %s: %s", topic_partition, error)
-            self._missing.uncreated.add(topic_partition)
-            return None
-        self._missing.uncreated.discard(topic_partition)
-        return created
-
-    def _may_lie_elsewhere(self, topic_partition: TopicPartition) -> bool:
-        """Damaged, or perhaps on a lost disk: a new, empty log would hide the records. That was said already."""
-        if topic_partition in self._missing.unloaded:
-            return not all(each.is_online for each in self._logs.log_dirs)
-        return topic_partition in self._logs.failed
+            self._fates.remove(topic_partition, record.topic_id)
+        else:
+            self._fates.remove_untaken(topic_partition, record.topic_id)
+        self.states.change(record, Trigger.REMOVED)
 
     def _drop(self, document: TopicDocument) -> None:
         """A deleted topic: nothing answers for it from now on, and its files go in the background."""
         self.settings.forget(document.name)
         topic = self.lookup.remove(document.name)
-        hosted = {} if topic is None else topic.partitions
-        for partition in hosted.values():
-            self._removals.add(Removal(partition.topic_partition, partition.topic_id, partition))
-        for index in [each for each in range(len(document.partitions)) if each not in hosted]:
+        for index in {*range(len(document.partitions)), *(topic.partitions if topic is not None else ())}:
             topic_partition = TopicPartition(document.name, index)
-            self._missing.forget(topic_partition)
-            if self._fates.is_untaken(topic_partition, document.topic_id):
-                self._removals.add(Removal(topic_partition, document.topic_id, None))
+            if self.states.get(topic_partition) is not None:
+                self._unassign(topic_partition)
+            elif not self.states.going(topic_partition) and self._fates.is_untaken(topic_partition, document.topic_id):
+                self.states.begin(topic_partition, document.topic_id, Trigger.UNASSIGNED)
 
     def synced(self, topic_partition: TopicPartition) -> None:
         """More of a log is on the disk, as its `flush.messages` asks: what waited for that goes on."""

@@ -65,8 +65,8 @@ class LogDir:
         """Whether the broker before shut down cleanly; known once the logs are loaded."""
         self.kept = KeptRecords()
         """What it has of the records that were acknowledged before this start."""
-        self.damaged: set[TopicPartition] = set()
-        """Logs that are in it and could not be loaded: what the checkpoints say of them stays for the next start."""
+        self.damaged: dict[TopicPartition, StorageError] = {}
+        """Why logs in it could not be loaded: what the checkpoints say of them stays for the next start."""
         self.has_all_logs = False
         """Whether all that are in it were loaded: else a checkpoint would lack some."""
         self._files = files
@@ -173,13 +173,10 @@ class LogDir:
         return offsets
 
     @disk_access
-    def rename_damaged(self, topic_partition: TopicPartition, directory: str) -> int:
-        """Away with a log that could not be loaded; how many bytes its files have. StorageError."""
-        found = f"{self.path}/{topic_partition}"
-        size_bytes = sum(entry.size_bytes for entry in self._files.scan(found))
-        self._files.rename(found, directory)
-        self.damaged.discard(topic_partition)
-        return size_bytes
+    def rename_damaged(self, topic_partition: TopicPartition, directory: str) -> None:
+        """Away with a log that could not be loaded. StorageError."""
+        self._files.rename(f"{self.path}/{topic_partition}", directory)
+        del self.damaged[topic_partition]
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop a log that is not here any more."""

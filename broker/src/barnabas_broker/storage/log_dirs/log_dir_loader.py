@@ -32,7 +32,7 @@ class LoadProgress(NamedTuple):
 
 
 class LogDirLoader:
-    """`log_dirs` are all of the broker; `failed` gets the logs that are there and cannot be loaded."""
+    """`log_dirs` are all of the broker."""
 
     def __init__(
         self,
@@ -45,7 +45,6 @@ class LogDirLoader:
         truncated: TruncatedLogs,
     ) -> None:
         self.last_incarnation = NO_INCARNATION
-        self.failed: dict[TopicPartition, StorageError] = {}
         self._environment = environment
         self._clock = clock
         self._log_dirs = log_dirs
@@ -92,7 +91,7 @@ class LogDirLoader:
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
         # A damaged log is not written again before somebody has mended it.
-        self._write_what_is_found(log_dir, is_rewritten=self.failed.keys().isdisjoint(found))
+        self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
@@ -125,10 +124,7 @@ class LogDirLoader:
             raise
         except StorageError as error:
             _logger.error("%s", error)
-            self.failed[place.topic_partition] = error
-            log_dir.damaged.add(place.topic_partition)
-        else:
-            self.failed.pop(place.topic_partition, None)
+            log_dir.damaged[place.topic_partition] = error
 
     def _is_of_a_topic(self, log: Log) -> bool:
         """An empty directory is a log whose making has failed: it may have been made in another log dir since.

@@ -81,8 +81,6 @@ class LogManager:
         self._loader = LogDirLoader(
             self._environment, clock, self.log_dirs, config_of, self.strays, self.topic_ids, self.truncated
         )
-        self.failed = self._loader.failed
-        """Logs that are there and could not be loaded."""
         self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
         self.moves = ReplicaMoves(self._environment, clock, self._choice, self.log_dirs)
 
@@ -109,6 +107,11 @@ class LogManager:
         return [log for log in logs.values() if log is not None]
 
     @property
+    def failed(self) -> dict[TopicPartition, StorageError]:
+        """Logs that are there and could not be loaded, and why."""
+        return {key: error for each in self.log_dirs for key, error in each.damaged.copy().items()}
+
+    @property
     def producer_count(self) -> int:
         """How many idempotent producers the logs know."""
         return self._environment.producer_count.total
@@ -125,7 +128,11 @@ class LogManager:
     def has_lost(self, topic_partition: TopicPartition) -> bool:
         """Whether no disk has this log, though all of them work."""
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
-        return is_missing and topic_partition not in self.failed
+        return is_missing and self.damage_of(topic_partition) is None
+
+    def damage_of(self, topic_partition: TopicPartition) -> StorageError | None:
+        """Why this log could not be loaded, if it is there."""
+        return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """The log of this topic in its place. Another topic's makes room."""
@@ -137,13 +144,10 @@ class LogManager:
         return log
 
     def _make_room(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Also for one that the disk would not delete. StorageError where it still does not let go of it."""
+        """Set aside a log of another topic, also one that the disk would not delete. StorageError."""
         log = self.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
             self.set_aside(topic_partition, "it is of another topic of that name")
-        for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
-            if self.strays.set_aside_damaged(log_dir, topic_partition, topic_id):
-                self.failed.pop(topic_partition, None)
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
         """Rename a log to `-stray`, out of the way of another."""
@@ -223,8 +227,9 @@ class LogManager:
 
         StorageError where it is there and could not be loaded; ApiError where no dir can take it.
         """
-        if topic_partition in self.failed:
-            raise self.failed[topic_partition]
+        damage = self.damage_of(topic_partition)
+        if damage is not None:
+            raise damage
         self._make_room(topic_partition, topic_id)
         chosen = self._choice.at(log_dir) if log_dir else self._choice.choose(topic_partition)
         self._choice.forget(topic_partition)
@@ -269,7 +274,6 @@ class LogManager:
             deleted = marked_directory(self._environment, log_dir.path, topic_partition, file_names.DELETED_DIR)
             log_dir.rename_damaged(topic_partition, deleted)
             self._environment.trash.add(deleted, self._clock.now_ms())
-        self.failed.pop(topic_partition, None)
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
         """Take the directory of `error` offline; the partitions that go with it. Not for what it failed of before."""

@@ -45,7 +45,7 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._make_free(target.path, f"{target.path}/{topic_partition}")
-            target.damaged.discard(topic_partition)  # It was moved away: what the checkpoints have is not of this log.
+            target.damaged.pop(topic_partition, None)  # Moved away: what the checkpoints have is not of this log.
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None

@@ -88,17 +88,6 @@ class StrayLogs:
         stray = StrayLog(log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes)
         self._by_directory[log.directory] = stray
 
-    def set_aside_damaged(self, log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> bool:
-        """Rename the directory of a log that could not be loaded, if it is of another topic than this. StorageError."""
-        found_id = self.damaged_id(log_dir, topic_partition)
-        if found_id in (None, topic_id):
-            return False
-        stray = marked_directory(self._environment, log_dir.path, topic_partition, file_names.STRAY_DIR)
-        size_bytes = log_dir.rename_damaged(topic_partition, stray)
-        self._by_directory[stray] = StrayLog(topic_partition, found_id, log_dir.path, stray, size_bytes)
-        _logger.error("%s is set aside: it is damaged, and of another topic of that name", stray)
-        return True
-
     def damaged_id(self, log_dir: LogDir, topic_partition: TopicPartition) -> UUID | None:
         """Of a log that could not be loaded: its topic's id, None where that is damaged, too. StorageError."""
         directory = f"{log_dir.path}/{topic_partition}"

@@ -1,0 +1,85 @@
+"""Which log a replica has: the one in its place, a new one, or none yet."""
+
+import logging
+from typing import Final
+
+from barnabas_broker.metadata.controller.decisions.fencing import relies_on
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaState, Trigger
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_broker.storage.log_dirs.log_lookup import kept_by
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_broker.storage.logs.log import Log
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+_NOT_FOUND: Final = (ReplicaState.AWAY, ReplicaState.DAMAGED, ReplicaState.LOST)
+"""There was a log, and it could not be used."""
+
+
+class LogOpening:
+    """Opens logs for replicas of this broker."""
+
+    def __init__(self, broker_id: int, logs: LogManager) -> None:
+        self._broker_id: Final = broker_id
+        self._logs = logs
+
+    def open(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
+        """What becomes of a replica that has no log yet; the log with OPENED only.
+
+        Nothing passes for a log that may lie somewhere, and nothing that may lack records for one that is relied on.
+        """
+        where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
+        found, is_known = self.claim(record), record.state in _NOT_FOUND
+        if found is None and self._logs.damage_of(where) is not None:
+            return Trigger.NOT_LOADED, None
+        if found is None:
+            is_known |= self._logs.strays.of(record.topic_id, where.partition) is not None
+            if is_known and not are_online:
+                return Trigger.NOT_FOUND, None
+        if is_known and self._may_lack(found) and relies_on(state, self._broker_id):
+            return Trigger.LACKING, found
+        if found is not None:
+            return Trigger.OPENED, found
+        return self._make(record, state, config)
+
+    def _may_lack(self, found: Log | None) -> bool:
+        """Whether a log whose dir was away at the start is nowhere, or may have lost its end to a power cut."""
+        return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
+
+    def _make(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
+        log_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None
+        try:
+            return Trigger.OPENED, self._logs.create(record.topic_partition, record.topic_id, config, log_dir)
+        except (ApiError, StorageError) as error:
+            if record.state is not ReplicaState.REFUSED:
+                log.error("cannot create %s: %s", record.topic_partition, error)
+            return Trigger.NOT_MADE, None
+
+    def claim(self, record: ReplicaRecord) -> Log | None:
+        """The log of a replica in its place, if there is one."""
+        try:
+            found = self._logs.claim(record.topic_partition, record.topic_id)
+        except StorageError as error:
+            log.error("cannot set aside what is in the way of %s: %s", record.topic_partition, error)
+            return None
+        if found is not None:
+            self._logs.strays.forget(found)
+        return found
+
+    def load_again(self, record: ReplicaRecord, partition: Partition) -> Log | None:
+        """The log of a replica that is offline: what its disk has, or else an empty one where all is elsewhere."""
+        found, where = self.claim(record), record.topic_partition
+        if found is not None:
+            return found if found is not partition.log else None
+        if partition.state.leader in (NO_LEADER, self._broker_id) or not self._logs.has_lost(where):
+            return None
+        try:
+            return self._logs.create(where, record.topic_id, partition.log.config)
+        except (ApiError, StorageError) as error:
+            log.error("%s cannot be made again: %s", where, error)
+            return None
