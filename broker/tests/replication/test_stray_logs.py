@@ -68,39 +68,6 @@ def test_a_log_of_an_unknown_topic_stays_where_it_is_and_is_not_served(broker: B
     broker.append(1)
 
 
-def test_a_log_of_an_unknown_topic_is_used_again_with_its_document(broker: Broker) -> None:
-    broker.start_anew()
-    broker.show_only(the_topic(led(HERE, 6, HERE)))
-    assert broker.partition.log.log_end_offset == 3
-    assert len(broker.logs.strays) == 0
-    broker.append(1)
-    broker.show_only(a_tombstone(), the_topic(led(HERE, 6, HERE)))
-    assert states(broker) == ["delete"]
-
-
-def test_a_log_that_was_set_aside_is_never_used_again_and_no_empty_one_leads_in_its_place(broker: Broker) -> None:
-    """The metadata is told that it is lost: then somebody else leads, or an operator renames it."""
-    set_aside(broker)
-    broker.start_anew(the_topic(led(HERE, 6, HERE)))
-    assert broker.losses == [{FLIGHTS: 6}]
-    assert broker.replicas.lookup.hosted(FLIGHTS) is None
-    broker.show_only(the_topic(led(OTHER, 7, OTHER)))
-    look_at_disks(broker)
-    assert broker.partition.log.log_end_offset == 0
-    assert broker.fetching.followed == {FLIGHTS}
-    assert states(broker) == ["", "stray"]
-
-
-def test_a_log_that_an_operator_renames_is_used_again(broker: Broker) -> None:
-    set_aside(broker)
-    broker.stop()
-    [stray] = broker.folder.glob("*-stray")
-    stray.rename(broker.folder / str(FLIGHTS))
-    broker.start_anew(the_topic(led(HERE, 6, HERE)))
-    assert broker.partition.log.log_end_offset == 3
-    assert len(broker.logs.strays) == 0
-
-
 def look_at_disks(broker: Broker) -> None:
     asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks())
     broker.timers.pass_time(1)
@@ -171,12 +138,6 @@ def test_without_a_tombstone_the_log_of_a_topic_that_was_made_again_is_set_aside
     assert states(broker) == ["", "stray"]
     broker.show_only(the_topic(led(HERE, 0, HERE), LATER_ID), a_tombstone())
     assert states(broker) == ["", "delete"]
-
-
-def test_a_topic_that_takes_the_place_of_one_that_nobody_deleted_sets_its_log_aside(broker: Broker) -> None:
-    broker.show_only(the_topic(led(HERE, 0, HERE), LATER_ID))
-    assert states(broker) == ["", "stray"]
-    assert broker.partition.log.log_end_offset == 0
 
 
 def lose_topic_id(broker: Broker) -> None:
