@@ -13,11 +13,11 @@ from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
-from barnabas_broker.replication.log_fates import only_topic
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.stray_log_policy import only_topic
 from barnabas_broker.storage.disk.checkpoints import LastIncarnation
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles

@@ -10,9 +10,9 @@ from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
-from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.offline_reports import OfflineReports
+from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
@@ -158,7 +158,7 @@ def test_a_topic_that_is_deleted_takes_no_log_of_an_earlier_topic_with_it(tmp_pa
     broker.append(3)
     earlier = broker.logs.get(FLIGHTS)
     broker.image.tombstones[later_id] = TombstoneDocument(FLIGHTS.topic, later_id, 0)
-    LogFates(HERE, broker.logs, broker.image).remove(FLIGHTS, later_id)
+    StrayLogPolicy(HERE, broker.logs, broker.image).remove(FLIGHTS, later_id)
     assert earlier is not None
     assert broker.logs.get(FLIGHTS) is earlier
 

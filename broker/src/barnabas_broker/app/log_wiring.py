@@ -5,7 +5,7 @@ from functools import partial
 
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.log_fates import assigned_partition, only_topic
+from barnabas_broker.replication.stray_log_policy import assigned_partition, only_topic
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity

@@ -13,7 +13,6 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.hosted_topic import HostedTopic
-from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_opening import LogOpening
 from barnabas_broker.replication.log_reports import CUT, GONE, LogReports
 from barnabas_broker.replication.offline_partitions import OfflinePartitions
@@ -22,6 +21,7 @@ from barnabas_broker.replication.partition_environment import PartitionEnvironme
 from barnabas_broker.replication.partition_lookup import PartitionLookup
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_states import NOT_SERVED, ReplicaRecord, ReplicaState, ReplicaStates, Trigger
+from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
 from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
@@ -56,7 +56,7 @@ class ReplicaManager:
         self.settings: Final = TopicSettings(config)
         self._logs = logs
         self._image = image
-        self._fates = LogFates(broker_id, logs, image)
+        self._policy = StrayLogPolicy(broker_id, logs, image)
         self._opening = LogOpening(broker_id, logs)
         self._environment = environment
         self.states: Final = ReplicaStates()
@@ -81,7 +81,7 @@ class ReplicaManager:
         self._configurations = FairRounds(clock, timers, lambda: list(image.topics), self._configure)
         self._returns = FairRounds(clock, timers, lambda: states.of(*NOT_SERVED), self._look_again)
         self._removals = FairRounds(clock, timers, lambda: states.of(ReplicaState.GOING), self._remove)
-        self._burials = FairRounds(clock, timers, self._fates.strays_to_bury, self._fates.bury)
+        self._burials = FairRounds(clock, timers, self._policy.strays_to_bury, self._policy.bury)
         self._is_making = False
         """Whether the next turn of the loop makes some."""
         self._has_stopped = False
@@ -164,7 +164,7 @@ class ReplicaManager:
         absent = set() if are_online else set(self._assigned()) - self._logs.logs.keys()
         topic_ids = {each.topic: self._image.topics[each.topic].topic_id for each in absent}
         turn = FairTurn(self._environment.clock)
-        await self._fates.sweep(turn)
+        await self._policy.sweep(turn)
         self._image.subscribe(self._image_changed)
         for where in absent:
             document = self._image.topics.get(where.topic)
@@ -178,12 +178,12 @@ class ReplicaManager:
         while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
             self._make(unmade)
             await turn.give_way()
-        await self._fates.sweep(turn)  # What went during the first sweep, nobody was told of.
+        await self._policy.sweep(turn)  # What went during the first sweep, nobody was told of.
 
     async def sweep(self, *, is_due: bool = True) -> None:
         """Logs that came back with a disk, of partitions that went meanwhile, and those that no disk has let go."""
-        if is_due or self._fates.is_sweep_due:
-            await self._fates.sweep(FairTurn(self._environment.clock))
+        if is_due or self._policy.is_sweep_due:
+            await self._policy.sweep(FairTurn(self._environment.clock))
 
     def stop(self) -> None:
         """Make no more, and lead none, whatever the metadata says from now on.
@@ -337,9 +337,9 @@ class ReplicaManager:
         if partition is not None:
             self._environment.fetching.unfollow(partition)
             partition.resign()
-            self._fates.remove(topic_partition, record.topic_id)
+            self._policy.remove(topic_partition, record.topic_id)
         else:
-            self._fates.remove_untaken(topic_partition, record.topic_id)
+            self._policy.remove_untaken(topic_partition, record.topic_id)
         self.states.change(record, Trigger.REMOVED)
 
     def _drop(self, document: TopicDocument) -> None:
@@ -350,7 +350,7 @@ class ReplicaManager:
             topic_partition = TopicPartition(document.name, index)
             if self.states.get(topic_partition) is not None:
                 self._unassign(topic_partition)
-            elif not self.states.going(topic_partition) and self._fates.is_untaken(topic_partition, document.topic_id):
+            elif not self.states.going(topic_partition) and self._policy.is_untaken(topic_partition, document.topic_id):
                 self.states.begin(topic_partition, document.topic_id, Trigger.UNASSIGNED)
 
     def synced(self, topic_partition: TopicPartition) -> None:

@@ -65,7 +65,7 @@ def why_kept(
     return None
 
 
-class LogFates:
+class StrayLogPolicy:
     """Deletes logs, and keeps them.
 
     What a disk refuses is said in the log, once, and `is_sweep_due`.
