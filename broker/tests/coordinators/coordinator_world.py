@@ -10,6 +10,7 @@ from group_script import subscription
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import (
+    CommitRequest,
     JoinReply,
     JoinRequest,
     MemberIdentity,
@@ -18,7 +19,7 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.shard import CommitRequest, GroupEnvironment
+from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValues
 from barnabas_core.errors import ApiError, ErrorCode

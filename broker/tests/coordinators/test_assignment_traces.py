@@ -2,7 +2,6 @@
 
 from coordinator_world import AT_ONCE
 from group_script import check
-from group_traces import TWO_STABLE
 
 
 def test_a_second_join_or_sync_of_a_member_ends_the_wait_of_the_first() -> None:
@@ -46,23 +45,6 @@ def test_an_assignment_that_is_overtaken_by_a_new_member_reaches_nobody() -> Non
         >> join a as a-1
         << a joined 2 as a-1, leads of a-1 b-2, range
         << b joined 2 as b-2, follows a-1, range
-        """,
-        AT_ONCE,
-    )
-
-
-def test_an_assignment_that_cannot_be_stored_is_refused_and_the_group_tries_anew() -> None:
-    check(
-        """
-        >> join a v3
-        << a joined 1 as a-1, leads of a-1, range
-        >> sync a-1 gen 1 a-1=P0
-        << store generation 1: a-1=P0
-        >> store fails COORDINATOR_NOT_AVAILABLE
-        << a-1 COORDINATOR_NOT_AVAILABLE
-        >> join a as a-1
-        >> wait 100
-        << a joined 2 as a-1, leads of a-1, range
         """,
         AT_ONCE,
     )
@@ -182,37 +164,6 @@ def test_a_first_join_that_waits_too_long_is_dropped_as_its_client_may_be_gone()
         << b UNKNOWN_MEMBER_ID
         >> state
         << PreparingRebalance generation 1: a-1
-        """,
-        AT_ONCE,
-    )
-
-
-def test_while_members_join_again_the_old_generation_may_commit_and_after_that_only_the_assigned() -> None:
-    check(
-        TWO_STABLE
-        + """
-        >> commit a-1 gen 2
-        << NONE
-        >> commit stranger gen -1
-        << UNKNOWN_MEMBER_ID
-        >> join b as b-2 topics weather
-        >> commit a-1 gen 2
-        << NONE
-        >> join a as a-1
-        << a joined 3 as a-1, leads of a-1 b-2, range
-        << b joined 3 as b-2, follows a-1, range
-        >> commit a-1 gen 2
-        << ILLEGAL_GENERATION
-        >> commit a-1 gen 3
-        << REBALANCE_IN_PROGRESS
-        >> leave a-1 b-2
-        << NONE
-        << NONE
-        << store generation 4: empty
-        >> commit stranger gen -1
-        << NONE
-        >> commit a-1 gen 3
-        << UNKNOWN_MEMBER_ID
         """,
         AT_ONCE,
     )

@@ -194,13 +194,6 @@ def test_old_clients_may_ask_for_a_retention_of_their_own_even_an_absurd_one(bro
     assert broker.commit(version, retention_time_ms=2**63 - 1).topics[0].partitions[0].error_code == 0
 
 
-@versions(COMMIT)
-def test_a_commit_of_a_stale_generation_is_refused(broker: Broker, version: int) -> None:
-    joined = broker.stable()
-    answer = broker.commit(version, member_id=joined.member_id, generation_id_or_member_epoch=0)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
-
-
 def fetched(broker: Broker, version: int, names: list[tuple[str, UUID]] | None) -> Any:
     if version < 8:
         topics = None if names is None else [FetchTopic(name=name, partition_indexes=[5, 0]) for name, _ in names]
@@ -290,11 +283,6 @@ def test_find_coordinator_makes_the_topic_on_first_use(broker: Broker, version: 
     assert found(broker, version, "readers")[:2] == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
-def test_find_coordinator_finds_many_at_once(broker: Broker) -> None:
-    answer = broker.ask(FIND, 4, key_type=0, coordinator_keys=["readers", "others"])
-    assert [(each.key, each.node_id) for each in answer.coordinators] == [("readers", 1), ("others", 1)]
-
-
 @versions(FIND, since=1)
 def test_a_transactional_id_has_no_coordinator_and_the_answer_says_why(broker: Broker, version: int) -> None:
     error, node, _, _, message = found(broker, version, "payments", key_type=1)
@@ -323,6 +311,10 @@ def test_describe_groups(broker: Broker, version: int) -> None:
         assert group.authorized_operations == {3, 6, 8, 10, 11}
     if version >= 6:
         assert missing.error_message == "Group nobody not found."
+    broker.member(member_id=joined.member_id)
+    rebalancing = broker.ask(DESCRIBE, version, groups=["readers"]).groups[0]
+    assert (rebalancing.group_state, rebalancing.protocol_data) == ("CompletingRebalance", "")
+    assert (rebalancing.members[0].member_metadata, rebalancing.members[0].member_assignment) == (b"", b"")
 
 
 @versions(LIST)

@@ -79,18 +79,6 @@ def test_a_commit_that_is_too_large_for_a_batch_is_split_and_answered_once(world
     assert len(client.committed()) == 500
 
 
-def test_a_stranger_may_commit_for_an_empty_group_and_not_for_one_with_members(world: World) -> None:
-    stranger, member = Client(world, "s"), Client(world, "a")
-    assert stranger.commit(("flights", 0, 1)) == []
-    world.timers.pass_time()
-    stable(world, member)
-    refused = stranger.commit(("flights", 0, 2))
-    accepted = member.commit(("flights", 1, 3))
-    world.timers.pass_time()
-    assert (refused, accepted) == ([[ErrorCode.UNKNOWN_MEMBER_ID]], [[ErrorCode.NONE]])
-    assert member.committed() == {"flights-0": 1, "flights-1": 3}
-
-
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_a_member_of_a_group_that_is_gone_cannot_commit(world: World, version: int, error: ErrorCode) -> None:
     client = Client(world, "a")
@@ -190,14 +178,6 @@ def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world
     assert second.joined[-1].error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_many_groups_are_restored_over_several_turns(world: World) -> None:
-    clients = [Client(world, "a", group_id=f"group-{number}") for number in range(450)]
-    for client in clients:
-        stable(world, client)
-    world.crash()
-    assert all(client.heartbeat() is ErrorCode.NONE for client in clients)
-
-
 # Answers without a group, and refusals
 
 
@@ -255,26 +235,6 @@ def test_a_member_id_that_is_never_used_leaves_no_group(world: World) -> None:
 
 
 # Views
-
-
-def test_groups_are_described_and_listed(world: World) -> None:
-    first, second = Client(world, "a"), Client(world, "b")
-    stable(world, first, second)
-    described = world.coordinator.describe("readers")
-    assert (described.state, described.protocol_type, described.protocol_name) == (
-        GroupState.STABLE,
-        "consumer",
-        "range",
-    )
-    assert [(member.client_id, member.assignment) for member in described.members] == [("a", b"a"), ("b", b"b")]
-    first.join()
-    rebalancing = world.coordinator.describe("readers")
-    assert rebalancing.state is GroupState.PREPARING_REBALANCE
-    assert [member.assignment for member in rebalancing.members] == [b"", b""]
-    listed = world.coordinator.list_groups()
-    assert [(group.group_id, group.state, group.protocol_type) for group in listed] == [
-        ("readers", GroupState.PREPARING_REBALANCE, "consumer")
-    ]
 
 
 def test_committed_offsets_can_be_walked_for_lag_also_of_groups_without_members(world: World) -> None:

@@ -59,10 +59,6 @@ def test_members_that_all_leave_during_the_first_wait_leave_an_empty_group() -> 
     )
 
 
-def test_a_member_that_joins_is_assigned_only_what_the_log_holds() -> None:
-    check(TWO_STABLE, AT_ONCE)
-
-
 def test_a_member_that_dies_while_others_join_does_not_hold_them_up() -> None:
     check(
         TWO_STABLE
@@ -249,21 +245,6 @@ def test_a_member_id_given_out_is_given_back_by_leaving() -> None:
         >> leave b-2
         << NONE
         >> heartbeat a-1 gen 1
-        << NONE
-        """,
-        AT_ONCE,
-    )
-
-
-def test_a_follower_that_joins_again_unchanged_disturbs_nobody() -> None:
-    check(
-        TWO_STABLE
-        + """
-        >> join b as b-2
-        << b joined 2 as b-2, follows a-1, range
-        >> sync b-2 gen 2
-        << b-2 assigned P1
-        >> heartbeat a-1 gen 2
         << NONE
         """,
         AT_ONCE,

@@ -11,8 +11,9 @@ from one_replica import at_once
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.shard import CommitRequest, GroupEnvironment
+from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition

@@ -7,8 +7,8 @@ GROUP_ID_NOT_FOUND with a message from then on (KIP-1043).
 from functools import partial
 from typing import Final
 
-from barnabas_broker.coordinators.groups.coordinator import GroupDescription, MemberDescription
-from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.member import Member
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -55,25 +55,28 @@ def _describe(
         )
 
 
-def _described(group: GroupDescription, operations: set[int]) -> Described:
+def _described(group: Group, operations: set[int]) -> Described:
+    """Describe what members have only while it is true of all of them."""
+    is_stable = group.state is GroupState.STABLE
+    protocol_name = group.protocol_name if is_stable else None
     return Described(
         error_code=ErrorCode.NONE,
         error_message=None,
         group_id=group.group_id,
         group_state=group.state.value,
-        protocol_type=group.protocol_type,
-        protocol_data=group.protocol_name,
-        members=[_member(member) for member in group.members],
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol_name or "",
+        members=[_member(member, protocol_name, is_stable) for member in group.members.values()],
         authorized_operations=operations,
     )
 
 
-def _member(member: MemberDescription) -> Described.DescribedGroupMember:
+def _member(member: Member, protocol_name: str | None, is_stable: bool) -> Described.DescribedGroupMember:
     return Described.DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        member_metadata=member.metadata,
-        member_assignment=member.assignment,
+        member_metadata=member.metadata(protocol_name),
+        member_assignment=member.assignment if is_stable else b"",
     )

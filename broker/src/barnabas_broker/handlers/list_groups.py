@@ -5,7 +5,7 @@ KIP-848).
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.coordinators.groups.coordinator import ListedGroup
+from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -30,10 +30,10 @@ async def handle(
     return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)
 
 
-def _listed(group: ListedGroup) -> ListGroupsResponse.ListedGroup:
+def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
     return ListGroupsResponse.ListedGroup(
         group_id=group.group_id,
-        protocol_type=group.protocol_type,
+        protocol_type=group.protocol_type or "",
         group_state=group.state.value,
         group_type=CLASSIC,
     )

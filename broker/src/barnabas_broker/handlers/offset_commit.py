@@ -9,8 +9,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import Final
 
+from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.shard import CommitRequest
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of

@@ -1,28 +1,30 @@
-"""The group coordinator of one broker: finds the shard of a group, and says what is wrong where there is none.
+"""The group coordinator of one broker: checks a request, finds the shard of its group, and has it decided there.
 
 Handlers call it with typed requests and a callback for the answer. Its `runtime` knows the partitions of
 `__consumer_offsets` that this broker leads. One event-loop thread; nothing here waits.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import removal
+from barnabas_broker.coordinators.groups import join, membership, offsets, removal, sync
 from barnabas_broker.coordinators.groups.expiry import expire
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
+    CommitRequest,
     JoinReply,
     JoinRequest,
     LeaveResult,
     MemberIdentity,
+    Now,
+    Step,
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.shard import CommitRequest, Counters, GroupEnvironment, GroupShard
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
+from barnabas_broker.coordinators.groups.shard import Counters, GroupEnvironment, GroupShard
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
@@ -30,39 +32,8 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
 
-_logger = logging.getLogger(__name__)
-
 _TEXT_BYTES_MAX: Final = 32_000
 """Strings of records have 16-bit lengths; a member id is 37 bytes longer than the client id it is made of."""
-
-
-class MemberDescription(NamedTuple):
-    """One member for DescribeGroups; metadata and assignment only while the group is Stable."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-class GroupDescription(NamedTuple):
-    """What DescribeGroups answers about one group."""
-
-    group_id: str
-    state: GroupState
-    protocol_type: str
-    protocol_name: str
-    members: tuple[MemberDescription, ...]
-
-
-class ListedGroup(NamedTuple):
-    """What ListGroups answers about one group."""
-
-    group_id: str
-    state: GroupState
-    protocol_type: str
 
 
 class GroupOffset(NamedTuple):
@@ -81,6 +52,7 @@ class GroupCoordinator:
     def __init__(self, environment: GroupEnvironment, partition_count: int) -> None:
         self.config = environment.config
         self.counters = Counters()
+        self._environment = environment
         self._warned: set[str] = set()
         turns = Turns(environment.timers, environment.clock)
         of_runtime = RuntimeEnvironment(
@@ -115,50 +87,85 @@ class GroupCoordinator:
     # Requests of members
 
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
-        """Takes a JoinGroup to the shard of its group."""
+        """A JoinGroup; one without a member id may begin a group."""
         try:
             _check_join(request, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
             shard = self.runtime.find(request.group_id)
         except ApiError as error:
             answer(JoinReply(error.code, member_id=request.member_id))
             return
-        shard.join(request, answer)
+        if request.member_id and request.group_id not in shard.tables.groups:
+            answer(JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
+            return
+        group = shard.tables.group(request.group_id)
+        new_member_id = f"{request.instance_id or request.client_id}-{self._environment.new_id()}"
+        shard.ask(group, partial(join.join, group, request._replace(new_member_id=new_member_id)), answer, JoinReply)
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
         """A SyncGroup. While the coordinator loads, the rebalance that this belongs to is lost: join again."""
         try:
-            _check_named(request.group_id)
-            shard = self.runtime.find(request.group_id)
+            shard, group = self._group(request.group_id)
         except ApiError as error:
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             answer(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
             return
-        shard.sync(request, answer)
+        shard.ask(group, partial(sync.sync, group, request), answer, SyncReply)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """A Heartbeat. While the coordinator loads, every member is taken to be well."""
+        """A Heartbeat; it can only put deadlines off. While the coordinator loads, every member is taken to be well."""
         try:
-            _check_named(group_id)
-            return self.runtime.find(group_id).heartbeat(group_id, member_id, instance_id, generation)
+            shard, group = self._group(group_id)
         except ApiError as error:
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return ErrorCode.NONE if loading else error.code
+        return membership.heartbeat(group, member_id, instance_id, generation, shard.now())
 
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
         """A LeaveGroup: a result for each. ApiError where there is no coordinator."""
-        _check_named(group_id)
-        return self.runtime.find(group_id).leave(group_id, identities)
+        try:
+            shard, group = self._group(group_id)
+        except ApiError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            return [LeaveResult(identity, error.code) for identity in identities]
+        results = [LeaveResult(identity, ErrorCode.COORDINATOR_NOT_AVAILABLE) for identity in identities]
+
+        def decide(step: Step) -> None:
+            results[:] = membership.leave(group, identities, step)
+
+        shard.run(group, decide)
+        return results
 
     # Offsets
 
     def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
-        """An OffsetCommit: an error for each offset, in their order."""
+        """An OffsetCommit: an error for each offset, in their order, once the good ones are committed."""
         try:
             shard = self.runtime.find(request.group_id)
         except ApiError as error:
             answer([error.code] * len(request.offsets))
             return
-        shard.commit(request, answer)
+        now, tables = shard.now(), shard.tables
+        refusal = _check_commit(tables.groups.get(request.group_id), request, now)
+        if refusal is not ErrorCode.NONE:
+            answer([refusal] * len(request.offsets))
+            return
+        checks = [self._check_metadata(offset) for _, offset in request.offsets]
+        before = tables.offsets.get(request.group_id, {})
+        records = [
+            GroupRecord(
+                OffsetKey(request.group_id, *partition),
+                offsets.following(offset, before.get(partition), request.member_id, now.wall_ms),
+            )
+            for (partition, offset), check in zip(request.offsets, checks, strict=True)
+            if check is ErrorCode.NONE
+        ]
+        self.counters.offset_commits += len(records)
+        shard.writer.submit(request.group_id, records, lambda failure: answer([check or failure for check in checks]))
+
+    def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
+        fits = len(offset.metadata) <= self.config.offset_metadata_max_bytes
+        return ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """What the group has committed; nothing for a group that is not known. ApiError where there is no
@@ -191,43 +198,42 @@ class GroupCoordinator:
             return
         removal.delete_group(shard, group_id, answer)
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> Group:
         """One group of a DescribeGroups. ApiError: no coordinator, or GROUP_ID_NOT_FOUND."""
         group = self.runtime.find(group_id).tables.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        stable = group.state is GroupState.STABLE
-        return GroupDescription(
-            group_id,
-            group.state,
-            group.protocol_type or "",
-            (group.protocol_name or "") if stable else "",
-            _describe_members(group, stable),
-        )
+        return group
 
-    def list_groups(self) -> list[ListedGroup]:
+    def list_groups(self) -> list[Group]:
         """All groups of this coordinator. ApiError while one of its partitions is loading: the list would lack some.
+
         Those of a partition that cannot be loaded are left out, as in Kafka, or nobody could list the others.
         """
         if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return [
-            ListedGroup(group.group_id, group.state, group.protocol_type or "")
-            for shard in self.runtime.loaded()
-            for group in shard.tables.groups.values()
-            if group.state is not GroupState.DEAD
-        ]
+        groups = (group for shard in self.runtime.loaded() for group in shard.tables.groups.values())
+        return [group for group in groups if group.state is not GroupState.DEAD]
+
+    def _group(self, group_id: str) -> tuple[GroupShard, Group]:
+        """The group that a member says it is in. ApiError: no coordinator, or UNKNOWN_MEMBER_ID."""
+        _check_named(group_id)
+        shard = self.runtime.find(group_id)
+        group = shard.tables.groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return shard, group
 
     def group_offsets(self) -> Iterator[GroupOffset]:
         """All committed offsets of loaded groups, for metrics and lag, also of groups without members. What changes
         before the last was asked for is described as it was, or as it is.
         """
         for shard in self.runtime.loaded():
-            for group_id, offsets in list(shard.tables.offsets.items()):
+            for group_id, committed_by_group in list(shard.tables.offsets.items()):
                 group = shard.tables.groups.get(group_id)
                 if group is None:
                     continue
-                for topic_partition, committed in list(offsets.items()):
+                for topic_partition, committed in list(committed_by_group.items()):
                     yield GroupOffset(group_id, topic_partition, committed, group.state, len(group.members))
 
     def member_counts(self) -> Iterator[tuple[str, int]]:
@@ -241,6 +247,12 @@ def _serve(shard: GroupShard) -> Iterator[None]:
     """What begins once groups are loaded: their sessions, and the removal of offsets whose topics went meanwhile."""
     yield from shard.serve()
     yield from removal.forget_deleted_topics(shard)
+
+
+def _check_commit(group: Group | None, request: CommitRequest, now: Now) -> ErrorCode:
+    if group is None:
+        return offsets.check_unknown_group_commit(request.generation, request.api_version)
+    return offsets.check_commit(group, request.member_id, request.instance_id, request.generation, now)
 
 
 def _check_named(group_id: str) -> None:
@@ -265,17 +277,3 @@ def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) 
     _check_length("protocol type", request.protocol_type)
     for protocol in request.protocols:
         _check_length("protocol name", protocol.name)
-
-
-def _describe_members(group: Group, stable: bool) -> tuple[MemberDescription, ...]:
-    return tuple(
-        MemberDescription(
-            member.member_id,
-            member.instance_id,
-            member.client_id,
-            member.client_host,
-            member.metadata(group.protocol_name) if stable else b"",
-            member.assignment if stable else b"",
-        )
-        for member in group.members.values()
-    )

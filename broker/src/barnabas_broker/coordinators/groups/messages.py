@@ -1,12 +1,13 @@
 """What goes into a group and what comes out: requests, replies, effects. All frozen but `Step`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NewType
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
-from barnabas_broker.coordinators.groups.records import GroupMetadata
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata
 from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
 
 Token = NewType("Token", int)
 """Names a request whose answer may come later."""
@@ -106,6 +107,17 @@ class LeaveResult(NamedTuple):
 
     identity: MemberIdentity
     error: ErrorCode
+
+
+class CommitRequest(NamedTuple):
+    """An OffsetCommit; generation -1 and no member id from a stranger. The coordinator sets commit timestamps."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    api_version: int
+    offsets: Sequence[tuple[TopicPartition, CommittedOffset]]
 
 
 Reply = JoinReply | SyncReply

@@ -6,39 +6,36 @@ groups and offsets away.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import join, membership, offsets, rebalance, sync
+from barnabas_broker.coordinators.groups import membership, rebalance, sync
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
     Append,
     JoinReply,
-    JoinRequest,
-    LeaveResult,
-    MemberIdentity,
     Now,
     Step,
     SyncReply,
-    SyncRequest,
     Token,
 )
 from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
+from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)
+
+ReplyT = TypeVar("ReplyT", JoinReply, SyncReply)
 
 _SERVED_AT_ONCE: Final = 100
 """Groups; about a millisecond."""
@@ -70,17 +67,6 @@ class Counters:
     completed_rebalances: int = 0
 
 
-class CommitRequest(NamedTuple):
-    """An OffsetCommit; generation -1 and no member id from one who is no member. Commit timestamps are set here."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    generation: int
-    api_version: int
-    offsets: Sequence[tuple[TopicPartition, CommittedOffset]]
-
-
 class _Alarm(NamedTuple):
     at_ms: int
     timer: Cancellable
@@ -92,7 +78,11 @@ class _Waiting(NamedTuple):
     group_id: str
     answer: Callable[[Any], object]
     """Takes the JoinReply or SyncReply that it waits for."""
-    refuse: Callable[[ErrorCode], object]
+    refusal: Callable[[ErrorCode], JoinReply | SyncReply]
+
+    def refuse(self, error: ErrorCode) -> None:
+        """Answer with an error."""
+        self.answer(self.refusal(error))
 
 
 class GroupShard:
@@ -159,79 +149,20 @@ class GroupShard:
         clock = self.environment.clock
         return Now(clock.now_ms(), int(clock.monotonic_s() * 1000))
 
-    def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
-        """A JoinGroup; who has no id yet may begin a group."""
-        if request.member_id and request.group_id not in self.tables.groups:
-            answer(JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
-            return
-        group = self.tables.group(request.group_id)
-        new_member_id = f"{request.instance_id or request.client_id}-{self.environment.new_id()}"
-        request = request._replace(new_member_id=new_member_id)
-        token = self._wait(request.group_id, answer, lambda error: answer(JoinReply(error)))
-        self.run(group, lambda step: join.join(group, request, token, step))
-
-    def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
-        """Runs a SyncGroup as a step of its group."""
-        group = self.tables.groups.get(request.group_id)
-        if group is None:
-            answer(SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
-            return
-        token = self._wait(request.group_id, answer, lambda error: answer(SyncReply(error)))
-        self.run(group, lambda step: sync.sync(group, request, token, step))
-
-    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """A Heartbeat. It can only put deadlines off, so no timer is set anew."""
-        group = self.tables.groups.get(group_id)
-        if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return membership.heartbeat(group, member_id, instance_id, generation, self.now())
-
-    def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
-        """Runs a LeaveGroup as a step of its group."""
-        group = self.tables.groups.get(group_id)
-        if group is None:
-            return [LeaveResult(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in identities]
-        results = [LeaveResult(identity, ErrorCode.COORDINATOR_NOT_AVAILABLE) for identity in identities]
-
-        def decide(step: Step) -> None:
-            results[:] = membership.leave(group, identities, step)
-
-        self.run(group, decide)
-        return results
-
-    def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
-        """An OffsetCommit; answers with an error for each offset, in their order, once the good ones are committed."""
-        now = self.now()
-        error = self._check_commit(request, now)
-        if error is not ErrorCode.NONE:
-            answer([error] * len(request.offsets))
-            return
-        checks = [self._check_metadata(offset) for _, offset in request.offsets]
-        before = self.tables.offsets.get(request.group_id, {})
-        records = [
-            GroupRecord(
-                OffsetKey(request.group_id, *partition),
-                offsets.following(offset, before.get(partition), request.member_id, now.wall_ms),
-            )
-            for (partition, offset), check in zip(request.offsets, checks, strict=True)
-            if check is ErrorCode.NONE
-        ]
-        self.counters.offset_commits += len(records)
-        self.writer.submit(
-            request.group_id,
-            records,
-            lambda failure: answer([check or failure for check in checks]),
-        )
-
-    def _check_commit(self, request: CommitRequest, now: Now) -> ErrorCode:
-        group = self.tables.groups.get(request.group_id)
-        if group is None:
-            return offsets.check_unknown_group_commit(request.generation, request.api_version)
-        return offsets.check_commit(group, request.member_id, request.instance_id, request.generation, now)
-
-    def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
-        fits = len(offset.metadata) <= self.environment.config.offset_metadata_max_bytes
-        return ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
+    def ask(
+        self,
+        group: Group,
+        decide: Callable[[Token, Step], object],
+        answer: Callable[[ReplyT], object],
+        refusal: Callable[[ErrorCode], ReplyT],
+    ) -> None:
+        """Run a request as a step of its group, whose answer may come with a later step; `refusal` makes one of an
+        error.
+        """
+        self._last_token += 1
+        token = Token(self._last_token)
+        self._waiting[token] = _Waiting(group.group_id, answer, refusal)
+        self.run(group, partial(decide, token))
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
         """One step of a group, and what it asks for. A step that raises is a bug, and costs the members of that group a
@@ -280,12 +211,6 @@ class GroupShard:
             self.run(group, lambda step: sync.append_failed(group, append, error, step))
         if before is not GroupState.STABLE and group.state is GroupState.STABLE:
             self.counters.completed_rebalances += 1
-
-    def _wait(self, group_id: str, answer: Callable[[Any], object], refuse: Callable[[ErrorCode], object]) -> Token:
-        self._last_token += 1
-        token = Token(self._last_token)
-        self._waiting[token] = _Waiting(group_id, answer, refuse)
-        return token
 
     def set_alarm(self, group: Group) -> None:
         """See that the group is woken in time; a timer that rings too early does no harm."""
