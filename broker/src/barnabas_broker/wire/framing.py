@@ -139,7 +139,7 @@ _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(ONE_BYTE_VAR
 
 
 def encode_unsigned_varint(value: int) -> bytes:
-    """The bytes of an unsigned 32-bit varint."""
+    """Return the bytes of an unsigned varint."""
     if value < ONE_BYTE_VARINT:
         return _ONE_BYTE_VARINTS[value]
     encoded = bytearray()

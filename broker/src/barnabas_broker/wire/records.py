@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_broker.wire.compression import BrokenCompression, compress, decompress
+from barnabas_broker.wire.framing import encode_unsigned_varint
 from barnabas_broker.wire.parts import Buffer
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,
@@ -236,18 +237,6 @@ def _prefixed(value: bytes | None) -> bytes:
     return encode_varint(-1) if value is None else encode_varint(len(value)) + value
 
 
-_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))
-"""Most lengths and deltas of a record are that small."""
-
-
 def encode_varint(value: int) -> bytes:
     """A zigzag varint of a number of up to 64 bits."""
-    raw = (value << 1) ^ (value >> 63)
-    if raw <= 0x7F:
-        return _ONE_BYTE[raw]
-    encoded = bytearray()
-    while raw > 0x7F:
-        encoded.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    encoded.append(raw)
-    return bytes(encoded)
+    return encode_unsigned_varint((value << 1) ^ (value >> 63))

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -300,21 +300,10 @@ class KubernetesStore:
     def _path(self, key: str) -> str:
         return f"{self._documents}/{objects.object_name(self._cluster, key)}"
 
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        *,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> Answer:
+    async def _request(self, method: str, path: str, query: Mapping[str, str] | None = None, **how: Any) -> Answer:
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        if timeout_s is None:
-            return await self._api.request(method, path, query, body, content_type)
-        return await self._api.request(method, path, query, body, content_type, timeout_s)
+        return await self._api.request(method, path, query, **how)
 
 
 async def _all_of(work: Sequence[Coroutine[object, object, None]]) -> None:
