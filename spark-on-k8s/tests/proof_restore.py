@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -184,11 +184,8 @@ def _written(consumer: Consumer, topic: str) -> int:
 @contextmanager
 def _consumer(cluster: BarnabasCluster) -> Iterator[Consumer]:
     settings = StockClient(cluster.bootstrap).settings
-    consumer = Consumer({**settings, "group.id": "proof", "enable.auto.commit": False})
-    try:
+    with closing(Consumer({**settings, "group.id": "proof", "enable.auto.commit": False})) as consumer:
         yield consumer
-    finally:
-        consumer.close()
 
 
 def _digests(cluster: BarnabasCluster, topic: str) -> dict[int, tuple[int, str]]:

@@ -1,6 +1,7 @@
 """The job `lag-history`: a real group's commits, and the same lag as the lag exporter saw after each."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -49,8 +50,7 @@ class Watched:
 def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make(2)
     exporter = RunningExporter(world.bootstrap, tmp_path).start()
-    group = Watched(world, exporter)
-    try:
+    with closing(Watched(world, exporter)) as group:
         world.client.write(world.topic, [b"one"] * 60, 0)
         world.client.write(world.topic, [b"one"] * 40, 1)
         group.commit(0, 20, 40)
@@ -59,8 +59,6 @@ def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World,
         group.commit(0, 50, 40)
         group.commit(0, 90, 0)
         world.client.write(world.topic, [b"three"] * 5, 1)
-    finally:
-        group.close()
         exporter.process.close()
     report = tmp_path / "report"
     options = lag_history.Options(

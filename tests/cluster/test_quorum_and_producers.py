@@ -49,11 +49,8 @@ def test_the_holder_of_the_controllers_lease_is_the_one_voter(cluster: BarnabasC
 
 
 def test_kafka_pythons_admin_describes_it(cluster: BarnabasCluster) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
-    try:
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
         assert "__cluster_metadata" in str(admin.describe_metadata_quorum())
-    finally:
-        admin.close()
 
 
 def test_the_leader_tells_the_idempotent_producers_of_a_partition(cluster: BarnabasCluster) -> None:

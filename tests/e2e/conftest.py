@@ -1,14 +1,13 @@
 """What the tests in this folder share: an API server, and a broker beside it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from harness.barnabas_server import prepare_barnabas
-from harness.require import missing
 from harness.server_process import ServerProcess
-from local_kubernetes.apiserver import api_server, define, prepare_api_server
-from local_kubernetes.binaries import CannotStart
+from local_kubernetes.apiserver import api_server, define, own_api_server
 from local_kubernetes.control_plane import ControlPlane
 
 __all__ = ["api_server", "broker", "defined_api_server"]
@@ -24,27 +23,17 @@ def defined_api_server(api_server: ControlPlane) -> ControlPlane:
 @pytest.fixture(scope="session")
 def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server of its own with the controllers of Kubernetes: beside other tests they would make pods."""
-    try:
-        own = prepare_api_server(tmp_path_factory.mktemp("controllers"))
-    except CannotStart as reason:
-        missing(reason)
-    try:
-        own.start_api()
+    with own_api_server(tmp_path_factory.mktemp("controllers")) as own:
         own.start_controllers()
         define(own)
         yield own
-    finally:
-        own.daemons.stop_all()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A running one, number 0, for the tests of a module."""
     one = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
-    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), one)
-    try:
+    with closing(prepare_barnabas(tmp_path_factory.mktemp("broker"), one)) as process:
         process.launch()
         process.await_port()
         yield process
-    finally:
-        process.close()

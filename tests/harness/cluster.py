@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,9 +267,6 @@ def barnabas_cluster(
     folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, log_dirs: int = 1
 ) -> Iterator[BarnabasCluster]:
     """The same, running; at the end every process is gone."""
-    cluster = prepare_cluster(folder, brokers, properties, log_dirs)
-    try:
+    with closing(prepare_cluster(folder, brokers, properties, log_dirs)) as cluster:
         cluster.start()
         yield cluster
-    finally:
-        cluster.close()

@@ -7,6 +7,7 @@ Without the programs of Kubernetes on the machine the tests are skipped; under C
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -34,11 +35,11 @@ def define(plane: ControlPlane) -> None:
     wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0)
 
 
-@pytest.fixture(scope="session")
-def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A running API server of this test process alone; each test takes a namespace of its own."""
+@contextmanager
+def own_api_server(folder: Path) -> Iterator[ControlPlane]:
+    """A running API server that nobody else uses; without its programs the test is skipped."""
     try:
-        plane = prepare_api_server(tmp_path_factory.mktemp("api-server"))
+        plane = prepare_api_server(folder)
     except CannotStart as reason:
         missing(reason)
     try:
@@ -46,6 +47,13 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
         yield plane
     finally:
         plane.daemons.stop_all()
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A running API server of this test process alone; each test takes a namespace of its own."""
+    with own_api_server(tmp_path_factory.mktemp("api-server")) as plane:
+        yield plane
 
 
 def main() -> None:

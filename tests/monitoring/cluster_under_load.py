@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, Producer
 
-from harness.cluster import BarnabasCluster, prepare_cluster
+from harness.cluster import BarnabasCluster, barnabas_cluster
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 3
@@ -24,12 +24,8 @@ SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0"}
 def three_brokers(folder: Path, **settings: str) -> Iterator[BarnabasCluster]:
     """They run while inside, without a topic."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    cluster = prepare_cluster(folder, brokers=3, properties={**SETTINGS, **given})
-    try:
-        cluster.start()
+    with barnabas_cluster(folder, properties={**SETTINGS, **given}) as cluster:
         yield cluster
-    finally:
-        cluster.close()
 
 
 @contextmanager

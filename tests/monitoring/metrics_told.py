@@ -59,8 +59,7 @@ class Told(NamedTuple):
 
 def broker_metrics(folder: Path) -> list[Told]:
     """Of two brokers that run meanwhile: one follows the other, and ignores a setting that its file contradicts."""
-    cluster = prepare_cluster(folder, brokers=1, properties={"log.cleaner.backoff.ms": "100"})
-    try:
+    with closing(prepare_cluster(folder, brokers=1, properties={"log.cleaner.backoff.ms": "100"})) as cluster:
         cluster.start()
         client = cluster.client()
         client.create_topic_in("planes", cleanup_policy="compact", min_compaction_lag_ms="60000")
@@ -72,8 +71,6 @@ def broker_metrics(folder: Path) -> list[Told]:
             wait_for(lambda: _is_committed(consumer), bool)
         _send_invalid_batch(cluster)
         return wait_for(lambda: _metrics(*(cluster.page(number, "/metrics")[1] for number in (0, 1))), _have_series)
-    finally:
-        cluster.close()
 
 
 def exporter_metrics() -> list[Told]:

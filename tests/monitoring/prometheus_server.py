@@ -5,7 +5,7 @@ import math
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -99,15 +99,12 @@ def prometheus(folder: Path, jobs: Sequence[Job], rules: Path | None = None) -> 
         f"--storage.tsdb.path={folder / 'tsdb'}",
         f"--web.listen-address=127.0.0.1:{port}",
     )
-    process = ServerProcess([str(program), *options], port, folder / "prometheus.log")
-    try:
+    with closing(ServerProcess([str(program), *options], port, folder / "prometheus.log")) as process:
         process.launch()
         process.await_port()
         running = Prometheus(port)
         wait_for(running.ready)
         yield running
-    finally:
-        process.close()
 
 
 def _scraped(job: Job) -> dict[str, Any]:

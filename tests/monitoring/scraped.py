@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,10 +57,7 @@ def lag_exporter(folder: Path, bootstrap: str) -> Iterator[ServerProcess]:
     port = free_port()
     options = ("--bootstrap", bootstrap, "--listen-address", f"127.0.0.1:{port}", "--interval", "1")
     command = [sys.executable, "-m", "barnabas", "lag-exporter", *options]
-    process = ServerProcess(command, port, folder / "lag-exporter.log")
-    try:
+    with closing(ServerProcess(command, port, folder / "lag-exporter.log")) as process:
         process.launch()
         process.await_port()
         yield process
-    finally:
-        process.close()

@@ -1,6 +1,7 @@
 """F33, F34: some rounds of `make torture`."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,12 +65,8 @@ def test_what_acks_1_loses_is_found(tmp_path: Path, not_here: NotHere) -> None:
     except MachinesUnavailable as reason:
         not_here(reason)
         raise
-    cluster = cluster_on(lan, tmp_path)
-    try:
-        with lan:
-            problems = check(history_of_a_loss(lan, cluster))
-    finally:
-        cluster.close()
+    with closing(cluster_on(lan, tmp_path)) as cluster, lan:
+        problems = check(history_of_a_loss(lan, cluster))
     assert any(problem.startswith("lost: ") for problem in problems)
 
 

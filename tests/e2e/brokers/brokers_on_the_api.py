@@ -1,7 +1,7 @@
 """Three brokers as processes whose metadata is in a real Kubernetes API."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -31,10 +31,7 @@ def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasClust
 @contextmanager
 def three_with_flights(folder: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
     """They run while inside, with a topic of three partitions of which two replicas have to be in sync."""
-    running = prepare(folder, plane, SESSION_MS)
-    try:
+    with closing(prepare(folder, plane, SESSION_MS)) as running:
         running.start()
         running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
         yield running
-    finally:
-        running.close()

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,7 @@ def test_while_the_api_server_is_away_brokers_serve_on_and_nothing_changes(
 def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
     tmp_path: Path, api_server: ControlPlane
 ) -> None:
-    cluster = prepare(tmp_path, api_server, session_ms=NEVER_MS)
-    try:
+    with closing(prepare(tmp_path, api_server, session_ms=NEVER_MS)) as cluster:
         cluster.start()
         cluster.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
         with Writer(cluster.client(), "flights", 0) as writer:
@@ -90,8 +90,6 @@ def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
                 cluster.start(number)
                 cluster.wait_until_full("flights")
         assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
-    finally:
-        cluster.close()
 
 
 def written(api_server: ControlPlane, name: str) -> list[str]:

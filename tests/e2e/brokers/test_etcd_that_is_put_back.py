@@ -7,10 +7,8 @@ import pytest
 
 from e2e.brokers.brokers_on_the_api import three_with_flights
 from harness.cluster import BarnabasCluster
-from harness.require import missing
 from harness.writer import Writer
-from local_kubernetes.apiserver import define, prepare_api_server
-from local_kubernetes.binaries import CannotStart
+from local_kubernetes.apiserver import define, own_api_server
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.etcd_backup import back_up, put_back
 
@@ -20,16 +18,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """One of its own: others would lose what they have written since the backup."""
-    try:
-        own = prepare_api_server(tmp_path / "api-server")
-    except CannotStart as reason:
-        missing(reason)
-    try:
-        own.start_api()
+    with own_api_server(tmp_path / "api-server") as own:
         define(own)
         yield own
-    finally:
-        own.daemons.stop_all()
 
 
 @pytest.fixture

@@ -27,11 +27,8 @@ def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Pat
 
 @pytest.fixture
 def operator(world: World) -> Iterator[ServerProcess]:
-    process = world.operator()
-    try:
+    with closing(world.operator()) as process:
         yield process
-    finally:
-        process.close()
 
 
 def forget(folder: Path, key: str) -> None:

@@ -24,9 +24,7 @@ from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.deadline import wait_for
-from harness.require import missing
-from local_kubernetes.apiserver import prepare_api_server
-from local_kubernetes.binaries import CannotStart
+from local_kubernetes.apiserver import own_api_server
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.helm import CHART, ask_helm, template
 
@@ -117,17 +115,10 @@ def rendered(*values: str) -> list[dict[str, object]]:
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server of its own: a release owns the definitions, which others share."""
-    try:
-        own = prepare_api_server(tmp_path_factory.mktemp("chart"))
-    except CannotStart as reason:
-        missing(reason)
-    try:
-        own.start_api()
+    with own_api_server(tmp_path_factory.mktemp("chart")) as own:
         for name in (NAMESPACE, "a", "b"):
             own.kubectl("create", "namespace", name)
         yield own
-    finally:
-        own.daemons.stop_all()
 
 
 @pytest.mark.parametrize("name", VALUES)

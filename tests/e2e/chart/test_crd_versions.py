@@ -18,9 +18,7 @@ from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP, VERSION
 from barnabas_operator.resources.yaml_text import yaml_text
 from harness.deadline import wait_for
-from harness.require import missing
-from local_kubernetes.apiserver import prepare_api_server
-from local_kubernetes.binaries import CannotStart
+from local_kubernetes.apiserver import own_api_server
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.helm import CHART, ask_helm
 
@@ -44,16 +42,9 @@ SPECS: Final[Mapping[str, Mapping[str, Any]]] = {
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """An API server of its own: definitions are everybody's."""
-    try:
-        own = prepare_api_server(tmp_path / "api-server")
-    except CannotStart as reason:
-        missing(reason)
-    try:
-        own.start_api()
+    with own_api_server(tmp_path / "api-server") as own:
         own.kubectl("create", "namespace", NAMESPACE)
         yield own
-    finally:
-        own.daemons.stop_all()
 
 
 class Releases:

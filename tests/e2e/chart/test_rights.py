@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -99,19 +100,13 @@ def test_a_watched_namespace_ends_though_the_rights_in_it_go_first(
     names = [f"{policy.lower()}-of-{namespace}" for policy in ("Delete", "Protect")]
     for name, policy in zip(names, ("Delete", "Protect"), strict=True):
         world.apply(name, cluster="one", partitions=1, deletionPolicy=policy)
-    first = world.operator(**own)
-    try:
+    with closing(world.operator(**own)):
         world.await_ready(*names)
-    finally:
-        first.close()
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
     wait_for(lambda: world.kubectl("get", "rolebindings", "-oname"), lambda left: left == "", SECONDS_MAX)
     assert world.topics() == sorted(names), "their finalizers hold them"
-    second = world.operator(**own)
-    try:
+    with closing(world.operator(**own)):
         controllers.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=60s")
-    finally:
-        second.close()
 
 
 def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_the_next_upgrade(

@@ -5,6 +5,7 @@ The controllers of Kubernetes run: they make pods and claims, without a node to 
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,11 +29,8 @@ def world(controllers: ControlPlane, broker: ServerProcess, tmp_path: Path) -> I
     name = f"ends-{uuid4().hex[:8]}"
     controllers.kubectl("create", "namespace", name)
     found = World(controllers, name, broker, tmp_path)
-    operator = found.operator()
-    try:
+    with closing(found.operator()):
         yield found
-    finally:
-        operator.close()
 
 
 def make(world: World, name: str, **spec: object) -> None:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -60,12 +60,9 @@ def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Pat
     defined_api_server.kubectl("create", "namespace", namespace)
     found = World(defined_api_server, namespace, broker, tmp_path)
     found.apply_cluster("one", lagExporter={}, maintenance=[NIGHTLY])
-    operator = found.operator(DRIFT_SECONDS=NEVER_S)
-    try:
+    with closing(found.operator(DRIFT_SECONDS=NEVER_S)):
         wait_for(lambda: all(owned(found, kind) for kind in OWNED), seconds_max=SECONDS_MAX)
         yield found
-    finally:
-        operator.close()
         defined_api_server.kubectl("delete", "namespace", namespace, "--wait=false")
 
 

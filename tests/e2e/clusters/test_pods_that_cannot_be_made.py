@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,11 +24,8 @@ def world(controllers: ControlPlane, broker: ServerProcess, tmp_path: Path) -> I
     controllers.kubectl("create", "namespace", name)
     controllers.kubectl("create", "-f-", stdin=json.dumps(NODE))
     found = World(controllers, name, broker, tmp_path)
-    operator = found.operator()
-    try:
+    with closing(found.operator()):
         yield found
-    finally:
-        operator.close()
         controllers.kubectl("delete", "node", "nobody")
         controllers.kubectl("delete", "namespace", name, "--wait=false")
 

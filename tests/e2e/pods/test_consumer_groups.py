@@ -5,7 +5,7 @@ Its lag is in a Prometheus in a pod, by a lag exporter that is a pod as long as 
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import pytest
@@ -93,12 +93,9 @@ class Billing:
 
 @pytest.fixture
 def billing(castle: Castle, cluster: Cluster) -> Iterator[Billing]:
-    made = Billing(castle, cluster.image("barnabas-broker"))
-    try:
+    with closing(Billing(castle, cluster.image("barnabas-broker"))) as made:
         made.start()
         yield made
-    finally:
-        made.close()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,8 @@ def world(
 
 @pytest.fixture
 def operator(world: World) -> Iterator[ServerProcess]:
-    process = world.operator(GROUP_LOOK_SECONDS=str(LOOK_S))
-    try:
+    with closing(world.operator(GROUP_LOOK_SECONDS=str(LOOK_S))) as process:
         yield process
-    finally:
-        process.close()
 
 
 class Groups:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -37,13 +38,10 @@ def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
     """Groups need not wait for more members."""
     alone = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
     properties = {**alone, "group.initial.rebalance.delay.ms": "0"}
-    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), properties)
-    try:
+    with closing(prepare_barnabas(tmp_path_factory.mktemp("broker"), properties)) as process:
         process.launch()
         process.await_port()
         yield process
-    finally:
-        process.close()
 
 
 @pytest.fixture

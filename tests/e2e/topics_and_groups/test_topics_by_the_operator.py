@@ -6,6 +6,7 @@ No pods run here, so the broker is a process too, and the operator is told its a
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,8 @@ def world(
 
 @pytest.fixture
 def operator(world: World) -> Iterator[ServerProcess]:
-    process = world.operator()
-    try:
+    with closing(world.operator()) as process:
         yield process
-    finally:
-        process.close()
 
 
 def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerProcess) -> None:
@@ -53,13 +51,10 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
 
 
 def test_a_stateful_set_that_somebody_deletes_is_made_again_at_once(world: World) -> None:
-    patient = world.operator(DRIFT_SECONDS="3600")
-    try:
+    with closing(world.operator(DRIFT_SECONDS="3600")):
         before = wait_for(lambda: world.stateful_set("one-broker"), seconds_max=SECONDS_MAX)
         world.kubectl("delete", "statefulset", "one-broker")
         wait_for(lambda: world.stateful_set("one-broker"), lambda now: now not in ("", before), SECONDS_MAX)
-    finally:
-        patient.close()
 
 
 def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
