@@ -25,6 +25,7 @@ OWNERS: Final = (
         ("replication/partition.py", "replication/replica.py"),
         frozenset({"failure", "messages_in", "bytes_in", "bytes_out"}),
     ),
+    Owner("Group", ("coordinators/groups/group.py", "coordinators/groups/member.py"), frozenset({"state"})),
 )
 
 

@@ -14,7 +14,7 @@ A new member of client `a` is given the id `a-1`, the next new id anywhere is `-
 import struct
 from collections.abc import Callable, Iterator
 
-from barnabas_broker.coordinators.groups import join, membership, offsets, sync
+from barnabas_broker.coordinators.groups import membership, offsets, rebalance, sync
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
@@ -106,7 +106,7 @@ class GroupPlayer:
             supports_skipping_assignment=version >= 9,
         )
         self.last_id -= bool(request.member_id)
-        self.run(lambda step: join.join(self.group, request, self.token(client), step))
+        self.run(lambda step: rebalance.join(self.group, request, self.token(client), step))
 
     def do_sync(self, words: list[str]) -> None:
         member_id, _, generation, *rest = words

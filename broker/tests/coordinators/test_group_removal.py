@@ -182,12 +182,12 @@ def test_offsets_of_an_empty_group_expire_a_week_after_it_became_empty(world: Wo
 
 
 def test_offsets_in_use_never_expire_and_those_of_topics_that_are_not_used_any_more_do(world: World) -> None:
-    client = Client(world, "a")
-    stable(world, client)
-    client.commit(("flights", 0, 1), ("weather", 0, 1))
-    for _ in range(8 * DAY_S // 9):
-        world.timers.pass_time(9)
+    client = Client(world, "a").join(session_timeout_ms=1_800_000)
+    client.sync(**{client.member_id: "a"}).commit(("flights", 0, 1), ("weather", 0, 1))
+    for _ in range(8 * 48):
+        world.timers.pass_time(DAY_S / 48 - 1)
         client.heartbeat()
+    world.timers.pass_time(8 * 48)
     world.coordinator.expire_offsets()
     world.timers.pass_time()
     assert client.committed() == {"flights-0": 1}

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import join, membership, offsets, removal, sync
+from barnabas_broker.coordinators.groups import membership, offsets, rebalance, removal, sync
 from barnabas_broker.coordinators.groups.expiry import expire
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import (
@@ -99,7 +99,9 @@ class GroupCoordinator:
             return
         group = shard.tables.group(request.group_id)
         new_member_id = f"{request.instance_id or request.client_id}-{self._environment.new_id()}"
-        shard.ask(group, partial(join.join, group, request._replace(new_member_id=new_member_id)), answer, JoinReply)
+        shard.ask(
+            group, partial(rebalance.join, group, request._replace(new_member_id=new_member_id)), answer, JoinReply
+        )
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
         """A SyncGroup. While the coordinator loads, the rebalance that this belongs to is lost: join again."""

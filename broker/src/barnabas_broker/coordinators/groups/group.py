@@ -1,9 +1,9 @@
 """One classic consumer group: its members, its state, and the rules that hold in every phase. No IO, no clock.
 
 What is durable of a group is in its record (`stored_group`); the rest is soft and gone with the broker. The phases
-have a file each: `join`, `rebalance`, `sync`, `membership` (heartbeat, leave, deadlines), `offsets`. They decide; only
-the group writes its fields and its members'. A `Step` takes what else is to be done: replies, a record, lines of the
-log. `shard` does that.
+have a file each: `rebalance` (the join phase), `sync`, `membership` (heartbeat, leave, deadlines), `offsets`. They
+decide; only the group writes its fields and its members'. A `Step` takes what else is to be done: replies, a record,
+lines of the log. `shard` does that.
 """
 
 from collections import Counter

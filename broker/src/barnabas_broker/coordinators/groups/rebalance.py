@@ -1,16 +1,27 @@
-"""The join phase: how it begins, when it is complete, and what it ends in. Called by all the other phases.
+"""The join phase: which members may come in, how it begins, when it is complete, and what it ends in.
 
 A phase ends when every member has joined again, or at its deadline; dynamic members that did not join are dropped,
-static ones stay until their session ends. Whenever somebody goes, the caller asks `complete_if_joined` again: a phase
+static ones stay until their session ends. Whenever a member goes, the caller asks `complete_if_joined` again: a phase
 never waits for a member that is no longer there.
 """
 
 from typing import Final
 
+from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline
 from barnabas_broker.coordinators.groups.member import Member
-from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply
+from barnabas_broker.coordinators.groups.messages import (
+    NO_MEMBER_ID,
+    Append,
+    JoinReply,
+    JoinRequest,
+    StaticRejoin,
+    Step,
+    SyncReply,
+    Token,
+)
 from barnabas_broker.coordinators.groups.stored_group import metadata
+from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
@@ -18,6 +29,166 @@ _FIRST_PAUSE_MS: Final = 100
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
 """More would not be a longer pause."""
+
+
+def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
+    """One JoinGroup. Its answer comes with this step or a later one."""
+    error = _refusal(group, request, step.config)
+    if error is not ErrorCode.NONE:
+        _refuse(group, request, token, error, step)
+    elif request.member_id == NO_MEMBER_ID:
+        _join_new(group, request, token, step)
+    elif request.member_id in group.pending_joins:
+        _add(group, request, request.member_id, token, step)
+    else:
+        _rejoin(group, group.members[request.member_id], request, token, step)
+
+
+def _refusal(group: Group, request: JoinRequest, config: GroupConfig) -> ErrorCode:
+    """The first check that fails."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if not _has_room(group, request.member_id, config.max_size):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not _is_supported(group, request):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.member_id == NO_MEMBER_ID:
+        return ErrorCode.NONE
+    if request.member_id in group.pending_joins and request.instance_id is None:
+        return ErrorCode.NONE
+    return group.check_member(request.member_id, request.instance_id)
+
+
+def _is_supported(group: Group, request: JoinRequest) -> bool:
+    """Whether it has the type of the others, and one protocol that all of them know."""
+    if not group.members:
+        return bool(request.protocol_type and request.protocols)
+    counts, size = group.protocol_counts, len(group.members)
+    return request.protocol_type == group.protocol_type and any(counts[each.name] == size for each in request.protocols)
+
+
+def _has_room(group: Group, member_id: str, max_size: int) -> bool:
+    """While members join again, those count who have; so the last of a group that is too large are turned away."""
+    if group.state is GroupState.EMPTY or len(group.members) < max_size:
+        return True
+    member = group.members.get(member_id)
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return member is not None
+    joined = sum(other.awaiting_join is not None for other in group.members.values())
+    return joined < max_size or (member is not None and member.awaiting_join is not None)
+
+
+def _refuse(group: Group, request: JoinRequest, token: Token, error: ErrorCode, step: Step) -> None:
+    if error is not ErrorCode.GROUP_MAX_SIZE_REACHED:
+        step.reply(token, JoinReply(error, member_id=request.member_id))
+        return
+    step.reply(token, JoinReply(error))
+    group.take_back_id(request.member_id)
+    if request.member_id in group.members:
+        dismiss(group, step, request.member_id)
+    complete_if_joined(group, step)
+
+
+def _join_new(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
+    known = None if request.instance_id is None else group.static_members.get(request.instance_id)
+    if known is not None:
+        _replace_static(group, known, request, token, step)
+    elif request.instance_id is None and request.requires_known_member_id:
+        group.give_id(request.new_member_id, step.now.steady_ms + request.session_timeout_ms)
+        step.reply(token, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id=request.new_member_id))
+    else:
+        _add(group, request, request.new_member_id, token, step)
+
+
+def _add(group: Group, request: JoinRequest, member_id: str, token: Token, step: Step) -> None:
+    member = Member(
+        member_id=member_id,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=request.protocols,
+        awaiting_join=token,
+        is_new=True,
+        session_deadline_ms=group.expect(step.now.steady_ms + step.config.new_member_join_timeout_ms),
+    )
+    group.add(member, request.protocol_type)
+    reason = _reason(request, f"member {member_id} joins")
+    begin_or_complete(group, step, reason)
+
+
+def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
+    """A member joins again. Without a change it is told the current generation, unless it leads a stable group.
+
+    A leader's rejoin always rebalances: it saw new topics or partitions. A follower of a complete generation that tells
+    nothing new most likely missed an answer.
+    """
+    unchanged = member.protocols == request.protocols
+    leads = group.leader == member.member_id
+    repeats = {
+        GroupState.PREPARING_REBALANCE: False,
+        GroupState.COMPLETING_REBALANCE: unchanged,
+        GroupState.STABLE: unchanged and not leads,
+    }
+    if repeats[group.state]:
+        group.touch(member, step.now)
+        step.reply(token, group.join_reply(member))
+        return
+    _update(group, member, request, token, step)
+    what = "rejoins" if unchanged else "changed what it can do"
+    reason = _reason(request, f"{'leader' if leads else 'member'} {member.member_id} {what}")
+    begin_or_complete(group, step, reason)
+
+
+def _update(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
+    """Take over what the request tells; a join that still waits is a lost connection's."""
+    answer_join(member, step, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
+    group.await_generation(member, request, token)
+
+
+def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
+    """A static member starts anew: the old id is fenced; a stable group goes on where nothing changed for it."""
+    old_leader = group.leader
+    member = group.replace_static(old_member_id, request)
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    answer_join(member, step, JoinReply(fenced, member_id=old_member_id))
+    answer_sync(member, step, SyncReply(fenced))
+    topics_before = subscribed_topics(member.metadata(group.protocol_name))
+    _update(group, member, request, token, step)
+    group.touch(member, step.now)
+    if group.state is GroupState.STABLE and _still_fits(group, member, topics_before):
+        step.append = Append(metadata(group, _assignments(group)), _static_rejoin(group, member, request, old_leader))
+        return
+    reason = _reason(request, f"static member {request.instance_id} starts anew as {member.member_id}")
+    begin_or_complete(group, step, reason)
+
+
+def _still_fits(group: Group, member: Member, topics_before: frozenset[str] | None) -> bool:
+    """Whether the assignment may stay: same protocol chosen, same topics. Kafka looks at the protocol alone."""
+    return (
+        group.select_protocol() == group.protocol_name
+        and subscribed_topics(member.metadata(group.protocol_name)) == topics_before
+    )
+
+
+def _assignments(group: Group) -> dict[str, bytes]:
+    return {member.member_id: member.assignment for member in group.members.values()}
+
+
+def _static_rejoin(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> StaticRejoin:
+    """Before version 9 a returned leader is shown its old id as leader, so that it does not assign (KIP-814)."""
+    assert member.awaiting_join is not None
+    reply = group.join_reply(member)
+    if request.supports_skipping_assignment:
+        reply = reply._replace(skip_assignment=group.leader == member.member_id)
+    else:
+        reply = reply._replace(leader=old_leader or "", members=())
+    return StaticRejoin(member.awaiting_join, reply)
+
+
+def _reason(request: JoinRequest, what: str) -> str:
+    return f"{what} ({request.reason})" if request.reason else what
 
 
 def begin_or_complete(group: Group, step: Step, reason: str) -> None:
