@@ -1,6 +1,6 @@
 """An API server of one dict: objects by their path. What it refuses is told by whoever tests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import count
 from typing import Any
 
@@ -98,7 +98,14 @@ class KubeMemory(KubeApi):
         *_, last = path.split("/")
         if not last.endswith("s") or "-" in last:
             raise KubeRefused(NOT_FOUND, "NotFound", path)
-        return {"items": [each for where, each in self.objects.items() if where.rpartition("/")[0] == path]}
+        items = [each for where, each in self.objects.items() if where.rpartition("/")[0] == path]
+        return {"items": items, "metadata": {"resourceVersion": str(next(self._versions))}}
+
+    async def changes(self, *_place: object) -> AsyncIterator[JsonObject]:
+        """A stream that ends at once: whoever follows lists again."""
+        nothing: tuple[JsonObject, ...] = ()
+        for each in nothing:
+            yield each
 
     def _patch(self, path: str, change: Mapping[str, Any]) -> JsonObject:
         there = self.objects.get(path)

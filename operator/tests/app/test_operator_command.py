@@ -1,10 +1,14 @@
 """`barnabas operator` where it cannot begin."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -89,3 +93,45 @@ def test_an_argument_is_refused() -> None:
     )
     assert ended.returncode == 2
     assert "unrecognized arguments: --namespace=x" in ended.stderr
+
+
+class ForgetfulApiServer(BaseHTTPRequestHandler):
+    """Knows version 9 at first, and version 5 when it is asked again: as after etcd was restored."""
+
+    asked: ClassVar[set[str]] = set()
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        is_list = "watch=true" not in query
+        version = "5" if path in self.asked else "9"
+        self.asked.update({path} if is_list else ())
+        answer = {"groups": [], "versions": [], "resources": [], "items": [], "metadata": {"resourceVersion": version}}
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode() if is_list else b"")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_an_operator_whose_api_server_went_back_ends_with_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ForgetfulApiServer)
+    Thread(target=server.serve_forever, daemon=True).start()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(NOBODY_THERE.replace("127.0.0.1:9", f"127.0.0.1:{server.server_port}"), encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-m", "barnabas", "operator"],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), "HTTP_LISTENER": "127.0.0.1:0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    server.shutdown()
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        r"barnabas operator: the watch of \w+s in all namespaces saw version 9, but the newest is 5: etcd was restored",
+        last,
+    )

@@ -1,13 +1,11 @@
 """A kind that is added to the table of kinds is defined, watched, counted and reviewed without another change."""
 
 import asyncio
-from itertools import count
 from typing import Any
 
 import pytest
 
 from barnabas_operator.admission.webhook import answer
-from barnabas_operator.observed.audit import Audit
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
@@ -22,11 +20,10 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.manifests import parse_manifests
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.reference import reference_text
-from barnabas_operator.watch.first_lists import take_in
-from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
+from barnabas_operator.watch.watches import watch_all
 from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus
-from harness.manual_loop_clock import HurriedClock
+from harness.manual_loop_clock import ManualLoopClock
 from harness.no_preview import no_preview
 from harness.worker_world import KEY, Play, World, environment_of, resource, topic
 
@@ -102,44 +99,6 @@ CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS = placed(CLUSTER), placed(mirror("a"))
 STRAY = placed(mirror("s", cluster="two"))
 
 
-def test_the_audit_finds_that_one_went() -> None:
-    inventory, looks, told = kept(MIRROR_OF_FLIGHTS), count(1), list[Json]()
-
-    async def scenario() -> None:
-        done = asyncio.Event()
-        async with no_server() as connection:
-            api = KubeMemory(connection)
-
-            def asked(_method: str, path: str, _body: Json) -> None:
-                if path.endswith("/mirrors") and next(looks) == 4:
-                    done.set()
-
-            api.refuse = asked
-            running = asyncio.create_task(Audit(inventory, api, ("air",), told.append, 0.0, HurriedClock()).run())
-            async with asyncio.timeout(WAIT_S):
-                await done.wait()
-            running.cancel()
-
-    asyncio.run(scenario())
-    assert MIRROR_OF_FLIGHTS in told
-
-
-def test_it_is_found_in_a_namespace_that_ends() -> None:
-    async def scenario() -> Json:
-        async with no_server() as connection:
-            api, told = KubeMemory(connection), asyncio.Queue[Json]()
-            meta = {"name": "air", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-            api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": meta}
-            api.put(mirror("a"))
-            running = asyncio.create_task(TerminatingNamespaces(api, ("air",), told.put_nowait, HurriedClock()).run())
-            async with asyncio.timeout(WAIT_S):
-                found = await told.get()
-            running.cancel()
-            return found
-
-    assert asyncio.run(scenario())["kind"] == "Mirror"
-
-
 def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
     async def scenario() -> dict[str, Any]:
         async with no_server() as connection:
@@ -152,9 +111,10 @@ def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
             api.put(mirror("a"))
             api.refuse = watched
             workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
-            await take_in(api, KEY.namespace, workers, (0.0,), HurriedClock())
+            watching = asyncio.create_task(watch_all(api, ("air",), workers, pytest.fail, ManualLoopClock()))
             async with asyncio.timeout(WAIT_S):
                 body = await written.get()
+            watching.cancel()
             await workers.close()
             return dict(body["status"]["conditions"][0])
 

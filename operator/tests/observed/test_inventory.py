@@ -1,4 +1,4 @@
-"""Which Topic is about the same topic of the same Cluster as another, whatever the watch tells and in which order."""
+"""Which Topic is about the same topic of the same Cluster as another."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -69,21 +69,6 @@ def test_a_topic_that_differs_in_dots_and_underscores_only_collides_and_is_no_na
     assert inventory.namesake_of(resource("Topic", "mine", topicName="a_c")) == "alike"
     assert inventory.colliding_with(resource("Topic", "mine", topicName="a_c")) is None
     assert inventory.colliding_with(resource("Topic", "mine", "there", topicName="a_b")) is None
-
-
-def made(uid: str, at: str, version: int = 1) -> Mapping[str, Any]:
-    meta = {**CLUSTER["metadata"], "uid": uid, "creationTimestamp": at, "resourceVersion": str(version)}
-    return {**CLUSTER, "metadata": meta}
-
-
-def test_late_news_of_one_that_went_are_not_of_the_one_that_has_its_name_since() -> None:
-    before, again = made("a", "2026-01-01T00:00:00Z", 7), made("b", "2026-01-01T00:00:01Z", 9)
-    inventory = inventory_of(before, again)
-    inventory.keep(before, is_gone=False)
-    inventory.keep(before, is_gone=True)
-    assert inventory.clusters[Key("here", "one")]["metadata"]["uid"] == "b"
-    inventory.keep(again, is_gone=True)
-    assert not inventory.clusters
 
 
 def test_of_each_body_only_what_somebody_reads_is_kept() -> None:

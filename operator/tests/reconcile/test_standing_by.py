@@ -84,24 +84,6 @@ def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_
     asyncio.run(scenario())
 
 
-def test_a_cluster_that_was_made_again_keeps_its_worker_when_the_end_of_the_one_before_is_told_late() -> None:
-    async def scenario() -> None:
-        async with no_server() as connection:
-            api, inventory = KubeMemory(connection), Inventory()
-            workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
-            workers.begin(KEY.namespace)
-            before = api.put(resource("Cluster", "one"))
-            again = {**before, "metadata": {**before["metadata"], "uid": "another"}}
-            for body, is_gone in ((before, False), (again, False), (before, True)):
-                workers.resource_event(body, is_gone=is_gone)
-            await until(lambda: workers.state_of(KEY) is not None)
-            workers.resource_event(again, is_gone=True)
-            assert workers.state_of(KEY) is None
-            await workers.close()
-
-    asyncio.run(scenario())
-
-
 class SlowBrokers(BrokersMemory):
     """It takes a while to connect to them."""
 

@@ -1,164 +1,112 @@
-"""The watch on a real API server that refuses for longer than kopf tries by itself: it goes on afterwards."""
+"""The watch on a real API server that refuses for a while: it goes on afterwards, and asks only for what it needs."""
 
 import asyncio
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-import kopf
 import pytest
 
+from barnabas_kube.client import ApiClient
+from barnabas_kube.kubeconfig import read_kubeconfig
 from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.api_resources import path_of
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.watch import kopf_registry as watch
+from barnabas_operator.watch.watches import OWNED, watch_all
 from e2e.operators.refusing_proxy import RefusingProxy
-from e2e.world import SECONDS_MAX, World, acts, world_of_one
-from harness.deadline import wait_for
-from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
-CRDS = Path(__file__).resolve().parents[3] / "crds"
 WAIT_S = 60.0
-TRIES_OF_KOPF = 9
 SOON_S = 0.02
-
-
-class SoonClock(SystemClock):
-    """Nobody sleeps for long."""
-
-    async def sleep(self, seconds: float) -> None:
-        await super().sleep(min(seconds, SOON_S))
+TRIES = 3
 
 
 class Heard:
-    """In the place of workers: what the watch tells."""
+    """In the place of workers: the names of Topics that are there as far as the watch says."""
 
     def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.failed: list[str] = []
+        self.topics: set[str] = set()
 
     def resource_event(self, body: Mapping[str, Any], *, is_gone: bool) -> None:
-        if not is_gone:
-            self.names.add(body["metadata"]["name"])
+        (self.topics.discard if is_gone else self.topics.add)(body["metadata"]["name"])
 
     def object_event(self, body: Mapping[str, Any], *, is_gone: bool) -> None:
         """Nothing of them here."""
 
+    def begin(self, namespace: str | None) -> None:
+        """Nothing to begin."""
 
-async def kopf_telling(heard: Heard, namespace: str, ending: asyncio.Event) -> None:
-    """Watches as the operator does, until it is to end."""
-
-    async def start() -> ClusterWorkers:
-        return cast(ClusterWorkers, heard)
-
-    async def stop() -> None:
-        """There is nothing to end."""
-
-    registry = watch.make_registry(start, stop, heard.failed.append, SoonClock())
-    await kopf.operator(registry=registry, standalone=True, namespaces=[namespace], stop_flag=ending)
-
-
-def manifest(name: str) -> str:
-    topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": {}}
-    return json.dumps(topic)
-
-
-def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
-    api_server: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kubectl, namespace, heard = api_server.kubectl, "refused-for-long", Heard()
-    kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
-    wait_for(lambda: kubectl.ask("get", "topics,clusters").returncode == 0)
-    kubectl("create", "namespace", namespace)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setattr(watch, "BACKOFFS", watch.Backoffs((SOON_S,), SOON_S))
-    watched = f"/apis/barnabas.dev/v1alpha1/namespaces/{namespace}/topics"
-
-    async def until_heard(name: str) -> None:
-        await asyncio.to_thread(kubectl, "-n", namespace, "apply", "-f-", stdin=manifest(name))
+    async def until_there_are(self, *names: str) -> None:
         async with asyncio.timeout(WAIT_S):
-            while name not in heard.names:
+            while self.topics != set(names):
                 await asyncio.sleep(SOON_S)
 
-    async def scenario() -> None:
-        proxy, ending = RefusingProxy(api_server), asyncio.Event()
-        async with proxy.running(tmp_path / "kubeconfig"):
-            running = asyncio.create_task(kopf_telling(heard, namespace, ending))
-            await until_heard("before")
-            proxy.refuse(503)
-            async with asyncio.timeout(WAIT_S):
-                while proxy.refused[watched] <= 2 * TRIES_OF_KOPF:
-                    await asyncio.sleep(SOON_S)
-            proxy.open()
-            await until_heard("after")
-            ending.set()
-            await running
 
-    asyncio.run(scenario())
-
-
-def paths_of(namespace: str) -> Iterator[str]:
-    """Where what Clusters own is listed and watched."""
-    for group, version, plural in watch.OBJECTS:
-        root = f"apis/{group}" if group else "api"
-        yield f"/{root}/{version}/namespaces/{namespace}/{plural}"
-
-
-def test_of_what_clusters_own_the_api_server_is_asked_for_those_alone_that_carry_their_label(
-    defined_api_server: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else each Pod of everybody would be sent, and be dropped here."""
-    namespace, ending = f"asked-{uuid4().hex[:8]}", asyncio.Event()
-    defined_api_server.kubectl("create", "namespace", namespace)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-
-    async def scenario() -> RefusingProxy:
-        proxy = RefusingProxy(defined_api_server)
-        async with proxy.running(tmp_path / "kubeconfig"):
-            running = asyncio.create_task(kopf_telling(Heard(), namespace, ending))
-            async with asyncio.timeout(WAIT_S):
-                while not all(any("watch" in each for each in proxy.asked[path]) for path in paths_of(namespace)):
-                    await asyncio.sleep(SOON_S)
-            ending.set()
-            await running
-        return proxy
-
-    proxy = asyncio.run(scenario())
-    for path in paths_of(namespace):
-        assert {each.get("labelSelector") for each in proxy.asked[path]} == {CLUSTER_LABEL}, path
+@asynccontextmanager
+async def watched(plane: ControlPlane, namespace: str, kubeconfig: Path) -> AsyncIterator[tuple[RefusingProxy, Heard]]:
+    """The watch of a namespace, through a proxy."""
+    proxy, heard = RefusingProxy(plane), Heard()
+    async with proxy.running(kubeconfig), ApiClient(read_kubeconfig(kubeconfig), "tests") as client:
+        workers = cast(ClusterWorkers, heard)
+        watching = watch_all(KubeApi(client), (namespace,), workers, pytest.fail, SystemClock())
+        running = asyncio.create_task(watching)
+        yield proxy, heard
+        assert not running.done()
+        running.cancel()
 
 
 @pytest.fixture
-def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
-    namespace = f"refused-{os.getpid()}-{uuid4().hex[:8]}"
-    with world_of_one(defined_api_server, namespace, broker, tmp_path) as found:
-        yield found
+def namespace(defined_api_server: ControlPlane) -> Iterator[str]:
+    name = f"refused-{uuid4().hex[:8]}"
+    defined_api_server.kubectl("create", "namespace", name)
+    yield name
+    defined_api_server.kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.mark.slow
-def test_an_operator_whose_watch_finds_no_definition_begins_anew_and_acts(world: World, tmp_path: Path) -> None:
-    """A definition that goes ends the watches of it: kopf may ask again before it has heard of that, and ends."""
-    watched = f"/apis/barnabas.dev/v1alpha1/namespaces/{world.namespace}/clusters"
-    kubeconfig = tmp_path / "kubeconfig"
+@pytest.mark.parametrize("status", [503, 404, 403, 401])
+def test_a_watch_that_was_refused_hears_afterwards_what_has_changed_meanwhile(
+    status: int, defined_api_server: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    kubectl, topics = defined_api_server.kubectl, path_of("Topic", namespace)
+
+    async def apply(name: str) -> None:
+        topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": {}}
+        await asyncio.to_thread(kubectl, "-n", namespace, "apply", "-f-", stdin=json.dumps(topic))
 
     async def scenario() -> None:
-        proxy = RefusingProxy(world.plane)
-        async with proxy.running(kubeconfig):
-            operator = await asyncio.to_thread(world.operator, KUBECONFIG=str(kubeconfig))
-            try:
-                await asyncio.to_thread(wait_for, lambda: acts(operator), seconds_max=SECONDS_MAX)
-                proxy.refuse(404)
-                async with asyncio.timeout(WAIT_S):
-                    while not proxy.refused[watched]:
-                        await asyncio.sleep(SOON_S)
-                proxy.open()
-                world.apply("after", partitions=1)
-                await asyncio.to_thread(world.await_ready, "after")
-            finally:
-                await asyncio.to_thread(operator.close)
+        async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, heard):
+            await apply("before")
+            await heard.until_there_are("before")
+            proxy.refuse(status)
+            async with asyncio.timeout(WAIT_S):
+                while proxy.refused[topics] < TRIES:
+                    await asyncio.sleep(SOON_S)
+            await asyncio.to_thread(kubectl, "-n", namespace, "delete", "topic", "before")
+            await apply("after")
+            proxy.open()
+            await heard.until_there_are("after")
 
     asyncio.run(scenario())
+
+
+def test_of_what_clusters_own_the_api_server_is_asked_for_those_alone_that_carry_their_label(
+    defined_api_server: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    """Else each Pod of everybody would be sent, and be dropped here."""
+    paths = [path_of(kind, namespace) for kind in OWNED]
+
+    async def scenario() -> RefusingProxy:
+        async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, _):
+            async with asyncio.timeout(WAIT_S):
+                while not all(any("watch" in each for each in proxy.asked[path]) for path in paths):
+                    await asyncio.sleep(SOON_S)
+            return proxy
+
+    proxy = asyncio.run(scenario())
+    for path in paths:
+        assert {each.get("labelSelector") for each in proxy.asked[path]} == {CLUSTER_LABEL}, path

@@ -196,10 +196,10 @@ def _growing_volume(site: Site, tenant: Tenant, chance: random.Random) -> None:
     volume = tenant.spec["storage"]["volumes"][0]
     volume["size"] = size = f"{int(volume['size'].removesuffix('Gi')) + 1}Gi"
     claims = [f"volume-0-{tenant.castle.name}-broker-{number}" for number in range(BROKERS)]
-    with restarts_none(tenant):
-        tenant.apply()
-        for claim in claims:
-            _grow(site, tenant, claim, size)
+    tenant.apply()  # Brokers restart once more if an annotation of `kubectl rollout restart` is lost.
+    for claim in claims:
+        _grow(site, tenant, claim, size)
+    tenant.await_ready()
 
 
 def _grow(site: Site, tenant: Tenant, claim: str, size: str) -> None:

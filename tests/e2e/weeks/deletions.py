@@ -22,7 +22,7 @@ def _owned(tenant: Tenant, kind: str) -> list[str]:
 
 
 def _stateful_set(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Kubernetes deletes its pods with it; those that it has not deleted in time, the one made anew adopts."""
+    """Kubernetes deletes its pods with it."""
     name = f"{tenant.castle.name}-broker"
     delete(tenant.castle, "statefulset", name)
     all_of_it = {uid(tenant.castle, "statefulset", name)}
@@ -41,8 +41,8 @@ def _owners_of_pods(tenant: Tenant) -> list[str]:
 
 
 def _stateful_set_without_pods(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    with restarts_none(tenant):
-        delete(tenant.castle, "statefulset", f"{tenant.castle.name}-broker", cascade="orphan")
+    delete(tenant.castle, "statefulset", f"{tenant.castle.name}-broker", cascade="orphan")
+    tenant.await_ready()
 
 
 def _services(site: Site, tenant: Tenant, chance: random.Random) -> None:

@@ -11,23 +11,18 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-import kopf
-from kopf._cogs.clients.errors import APINotFoundError
-
 from barnabas_kube.access import Access, NoAccess
 from barnabas_kube.discovery import find_access
 from barnabas_operator.app.operator_pages import CannotServe, serve_pages, serve_webhook
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.app.variables import InvalidVariable, read_variables
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from barnabas_operator.watch.kopf_registry import make_registry
-
-log = logging.getLogger(__name__)
+from barnabas_operator.reconcile.retrying_loop import MustEnd
+from barnabas_operator.watch.kopf_run import run_by_kopf
 
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-BEGINS_ANEW_S: Final = 1.0
 TURN_S: Final = 0.0005
 """How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
 
@@ -69,8 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     sys.setswitchinterval(TURN_S)
     settings = variables.settings(f"{variables.pod_name or socket.gethostname()}_{uuid4()}")
     try:
-        asyncio.run(_run_on(settings, access, variables.http_listener, variables.webhook_certificates))
-    except CannotServe as error:
+        asyncio.run(_run(settings, access, variables.http_listener, variables.webhook_certificates))
+    except (CannotServe, MustEnd) as error:
         return _said(EXIT_FAILED, error)
     return 0
 
@@ -90,32 +85,15 @@ def _log_to_stderr(level: str) -> None:
         logging.getLogger(noisy).setLevel(least)
 
 
-async def _run_on(settings: OperatorSettings, access: Access, listener: str, certificates: str) -> None:
-    """Begins anew where a definition (CRD) goes while its resources are watched: kopf ends with what it is told then.
-
-    Where kopf hears first that the definition has gone, it ends that watch itself, and the operator runs on.
-    """
-    while True:
-        try:
-            return await _run(settings, access, listener, certificates)
-        except APINotFoundError as error:
-            log.warning("a kind that was watched is not served any more (%s): the operator begins anew", error)
-            await asyncio.sleep(BEGINS_ANEW_S)
-
-
 async def _run(settings: OperatorSettings, access: Access, listener: str, certificates: str) -> None:
     operator = Operator(settings, access)
     pages = await serve_pages(operator, listener)
     webhook = await serve_webhook(operator, Path(certificates)) if certificates else None
     try:
-        await kopf.operator(
-            insights=operator.definitions.insights,
-            registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed, operator.clock),
-            standalone=True,
-            clusterwide=not settings.namespaces,
-            namespaces=list(settings.namespaces),
-        )
+        await run_by_kopf(operator.start, operator.stop, operator.ending, operator.clock)
     finally:
         await pages.cleanup()
         if webhook is not None:
             await webhook.cleanup()
+    if operator.why_ending:
+        raise MustEnd(operator.why_ending)

@@ -1,7 +1,6 @@
 """What the operator consists of, between kopf's start and stop."""
 
 import asyncio
-from functools import partial
 from typing import Final
 
 from barnabas_kube.access import Access
@@ -15,20 +14,17 @@ from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.leader_election.election import Election
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
-from barnabas_operator.observed.audit import Audit
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.retrying_loop import MustEnd
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from barnabas_operator.resources.object_key import Key
-from barnabas_operator.watch.definitions import Definitions
-from barnabas_operator.watch.first_lists import take_in
-from barnabas_operator.watch.kopf_registry import BACKOFFS
-from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
+from barnabas_operator.watch.watches import watch_all
 
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0
@@ -51,37 +47,34 @@ class Operator:
         self.dry_run: DryRun | None = None
         self._election: Election | None = None
         self._client: ApiClient | None = None
-        self._audit: Audit | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.definitions = Definitions(self.clock)
+        self.ending = asyncio.Event()
+        """Is set where the operator must end; `why_ending` says why."""
+        self.why_ending = ""
 
     @property
     def why_dead(self) -> str | None:
         """Why it must be restarted; None where it need not."""
-        of_watch = self._audit.why_dead if self._audit is not None else None
-        return of_watch or (self.workers.why_dead if self.workers is not None else None)
+        return self.workers.why_dead if self.workers is not None else None
 
-    async def start(self) -> ClusterWorkers:
+    async def start(self) -> None:
         """Connects to the API server, and begins."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
         environment = WorkerEnvironment(api, self._settings, self.clock, self._connect, self.leadership)
         self.workers = ClusterWorkers(self.inventory, environment, self.metrics)
         self.dry_run = DryRun(api, self._settings.broker_image, self.clock)
-        tell, tell_gone = (partial(self.workers.resource_event, is_gone=is_gone) for is_gone in (False, True))
-        settings = self._settings
-        self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s, self.clock)
-        places: tuple[str | None, ...] = settings.namespaces or (None,)
-        listings = (take_in(api, place, self.workers, BACKOFFS, self.clock) for place in places)
-        ending = TerminatingNamespaces(api, settings.namespaces, tell, self.clock)
-        self._tasks = [
-            asyncio.create_task(each)
-            for each in (self._audit.run(), ending.run(), self.definitions.run(api), *listings)
-        ]
-        if settings.lease:
+        self._tasks = [asyncio.create_task(self._watch(api, self.workers))]
+        if self._settings.lease:
             self._election = self._new_election(KubeApi(self._client), self.workers)
             self._tasks.append(asyncio.create_task(self._election.run()))
-        return self.workers
+
+    async def _watch(self, api: KubeApi, workers: ClusterWorkers) -> None:
+        try:
+            await watch_all(api, self._settings.namespaces, workers, self.metrics.watch_failed, self.clock)
+        except MustEnd as error:
+            self.why_ending = str(error)
+            self.ending.set()
 
     def _new_election(self, api: KubeApi, workers: ClusterWorkers) -> Election:
         namespace, _, name = self._settings.lease.partition("/")

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any, Final
 
-from barnabas_kube.client import ApiClient, NoAnswer
+from barnabas_kube.client import ApiClient, NoAnswer, StreamRefused
 from barnabas_operator.kube.api_resources import api_resource_of, path_of
 from barnabas_operator.planning.object_names import FIELD_MANAGER
 from barnabas_operator.resources.json_types import Json
@@ -24,7 +24,7 @@ TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # And this of an evict
 
 
 Selector = Mapping[str, str | Collection[str]]
-"""By label its value, or those that it may have."""
+"""By label its value, or those that it may have; "" where any will do."""
 Writing = Callable[[], AbstractContextManager[float]]
 
 
@@ -72,7 +72,7 @@ class KubeApi:
         self, kind: str, namespace: str | None, labels: Selector, fields: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
         """All objects with these labels, and these fields by their paths."""
-        return [item async for page in self.pages(kind, namespace, labels, fields) for item in page]
+        return [item async for page in self.pages(kind, namespace, labels, fields) for item in page["items"]]
 
     async def pages(
         self,
@@ -80,17 +80,33 @@ class KubeApi:
         namespace: str | None,
         labels: Selector | None = None,
         fields: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[list[dict[str, Any]]]:
-        """The same page by page, all from one version. A listing that takes minutes is refused (`Expired`)."""
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The same page by page, as answered, all from one version. One that takes minutes is refused (`Expired`)."""
         chosen = {"labelSelector": _chosen(labels or {}), "limit": str(PAGE)}
         if fields:
             chosen["fieldSelector"] = _chosen(fields)
         token: str | None = ""
         while token is not None:
             answer = await self.request("GET", path_of(kind, namespace), query=chosen)
-            yield answer["items"]
+            yield answer
             token = answer.get("metadata", {}).get("continue") or None
             chosen["continue"] = token or ""
+
+    async def changes(
+        self, kind: str, namespace: str | None, labels: Selector, version: int
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Events of a watch, bookmarks among them, after this version, until the API server ends the stream."""
+        query = {"labelSelector": _chosen(labels), "watch": "true", "allowWatchBookmarks": "true"}
+        path = path_of(kind, namespace)
+        try:
+            async with aclosing(self._client.stream(path, {**query, "resourceVersion": str(version)})) as stream:
+                async for lines in stream:
+                    for line in lines:
+                        yield json.loads(line)
+        except NoAnswer as error:
+            raise KubeUnreachable(str(error)) from error
+        except StreamRefused as error:
+            raise _refusal(f"GET {path}", error.status, str(error).encode()) from error
 
     async def apply(self, item: Json, *, is_dry_run: bool = False) -> dict[str, Any]:
         """Server-side apply: the fields named in `item` are the operator's, all others stay as they are.
@@ -206,7 +222,7 @@ class KubeApi:
 
 def _chosen(values: Selector) -> str:
     return ",".join(
-        f"{name}={value}" if isinstance(value, str) else f"{name} in ({','.join(value)})"
+        (f"{name}={value}" if value else name) if isinstance(value, str) else f"{name} in ({','.join(value)})"
         for name, value in values.items()
     )
 

@@ -1,1 +1,1 @@
-"""What is observed: the resources as the watch reported them, the audit of the watch, and metrics."""
+"""What is observed: the resources as the watch reported them, and metrics."""

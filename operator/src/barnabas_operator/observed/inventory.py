@@ -73,26 +73,18 @@ class Inventory:
                     yield from bodies.values()
 
     def keep(self, body: Json, *, is_gone: bool) -> None:
-        """What the watch tells of a resource, or a listing, which may be older.
-
-        kopf keeps the order of what it tells of one object, not of that and another one which has its name since.
-        """
+        """Takes in what the watch reports of a resource."""
         kind = body["kind"]
-        if _is_late(body, self.of_kind(kind).get(key_of(body)), is_gone=is_gone):
-            return
         if kind == CLUSTER.name:
             self._keep_cluster(key_of(body), body, is_gone=is_gone)
         else:
             self._members[kind].keep(key_of(body), body, is_gone=is_gone)
 
     def keep_cron_job(self, body: Json, *, is_gone: bool) -> None:
-        """The same of a CronJob of a Cluster."""
-        key = key_of(body)
-        if _is_late(body, self.cron_jobs.get(key), is_gone=is_gone):
-            return
-        self.cron_jobs.pop(key, None)
+        """Takes in what the watch reports of a CronJob of a Cluster."""
+        self.cron_jobs.pop(key_of(body), None)
         if not is_gone:
-            self.cron_jobs[key] = needed(body)
+            self.cron_jobs[key_of(body)] = needed(body)
 
     def _cluster_at(self, named: Key) -> Key | None:
         if named.name != NOBODY:
@@ -153,23 +145,6 @@ def needed(body: Json) -> Json:
     if LAST_APPLIED in meta.get("annotations", {}):
         meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != LAST_APPLIED}
     return {**body, "metadata": meta}
-
-
-def _is_late(body: Json, known: Json | None, *, is_gone: bool) -> bool:
-    """Whether something newer is known already."""
-    return known is not None and (_is_older(body, known) or (is_gone and _is_another(body, known)))
-
-
-def _is_older(body: Json, known: Json) -> bool:
-    """Only versions of the same object have an order; of two objects one was made first."""
-    meta, known_meta = body["metadata"], known["metadata"]
-    if _is_another(body, known):
-        return bool(meta.get("creationTimestamp", "") < known_meta.get("creationTimestamp", ""))
-    return int(meta.get("resourceVersion", 0)) < int(known_meta.get("resourceVersion", 0))
-
-
-def _is_another(body: Json, known: Json) -> bool:
-    return bool(body["metadata"].get("uid") != known["metadata"].get("uid"))
 
 
 def _named(body: Json) -> Key:

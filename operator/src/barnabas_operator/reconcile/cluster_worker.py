@@ -40,10 +40,9 @@ from barnabas_operator.reconcile.reconcile_parts import (
     ReconcileIncomplete,
     ReconcileParts,
     ShortOutages,
-    is_expected,
-    retry_pause_s,
 )
 from barnabas_operator.reconcile.resource_reconcilers import BodiesByKind, ResourceReconcilers
+from barnabas_operator.reconcile.retrying_loop import RetryingLoop
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
@@ -90,7 +89,9 @@ class ClusterWorker:
         self._has_ended = False
         self._woken = asyncio.Event()
         self._applied_at = -math.inf
-        self._began_at: float | None = None
+        self._took_s = 0.0
+        what, retry_s = "/".join(key), self._settings.busy_s
+        self._loop = RetryingLoop(what, self._pause, self._round, self._clock, retry_s, self._round_ended)
         self.state: ClusterState | None = None
         """What the brokers last reported."""
 
@@ -114,38 +115,32 @@ class ClusterWorker:
     @property
     def _idle_s(self) -> float:
         """Of the round that is under way, for one may take minutes; 0 between rounds."""
-        if self._began_at is None:
-            return 0.0
         answered_at = self._admin.answered_at if self._admin is not None else 0.0
-        return self._clock.monotonic_s() - max(self._began_at, self._statuses.wrote_at, answered_at)
+        return self._loop.idle_s(max(self._statuses.wrote_at, answered_at))
 
     async def run(self) -> None:
         """Reconciles again and again, until it is cancelled."""
-        pause, took, failures = 0.0, 0.0, 0
         try:
-            while True:
-                await self._pause(pause, took)
-                self._began_at = self._clock.monotonic_s()
-                self._statuses.begin()
-                try:
-                    pause = await self._reconcile_once()
-                    self._statuses.check()
-                    failures = 0
-                except Exception as error:
-                    failures += 1
-                    pause = retry_pause_s(self._settings.busy_s, failures)
-                    is_bug = not is_expected(error)
-                    log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
-                    self._drop_admin()
-                took, self._began_at = self._clock.monotonic_s() - self._began_at, None
-                if self._leadership.is_held:
-                    self._on_round(took, failures == 0)
+            await self._loop.run()
         finally:
             self._has_ended = True
             self._resources.close()
             self._drop_admin()
 
-    async def _pause(self, seconds: float, took: float) -> None:
+    async def _round(self) -> float:
+        self._statuses.begin()
+        pause_s = await self._reconcile_once()
+        self._statuses.check()
+        return pause_s
+
+    def _round_ended(self, took_s: float, has_succeeded: bool) -> None:
+        self._took_s = took_s
+        if not has_succeeded:
+            self._drop_admin()
+        if self._leadership.is_held:
+            self._on_round(took_s, has_succeeded)
+
+    async def _pause(self, seconds: float) -> None:
         """Waits so long for a change. What comes shortly after another belongs to the same reconciliation.
 
         A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most. And
@@ -159,7 +154,7 @@ class ClusterWorker:
             while self._woken.is_set():
                 self._woken.clear()
                 left_s = until - self._clock.monotonic_s()
-                await self._clock.sleep(max(0.0, min(left_s, max(self._settings.batch_s, took))))
+                await self._clock.sleep(max(0.0, min(left_s, max(self._settings.batch_s, self._took_s))))
                 if left_s <= 0:
                     break
         self._woken.clear()

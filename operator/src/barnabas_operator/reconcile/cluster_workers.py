@@ -1,12 +1,9 @@
 """All workers: one for each Cluster, woken by events of the watch."""
 
 import asyncio
-import logging
 from functools import partial
 from typing import Final
 
-from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
-from barnabas_operator.leader_election.leadership import NotLeading
 from barnabas_operator.observed.inventory import Inventory, needed
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -14,9 +11,9 @@ from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import CLUSTER_NOT_FOUND, Refusal
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.cluster_worker import POD, ClusterWorker
-from barnabas_operator.reconcile.doubted_clusters import DoubtedClusters
+from barnabas_operator.reconcile.cluster_worker import ClusterWorker
 from barnabas_operator.reconcile.resource_reconcilers import WITHOUT_CLUSTER
+from barnabas_operator.reconcile.retrying_loop import RetryingLoop
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import readable_part
@@ -24,8 +21,6 @@ from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_key import Key, key_of
-
-log = logging.getLogger(__name__)
 
 CRON_JOB: Final = "CronJob"
 STRAY_PAUSE_S: Final = 1.0
@@ -48,9 +43,15 @@ class ClusterWorkers:
         self._workers: dict[Key, tuple[ClusterWorker, asyncio.Task[None]]] = {}
         self._begun: set[str | None] = set()
         self._strays_changed = asyncio.Event()
-        tell, tell_gone = (partial(self.resource_event, is_gone=is_gone) for is_gone in (False, True))
-        self._doubted = DoubtedClusters(environment.api, inventory, environment.clock, tell, tell_gone)
-        self._tasks = [asyncio.create_task(each) for each in (self._report_strays(), self._doubted.run())]
+        strays = RetryingLoop(
+            "resources without a Cluster",
+            self._wait_for_strays,
+            self._report_strays,
+            self._clock,
+            STRAY_PAUSE_S,
+            self._strays_were_reported,
+        )
+        self._strays_task = asyncio.create_task(strays.run())
 
     def begin(self, namespace: str | None) -> None:
         """All resources of the namespace are known (None: of all namespaces)."""
@@ -69,7 +70,7 @@ class ClusterWorkers:
 
     async def close(self) -> None:
         """Ends every worker; the next operator finishes what is under way in Kafka."""
-        tasks = [*self._tasks, *(task for _, task in self._workers.values())]
+        tasks = [self._strays_task, *(task for _, task in self._workers.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -107,12 +108,11 @@ class ClusterWorkers:
 
     def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
         """A Cluster that was created again gets a new worker: what the other knew is no longer true."""
-        key, there = key_of(body), self._inventory.clusters
-        before = there.get(key)
+        key = key_of(body)
         self._inventory.keep(body, is_gone=is_gone)
-        if before is not None and (key not in there or there[key]["metadata"]["uid"] != before["metadata"]["uid"]):
+        if is_gone:
             self._close(key)
-        if key in there:
+        else:
             self._open(key)
         return key
 
@@ -121,8 +121,6 @@ class ClusterWorkers:
         if body["kind"] == CRON_JOB:
             self._inventory.keep_cron_job(body, is_gone=is_gone)
         key = Key(body["metadata"]["namespace"], body["metadata"]["labels"][CLUSTER_LABEL])
-        if is_gone and body["kind"] != POD:
-            self._doubted.doubt(key)
         worker, _ = self._workers.get(key, (None, None))
         if worker is not None:
             worker.object_event(body, is_gone=is_gone)
@@ -147,20 +145,20 @@ class ClusterWorkers:
         if worker is not None:
             worker.wake()
 
-    async def _report_strays(self) -> None:
+    async def _wait_for_strays(self, pause_s: float) -> None:
+        await self._strays_changed.wait()
+        await self._clock.sleep(pause_s or STRAY_PAUSE_S)  # It may be applied just before its Cluster.
+        self._strays_changed.clear()
+
+    async def _report_strays(self) -> float:
         """Tells resources without a Cluster why nothing happens, and releases those that are being deleted."""
-        while True:
-            await self._strays_changed.wait()
-            await self._clock.sleep(STRAY_PAUSE_S)  # It may be applied just before its Cluster.
-            self._strays_changed.clear()
-            if not self._leadership.is_held:
-                continue
-            try:
-                await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))
-            except Exception as error:  # Nobody else lets them go.
-                is_bug = not isinstance(error, KubeUnreachable | KubeRefused | NotLeading)
-                log.warning("resources without a Cluster: trying again: %s", error, exc_info=is_bug)
-                self._strays_changed.set()
+        if self._leadership.is_held:
+            await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))
+        return STRAY_PAUSE_S
+
+    def _strays_were_reported(self, _took_s: float, all_were: bool) -> None:
+        if not all_were:
+            self._strays_changed.set()
 
     def _strays_now(self) -> list[Json]:
         strays = self._inventory.strays()

@@ -1,17 +1,14 @@
 """A worker beside the rounds over a Cluster: looks at its resources of one kind, again and again, in its own time."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
-from barnabas_operator.reconcile.reconcile_parts import is_expected, retry_pause_s
+from barnabas_operator.reconcile.retrying_loop import RetryingLoop
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
-
-log = logging.getLogger(__name__)
 
 
 class Looker(Protocol):
@@ -59,7 +56,8 @@ class LookWorker:
         self._known: Mapping[str, Json] = {}
         self._woken: Final = asyncio.Event()
         self._look_turn: Final = asyncio.Lock()
-        self._began_at: float | None = None
+        what, retry_s = f"{'/'.join(environment.key)}: {looker.kind}s", self._settings.busy_s
+        self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
         """The brokers answer, and these resources are to be brought about."""
@@ -88,26 +86,19 @@ class LookWorker:
     @property
     def idle_s(self) -> float:
         """How long ago the look that is under way did something; 0 between looks."""
-        if self._began_at is None:
-            return 0.0
-        return self._clock.monotonic_s() - max(self._began_at, self._looker.acted_at)
+        return self._loop.idle_s(self._looker.acted_at)
 
     async def run(self) -> None:
         """Look after look, until it is cancelled."""
-        pause, failures = 0.0, 0
-        while True:
-            await self._pause(pause)
-            began_at = self._began_at = self._clock.monotonic_s()
-            try:
-                is_busy = await self.look()
-                took_s = self._clock.monotonic_s() - began_at
-                pause, failures = self._looker.pause_s(took_s, is_busy=is_busy), 0
-            except Exception as error:
-                failures += 1
-                pause = retry_pause_s(self._settings.busy_s, failures)
-                self._log(error, pause)
-                self._looker.look_failed()
-            self._began_at = None
+        await self._loop.run()
+
+    async def _attempt(self) -> float:
+        is_busy = await self.look()
+        return self._looker.pause_s(self._loop.took_s, is_busy=is_busy)
+
+    def _look_ended(self, _took_s: float, has_succeeded: bool) -> None:
+        if not has_succeeded:
+            self._looker.look_failed()
 
     async def look(self) -> bool:
         """One look at all that is there now; whether the next is to come soon."""
@@ -117,10 +108,6 @@ class LookWorker:
                 self.stop()  # What is known of the Cluster is old by the time that this one acts again.
                 return False
             return await self._looker.look(self._cluster, self._why_resting, bodies)
-
-    def _log(self, error: Exception, pause_s: float) -> None:
-        about, is_bug = (*self._environment.key, self._looker.kind), not is_expected(error)
-        log.warning("%s/%s: %ss: in %.1f s again: %s", *about, pause_s, error, exc_info=is_bug)
 
     def _hear(self, bodies: Bodies) -> None:
         """Wakes the worker where something is to be done that the last look did not know of."""

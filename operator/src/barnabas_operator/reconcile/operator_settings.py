@@ -12,7 +12,6 @@ DRIFT_S: Final = 60.0
 BUSY_S: Final = 0.5
 GROUP_LOOK_S: Final = 15.0
 RUN_LOOK_S: Final = 5.0
-AUDIT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +20,7 @@ class OperatorSettings:
 
     A round follows a change after `batch_s`, the one before after `busy_s` while there is something to wait for, and
     after `drift_s` at the latest. Consumer groups are looked at every `group_look_s`, and
-    runs of maintenance that are under way every `run_look_s`. Every `audit_s` it is looked
-    whether the watch still tells all.
+    runs of maintenance that are under way every `run_look_s`.
 
     Of all operators with the same `lease` (`NAMESPACE/NAME`) one acts; each has an `identity` of its own. Without a
     lease this one asks nobody.
@@ -36,7 +34,6 @@ class OperatorSettings:
     drift_s: float = DRIFT_S
     group_look_s: float = GROUP_LOOK_S
     run_look_s: float = RUN_LOOK_S
-    audit_s: float = AUDIT_S
     lease: str = ""
     identity: str = ""
     neighbours: Neighbours = NOBODY_ELSE

@@ -17,7 +17,7 @@ class Scaled(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """CRD, ClusterRoles, reference, watch, audit, metrics and the chart's rights are made of it.
+    """CRD, ClusterRoles, reference, watch, metrics and the chart's rights are made of it.
 
     A resource of any kind but Cluster belongs to a Cluster of its namespace: to the one that `spec.cluster` names,
     else to the one of `status.cluster`, else to the only one that there is.

@@ -1,1 +1,1 @@
-"""The kopf adapter: passes events of the API server on to the workers. No other floor but `app` knows kopf."""
+"""Watches resources and what Clusters own, and tells the workers; runs the operator by kopf, which only it knows."""

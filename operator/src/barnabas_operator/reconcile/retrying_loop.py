@@ -1,0 +1,78 @@
+"""Does one thing again and again: waits, tries, logs what went wrong, and backs off."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from barnabas_core.clock import LoopClock
+from barnabas_operator.reconcile.reconcile_parts import is_expected, retry_pause_s
+
+log = logging.getLogger(__name__)
+
+
+class MustEnd(Exception):
+    """The operator cannot go on: it ends, and the next one starts from what Kubernetes has. The message says why."""
+
+
+def _ignore(_took_s: float, _has_succeeded: bool) -> None:
+    return
+
+
+class RetryingLoop:
+    """`wait` gets the pause, and may end it early; `attempt` returns the next pause.
+
+    `on_end` hears of each attempt how many seconds it took, and whether it succeeded.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        wait: Callable[[float], Awaitable[object]],
+        attempt: Callable[[], Awaitable[float]],
+        clock: LoopClock,
+        retry_s: float,
+        on_end: Callable[[float, bool], object] = _ignore,
+    ) -> None:
+        self._what = what
+        self._wait = wait
+        self._attempt = attempt
+        self._clock = clock
+        self._retry_s = retry_s
+        self._on_end = on_end
+        self._failures = 0
+        self._began_at: float | None = None
+
+    async def run(self) -> NoReturn:
+        """Loops until it is cancelled. Raises MustEnd if an attempt does."""
+        pause_s = 0.0
+        while True:
+            await self._wait(pause_s)
+            began_at = self._began_at = self._clock.monotonic_s()
+            pause_s = await self._try()
+            self._began_at = None
+            self._on_end(self._clock.monotonic_s() - began_at, self._failures == 0)
+
+    async def _try(self) -> float:
+        try:
+            pause_s = await self._attempt()
+        except MustEnd:
+            raise
+        except Exception as error:  # Whatever it is: nobody else tries again.
+            self._failures += 1
+            pause_s = retry_pause_s(self._retry_s, self._failures)
+            is_bug = not is_expected(error)
+            log.warning("%s: trying again in %.1f s: %s", self._what, pause_s, error, exc_info=is_bug)
+        else:
+            self._failures = 0
+        return pause_s
+
+    @property
+    def took_s(self) -> float:
+        """How long the attempt that is under way has taken so far; 0 between attempts."""
+        return self.idle_s(0.0)
+
+    def idle_s(self, acted_at: float) -> float:
+        """Seconds since the attempt that is under way began or, later, acted; 0 between attempts."""
+        if self._began_at is None:
+            return 0.0
+        return self._clock.monotonic_s() - max(self._began_at, acted_at)

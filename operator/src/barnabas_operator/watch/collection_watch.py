@@ -1,0 +1,111 @@
+"""Lists the objects of one kind and follows their changes, again and again."""
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final, Protocol
+
+from barnabas_core.clock import LoopClock
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.observed.inventory import needed
+from barnabas_operator.reconcile.retrying_loop import MustEnd, RetryingLoop
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.object_key import Key, key_of
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+AGAIN_S: Final = 1.0
+"""From the end of a stream to the next list: the API server ends each stream within the hour."""
+DELETED: Final = "DELETED"
+BOOKMARK: Final = "BOOKMARK"
+ERROR: Final = "ERROR"
+
+
+class Hear(Protocol):
+    """A listener of the watch."""
+
+    def __call__(self, body: Json, *, is_gone: bool) -> None:
+        """Take in an object that is new, has changed or is gone."""
+
+
+class CollectionWatch:
+    """`run` goes on until it is cancelled. It raises MustEnd where etcd was restored: known versions mean nothing then.
+
+    A stream that ends for any reason is followed by another list, so nothing is missed that happened in between.
+    `on_listed` is called after each list; `on_error` with the kind, for each object that `hear` could not process.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        kind: str,
+        namespace: str | None,
+        labels: Mapping[str, str],
+        hear: Hear,
+        on_error: Callable[[str], None],
+        on_listed: Callable[[], None],
+        clock: LoopClock,
+    ) -> None:
+        self._api = api
+        self._kind = kind
+        self._place = kind, namespace, labels
+        self._what = f"the watch of {kind}s in {namespace or 'all namespaces'}"
+        self._hear = hear
+        self._on_error = on_error
+        self._on_listed = on_listed
+        self._clock = clock
+        self._version = 0
+        self._known: dict[Key, Json] = {}
+
+    async def run(self) -> None:
+        """Lists and follows."""
+        await RetryingLoop(self._what, self._clock.sleep, self._go_on, self._clock, RETRY_S).run()
+
+    async def _go_on(self) -> float:
+        await self._list()
+        with suppress(KubeUnreachable):  # The stream broke off; the next list says whether the API server is away.
+            async for event in self._api.changes(*self._place, self._version):
+                self._take(event["type"], event["object"])
+        return AGAIN_S
+
+    async def _list(self) -> None:
+        """Hear what differs from what is known, once the list is complete."""
+        pages = [page async for page in self._api.pages(*self._place)]
+        newest = int(pages[-1]["metadata"]["resourceVersion"])
+        if newest < self._version:
+            raise MustEnd(f"{self._what} saw version {self._version}, but the newest is {newest}: etcd was restored")
+        # Kubernetes leaves out kind and version in the lists of its own kinds.
+        kind = {"apiVersion": pages[-1].get("apiVersion"), "kind": self._kind}
+        listed = {key_of(body): {**kind, **body} for page in pages for body in page["items"]}
+        for key, body in list(self._known.items()):
+            if key not in listed or _meta(listed[key], "uid") != _meta(body, "uid"):
+                self._process(body, is_gone=True)
+        for key, body in listed.items():
+            if key not in self._known or _meta(self._known[key], "resourceVersion") != _meta(body, "resourceVersion"):
+                self._process(body, is_gone=False)
+        self._version = newest
+        self._on_listed()
+
+    def _take(self, change: str, body: Json) -> None:
+        if change == ERROR:
+            raise KubeRefused(int(body.get("code", 0)), str(body.get("reason")), str(body.get("message")))
+        if change != BOOKMARK:
+            self._process(body, is_gone=change == DELETED)
+        self._version = int(body["metadata"]["resourceVersion"])
+
+    def _process(self, body: Json, *, is_gone: bool) -> None:
+        """One object that is not understood must not hold up the others: it is logged and counted."""
+        key = key_of(body)
+        self._known.pop(key, None)
+        if not is_gone:
+            self._known[key] = needed(body)
+        try:
+            self._hear(body, is_gone=is_gone)
+        except Exception:
+            log.exception("%s %s/%s could not be processed", self._kind, *key)
+            self._on_error(self._kind)
+
+
+def _meta(body: Json, field: str) -> object:
+    return body["metadata"].get(field)

@@ -1,0 +1,51 @@
+"""Runs the operator by kopf, which logs in, starts and stops it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain, repeat
+from typing import Any, Final
+
+import kopf
+
+from barnabas_core.clock import LoopClock
+from barnabas_operator.watch.logins import Logins
+
+
+class Backoffs(Iterable[float]):
+    """Seconds between the tries of a request: the first ones, then the last for ever. Each request starts again."""
+
+    def __init__(self, first: Iterable[float], last: float) -> None:
+        self._first = tuple(first)
+        self._last = last
+
+    def __iter__(self) -> Iterator[float]:
+        return chain(self._first, repeat(self._last))
+
+
+BACKOFFS: Final = Backoffs((1, 1, 2, 3, 5), 10)
+
+
+async def run_by_kopf(
+    start: Callable[[], Awaitable[None]],
+    stop: Callable[[], Awaitable[None]],
+    ending: asyncio.Event,
+    clock: LoopClock,
+) -> None:
+    """Returns after a signal, or when `ending` is set. kopf watches nothing: `watches.py` does."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.startup(registry=registry)
+    async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.scanning.disabled = True
+        settings.networking.error_backoffs = BACKOFFS
+        settings.posting.enabled = False
+        settings.peering.standalone = True
+        await start()
+
+    kopf.on.login(registry=registry)(Logins(clock).next)
+
+    @kopf.on.cleanup(registry=registry)
+    async def cleanup(**_: Any) -> None:
+        await stop()
+
+    await kopf.operator(registry=registry, standalone=True, clusterwide=True, stop_flag=ending)
