@@ -85,41 +85,6 @@ def uncommitted(planted: Planted, case: int) -> None:
     planted.ends_at(1, case, 50)
 
 
-def behind(planted: Planted, case: int) -> None:
-    """Broker 3 has fetched less."""
-    path = planted.replica(3, case).file(40, ".log")
-    path.write_bytes(path.read_bytes()[: 2 * SIZE + 10])
-    for suffix, entry in ((".index", 8), (".timeindex", 12)):
-        index = planted.replica(3, case).file(40, suffix)
-        index.write_bytes(index.read_bytes()[:entry])
-    planted.ends_at(3, case, 45)
-
-
-def short_log(planted: Planted, case: int) -> None:
-    """Broker 2 has lost a segment that was on its disk."""
-    for suffix in (".log", ".index", ".timeindex"):
-        planted.replica(2, case).file(40, suffix).unlink()
-
-
-def other_epochs(planted: Planted, case: int) -> None:
-    planted.replica(1, case).folder.joinpath("leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 40\n")
-
-
-def damaged_epochs(planted: Planted, case: int) -> None:
-    planted.replica(2, case).folder.joinpath("leader-epoch-checkpoint").write_text("0\n2\n0 0\n")
-
-
-def epochs_out_of_order(planted: Planted, case: int) -> None:
-    planted.replica(2, case).folder.joinpath("leader-epoch-checkpoint").write_text("0\n2\n3 20\n0 30\n")
-
-
-def another_topic(planted: Planted, case: int) -> None:
-    """Broker 3 was away when the topic was deleted and made again, and holds the old one."""
-    replica = planted.replica(3, case)
-    replica.folder.joinpath("partition.metadata").write_text("version: 0\ntopic_id: YW5vdGhlci10b3BpYy1pZA")
-    replica.patch(20, ".log", SIZE, batch(25, 3, value=b"y" * 100))
-
-
 def compacting(planted: Planted, case: int) -> None:
     """Broker 1 compacts for the first time, and its checkpoint does not say so before it has ended."""
     replica = planted.replica(1, case)
@@ -153,14 +118,8 @@ CASES: list[tuple[Callable[[Planted, int], None], list[Told]]] = [
         ],
     ),
     (uncommitted, []),
-    (behind, []),
-    (short_log, [(kinds.ENDS_EARLY, 2, SECOND, None, 40)]),
-    (other_epochs, [(kinds.CHECKPOINT_CONTRADICTS, 1, "leader-epoch-checkpoint", None, 20)]),
-    (damaged_epochs, [(kinds.CHECKPOINT_CONTRADICTS, 2, "leader-epoch-checkpoint", None, None)]),
-    (epochs_out_of_order, [(kinds.CHECKPOINT_CONTRADICTS, 2, "leader-epoch-checkpoint", None, None)]),
     (compacting, []),
     (merged_while_it_was_read, []),
-    (another_topic, [(kinds.REPLICAS_DIFFER, 3, "partition.metadata", None, None)]),
 ]
 
 
