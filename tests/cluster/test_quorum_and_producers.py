@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from kafka import KafkaAdminClient
-from kafka.protocol.admin import DescribeProducersRequest, DescribeQuorumRequest, UpdateFeaturesRequest
-from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.admin import DescribeProducersRequest
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
 
 NOT_LEADER_OR_FOLLOWER = 6
 UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_UPDATE_VERSION = 95
-QuorumTopic = DescribeQuorumRequest.TopicData
 ProducersTopic = DescribeProducersRequest.TopicRequest
 
 
@@ -25,32 +21,6 @@ ProducersTopic = DescribeProducersRequest.TopicRequest
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
     with barnabas_cluster(tmp_path_factory.mktemp("quorum"), brokers=2) as cluster:
         yield cluster
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_holder_of_the_controllers_lease_is_the_one_voter(cluster: BarnabasCluster, version: int) -> None:
-    topics = [
-        QuorumTopic(topic_name=name, partitions=[QuorumTopic.PartitionData(partition_index=0)])
-        for name in ("__cluster_metadata", "flights")
-    ]
-    answer = cluster.ask(0, DescribeQuorumRequest(topics=topics), version)
-    metadata, flights = (topic.partitions[0] for topic in answer.topics)
-    assert (answer.error_code, metadata.error_code, flights.error_code) == (0, 0, UNKNOWN_TOPIC_OR_PARTITION)
-    (voter,) = metadata.current_voters
-    (observer,) = metadata.observers
-    assert metadata.leader_id == voter.replica_id
-    assert {voter.replica_id, observer.replica_id} == {0, 1}
-    assert metadata.leader_epoch > 0
-    assert metadata.high_watermark == voter.log_end_offset > 0
-    assert observer.log_end_offset == -1
-    if version == 2:
-        (node,) = answer.nodes
-        assert (node.node_id, node.listeners[0].port) == (voter.replica_id, cluster.brokers[voter.replica_id].port)
-
-
-def test_kafka_pythons_admin_describes_it(cluster: BarnabasCluster) -> None:
-    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
-        assert "__cluster_metadata" in str(admin.describe_metadata_quorum())
 
 
 def test_the_leader_tells_the_idempotent_producers_of_a_partition(cluster: BarnabasCluster) -> None:
@@ -67,35 +37,6 @@ def test_the_leader_tells_the_idempotent_producers_of_a_partition(cluster: Barna
     assert state.current_txn_start_offset == -1
     assert missing.error_code == UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.ask(1 - leader, request, 0).topics[0].partitions[0].error_code == NOT_LEADER_OR_FOLLOWER
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_features_are_finalized_together_or_not_at_all(cluster: BarnabasCluster, version: int) -> None:
-    def update(**levels: int) -> UpdateFeaturesRequest:
-        updates = [
-            UpdateFeaturesRequest.FeatureUpdateKey(feature=name.replace("_", "."), max_version_level=level)
-            for name, level in levels.items()
-        ]
-        return UpdateFeaturesRequest(timeout_ms=1000, feature_updates=updates, validate_only=False)
-
-    answer = cluster.ask(0, update(barnabas_metadata_version=2), version)
-    assert (answer.error_code, answer.error_message) == (0, None)
-    if version < 2:
-        assert [(each.feature, each.error_code) for each in answer.results] == [("barnabas.metadata.version", 0)]
-    refused = cluster.ask(0, update(barnabas_metadata_version=2, nope=1), version)
-    assert refused.error_code == INVALID_UPDATE_VERSION
-    assert "feature nope" in refused.error_message
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_clients_are_told_the_features_in_force(cluster: BarnabasCluster, version: int) -> None:
-    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    answer = cluster.ask(1, request, version)
-    finalized = {each.name: each.max_version_level for each in answer.finalized_features}
-    assert finalized == {"barnabas.metadata.version": 2, "eligible.leader.replicas.version": 1}
-    assert {each.name for each in answer.supported_features} == finalized.keys()
-    assert answer.finalized_features_epoch > 0
-    assert version >= 4 or all(each.min_version > 0 for each in answer.supported_features)
 
 
 def test_a_broker_that_does_not_support_a_level_does_not_start(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from drivers.interface import Message
 from drivers.librdkafka import LibrdkafkaClient
-from harness.deadline import wait_for
 
 
 @pytest.fixture
@@ -49,38 +48,6 @@ def numbers(first: int, end: int) -> list[bytes]:
     return [b"%d" % n for n in range(first, end)]
 
 
-def test_a_partition_is_assigned_at_an_offset_and_sought(consumer: Consumer, filled: str) -> None:
-    consumer.assign([TopicPartition(filled, 0, 4)])
-    assert read_to_the_end(consumer) == numbers(4, 10)
-    consumer.seek(TopicPartition(filled, 0, 7))
-    assert read_to_the_end(consumer) == numbers(7, 10)
-    consumer.seek(TopicPartition(filled, 0, OFFSET_END))
-    assert read_to_the_end(consumer) == []
-
-
-def test_a_paused_partition_gives_nothing_until_it_is_resumed(
-    librdkafka: LibrdkafkaClient, consumer: Consumer, topic: str
-) -> None:
-    librdkafka.create_topic(topic, 2, {})
-    librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 2) for n in range(10)])
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
-    consumer.pause([TopicPartition(topic, 0)])
-    assert values_of_partition(consumer, 1, 5) == [b"1", b"3", b"5", b"7", b"9"]
-    consumer.resume([TopicPartition(topic, 0)])
-    assert values_of_partition(consumer, 0, 5) == [b"0", b"2", b"4", b"6", b"8"]
-
-
-def values_of_partition(consumer: Consumer, partition: int, count: int) -> list[bytes]:
-    values: list[bytes] = []
-    while len(values) < count:
-        message = consumer.poll(30)
-        assert message is not None, f"after {values}"
-        if message.error() is None:
-            assert message.partition() == partition
-            values.append(value_of(message))
-    return values
-
-
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", numbers(0, 10)), ("latest", [])])
 def test_a_group_without_offsets_starts_where_the_reset_says(
     librdkafka: LibrdkafkaClient, filled: str, reset: str, expected: list[bytes]
@@ -101,18 +68,6 @@ def test_a_position_out_of_range_is_reset_or_an_error(librdkafka: LibrdkafkaClie
         assert message is not None
         assert (message.offset() if message.error() is None else None) == first
         consumer.close()
-
-
-def test_a_pattern_finds_topics_made_later(librdkafka: LibrdkafkaClient, topic: str) -> None:
-    librdkafka.create_topic(f"{topic}.a", 1, {})
-    pattern = f"^{topic}[.].*"
-    member = librdkafka.join(topic, "by-pattern", [pattern], **{"topic.metadata.refresh.interval.ms": 500})
-    wait_for(member.assignment, lambda held: held == {(f"{topic}.a", 0)})
-    librdkafka.create_topic(f"{topic}.b", 2, {})
-    wait_for(member.assignment, lambda held: len(held) == 3)
-    librdkafka.produce(f"{topic}.b", [Message(b"found")])
-    wait_for(member.records, lambda records: [r.value for r in records] == [b"found"])
-    member.leave()
 
 
 def test_a_fetch_waits_for_its_least_bytes_or_its_longest_time(librdkafka: LibrdkafkaClient, topic: str) -> None:

@@ -123,29 +123,6 @@ def test_the_partitions_of_a_crashed_member_go_to_the_others_after_its_session(
     survivor.leave()
 
 
-def test_a_session_timeout_out_of_bounds_is_refused(java: RemoteClient, filled: str) -> None:
-    for session_ms in ("100", "1900000"):
-        config = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": "30"}
-        member = java.join(f"{filled}-{session_ms}", f"member-{session_ms}", [filled], config=config)
-        with pytest.raises(RemoteError, match="InvalidSessionTimeout"):
-            wait_for(member.assignment)
-
-
-def test_added_partitions_are_given_out(librdkafka: LibrdkafkaClient, filled: str) -> None:
-    member = librdkafka.join(filled, "member", [filled], **{"topic.metadata.refresh.interval.ms": 300})
-    wait_for(member.assignment, lambda held: len(held) == 2)
-    librdkafka.create_partitions(filled, 5)
-    wait_for(member.assignment, lambda held: len(held) == 5)
-    member.leave()
-
-
-def test_offsets_are_committed_automatically(librdkafka: LibrdkafkaClient, filled: str) -> None:
-    options = {"enable.auto.commit": True, "auto.commit.interval.ms": 200}
-    member = librdkafka.join(filled, "member", [filled], **options)
-    wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {0: 10, 1: 10})
-    member.leave()
-
-
 def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClient, filled: str) -> None:
     consumer: Consumer = librdkafka.consumer(**{"group.id": filled})
     consumer.commit(offsets=[TopicPartition(filled, 0, 7, "a note")], asynchronous=False)

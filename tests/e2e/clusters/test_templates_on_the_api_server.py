@@ -154,14 +154,6 @@ def test_the_objects_are_as_the_template_says(file: Path, plane: ControlPlane, n
     assert {"config", "access", "tmp"} <= {each["name"] for each in pods["spec"]["volumes"]}
 
 
-def test_a_namespace_that_gives_user_ids_finds_none_in_the_pods(plane: ControlPlane, namespace: str) -> None:
-    (file,) = (each for each in EXAMPLES if each.stem == "openshift")
-    (pods,) = (each for each in objects_of(stored_cluster(plane, namespace, file)) if each["kind"] == "StatefulSet")
-    stored = with_api(plane, lambda api: api.apply(pods))["spec"]["template"]["spec"]
-    assert stored["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    assert "runAsUser" not in stored["containers"][0]["securityContext"]
-
-
 @pytest.mark.parametrize("file", [each for each in EXAMPLES if each.stem != "openshift"], ids=lambda file: file.stem)
 def test_pods_are_merged_as_the_api_server_merges_what_two_apply(
     file: Path, plane: ControlPlane, namespace: str
