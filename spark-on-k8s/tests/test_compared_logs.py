@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.log_dirs import leader_epochs
 from barnabas_jobs.planning.logs.checkpoints import EpochBatch, EpochStart
-from barnabas_jobs.planning.logs.names import Partition
 from barnabas_jobs.planning.logs.problems import (
     CHECKPOINT_CONTRADICTS,
     ENDS_EARLY,
@@ -31,7 +31,7 @@ from barnabas_jobs.planning.logs.replicas import (
 FIRST = SegmentRead(0, 0, 20, 0, 3)
 SECOND = SegmentRead(20, 20, 60, 3, 3)
 LOG = LogRead(
-    place=Place(1, "/1", Partition("flights", 0)),
+    place=Place(1, "/1", TopicPartition("flights", 0)),
     topic_id="a",
     segments=(FIRST, SECOND),
     lost_sight=frozenset(),
