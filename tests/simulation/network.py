@@ -208,7 +208,7 @@ class Channel:
         self.is_closed = False
         self._requests: deque[bytes | None] = deque()
         self._late: deque[LateAnswer] = deque()
-        self._deferred: LateAnswer | None = None
+        self.deferred: list[LateAnswer] = []
         server.channels[self] = None
 
     def liveness(self) -> ClientLiveness:
@@ -242,7 +242,7 @@ class Channel:
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)
-        self._deferred = self._deferred or late
+        self.deferred.append(late)
 
         def respond(parts: list[Part]) -> None:
             late.parts = parts
@@ -252,10 +252,6 @@ class Channel:
             self._go_on()
 
         return respond
-
-    def take_deferred(self) -> LateAnswer | None:
-        late, self._deferred = self._deferred, None
-        return late
 
     def _answer(self) -> None:
         """In the order of the requests."""

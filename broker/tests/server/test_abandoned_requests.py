@@ -210,7 +210,7 @@ async def _has_closed(*bodies: bytes) -> None:
         writer.write(b"".join(map(framed, bodies)))
         await slow.until(lambda: len(listener.connections) == 1)
         (connection,) = listener.connections
-        await slow.until(lambda: len(connection._late) == len(bodies))
+        await slow.until(lambda: len(connection._answers._late) == len(bodies))
         writer.close()
         await slow.until(lambda: not connection.waits_for_client)
         for _ in range(IDLE_LOOKS):

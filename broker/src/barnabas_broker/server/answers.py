@@ -6,11 +6,10 @@ all that came in.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas_broker.handlers.channel import GiveUp
 from barnabas_broker.server.cold_reads import ColdReads
@@ -40,8 +39,20 @@ class LateAnswer:
         self.give_up: GiveUp | None = None
 
 
-class Answers(ABC, SlowClient):
-    """The half of a connection that sends; the other half says how to close it, and how to read no further."""
+class Asker(SlowClient, Protocol):
+    """The connection, as its answers use it."""
+
+    def pause_reading(self) -> None:
+        """Take no further request."""
+        ...
+
+    def resume(self) -> None:
+        """Read on, if that may be."""
+        ...
+
+
+class Answers:
+    """What a connection sends. Between `close` and its last answer it holds nothing, and does not know the asker."""
 
     def __init__(
         self,
@@ -49,28 +60,36 @@ class Answers(ABC, SlowClient):
         transport: Transport,
         slow_clients: SlowClients,
         cold_reads: ColdReads,
+        asker: Asker,
     ) -> None:
         self._loop = loop
         self._transport = transport
-        self._is_open = True
+        self._asker = asker
+        self.is_open = True
         self._slow_clients = slow_clients
         self._cold_reads = cold_reads
         self._outbox = Outbox(transport, cold_reads.gather_buffer, cold_reads.page_cache)
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
-        self._deferred: LateAnswer | None = None
+        self.deferred: list[LateAnswer] = []
+        """What was deferred since the dispatcher has taken it from here, request by request."""
         self._mutes = 0
         self._answers_soon = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection is closed."""
-        return not self._is_open
 
     @property
     def bytes_sent(self) -> int:
         """Bytes handed to the kernel so far."""
         return self._outbox.bytes_sent
+
+    @property
+    def is_sending(self) -> bool:
+        """True while an answer is on its way that the kernel has not taken whole."""
+        return bool(self._outbox.unsent)
+
+    @property
+    def are_outstanding(self) -> bool:
+        """True while an answer is still to be made."""
+        return bool(self._late)
 
     @property
     def unsent_bytes(self) -> int:
@@ -83,8 +102,8 @@ class Answers(ABC, SlowClient):
         return bool(self._outbox.unsent) or self._late_bytes > 0
 
     @property
-    def _must_not_read(self) -> bool:
-        """Whether an answer has to go first."""
+    def must_go_first(self) -> bool:
+        """True while no further request may be read."""
         return self._mutes > 0 or self._has_enough_late or bool(self._outbox.unsent)
 
     def respond(self, parts: list[Part]) -> None:
@@ -94,7 +113,7 @@ class Answers(ABC, SlowClient):
         """
         if self._late:
             self._respond_late(parts)
-        elif self._is_open:
+        elif self.is_open:
             self._send(parts)
 
     def _respond_late(self, parts: list[Part]) -> None:
@@ -102,9 +121,9 @@ class Answers(ABC, SlowClient):
         late.parts = parts
         self._late.append(late)
         self._late_bytes += memory_bytes(parts)
-        self._slow_clients.holds_answers(self)
+        self._slow_clients.holds_answers(self._asker)
         if self._has_enough_late:
-            self._pause_reading()
+            self._asker.pause_reading()
 
     @property
     def _has_enough_late(self) -> bool:
@@ -114,12 +133,12 @@ class Answers(ABC, SlowClient):
         waits_already = bool(self._outbox.unsent)  # For the socket, or the disk: whoever comes first sends this, too.
         try:
             if not self._outbox.put(parts):
-                self._slow_clients.holds_answers(self)
-                self._pause_reading()
+                self._slow_clients.holds_answers(self._asker)
+                self._asker.pause_reading()
                 if not waits_already:
                     self._send_rest()
         except OSError as error:
-            self.close(f"could not send: {error}")
+            self._asker.close(f"could not send: {error}")
 
     def _send_rest(self) -> None:
         """When the socket takes more, or the disk has given what is next."""
@@ -130,10 +149,10 @@ class Answers(ABC, SlowClient):
             self._cold_reads.fetch(self._outbox.cold, self._warmed)
 
     def _warmed(self, size_bytes: int) -> None:
-        if self._is_open:
+        if self.is_open:
             self._outbox.warmed(size_bytes)
             self._writable()
-            if self._is_open and self._outbox.cold is None and self._outbox.unsent:
+            if self.is_open and self._outbox.cold is None and self._outbox.unsent:
                 self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
@@ -143,16 +162,11 @@ class Answers(ABC, SlowClient):
         """
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)
-        self._deferred = self._deferred or late
+        self.deferred.append(late)
         self._mutes += late.mutes
-        if late.mutes or len(self._late) >= LATE_ANSWERS_MAX:
-            self._pause_reading()
+        if self.is_open and (late.mutes or len(self._late) >= LATE_ANSWERS_MAX):
+            self._asker.pause_reading()
         return partial(self._answer_late, late)
-
-    def take_deferred(self) -> LateAnswer | None:
-        """What was deferred first since the last call: for who dispatches, request by request."""
-        late, self._deferred = self._deferred, None
-        return late
 
     def _answer_late(self, late: LateAnswer, parts: list[Part]) -> None:
         late.parts = parts
@@ -169,7 +183,7 @@ class Answers(ABC, SlowClient):
     def _send_late(self) -> None:
         """Send the answers that have none before them outstanding, and read on if that may be."""
         self._answers_soon = False
-        if not self._is_open:
+        if not self.is_open:
             return
         ready: list[Part] = []
         while self._late and self._late[0].parts is not None:
@@ -178,47 +192,38 @@ class Answers(ABC, SlowClient):
             self._count_late()
         if ready:
             self._send(ready)
-        self._resume()
+        if self.is_open:
+            self._asker.resume()
 
     def _count_late(self) -> None:
         """What waits for an answer before it; once a turn, however many have come in it."""
         late_bytes = sum([memory_bytes(late.parts) for late in self._late if late.parts])
         if late_bytes != self._late_bytes:
             self._late_bytes = late_bytes
-            self._slow_clients.holds_answers(self)
+            self._slow_clients.holds_answers(self._asker)
             if self._has_enough_late:
-                self._pause_reading()
+                self._asker.pause_reading()
 
     def _writable(self) -> None:
         try:
             if self._outbox.flush():
                 self._transport.ignore_writable()
-                self._slow_clients.holds_answers(self)
-                self._resume()
+                self._slow_clients.holds_answers(self._asker)
+                self._asker.resume()
             elif self._outbox.cold is not None:
                 self._send_rest()
         except OSError as error:
-            self.close(f"could not send: {error}")
+            self._asker.close(f"could not send: {error}")
 
-    def _forget_answers(self) -> None:
-        """They hold no memory once the connection is closed, and nothing waits for them."""
+    def close(self) -> None:
+        """Forget all: nothing waits for them, and they hold no memory."""
+        self.is_open = False
         waits = [late.give_up for late in self._late if late.give_up is not None]
         for late in self._late:
             late.give_up = None  # It knows the answer's place.
         self._late.clear()
         self._late_bytes = 0
         self._outbox.clear()
+        del self._asker  # No cycle is left to the garbage collector.
         for give_up in waits:
             give_up()
-
-    @abstractmethod
-    def close(self, reason: str | None = None) -> None:
-        """Close the socket and give back all memory; `reason`, if any, is one line in the log."""
-
-    @abstractmethod
-    def _pause_reading(self) -> None:
-        """Take no further request."""
-
-    @abstractmethod
-    def _resume(self) -> None:
-        """Read on, if that may be."""

@@ -25,6 +25,7 @@ from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.parts import Part
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Dispatch(Protocol):
         ...
 
 
-class Connection(Answers):
+class Connection:
     """Requests in and answers out. Made by the listener; closed by either side, by an error, when idle or too slow."""
 
     def __init__(
@@ -61,7 +62,13 @@ class Connection(Answers):
         request_bytes_max: int,
         on_closed: Callable[["Connection"], None],
     ) -> None:
-        super().__init__(loop, transport, slow_clients, cold_reads)
+        self._loop = loop
+        self._transport = transport
+        self._slow_clients = slow_clients
+        self._answers = answers = Answers(loop, transport, slow_clients, cold_reads, self)
+        self.respond: Callable[[list[Part]], None] = answers.respond
+        self.defer = answers.defer
+        self.deferred = answers.deferred
         self._receive = transport.receive
         self.client = client
         self.trust: ConnectionTrust | None = None
@@ -109,7 +116,27 @@ class Connection(Answers):
 
         An answer that waits behind an outstanding one is not on its way.
         """
-        return not self._reading and not self._outbox.unsent and self.liveness() != ClientLiveness.WAITS
+        return not self._reading and not self._answers.is_sending and self.liveness() != ClientLiveness.WAITS
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed."""
+        return not self._answers.is_open
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes handed to the kernel so far."""
+        return self._answers.bytes_sent
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Memory in answers that are there and not sent."""
+        return self._answers.unsent_bytes
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether there is any such answer."""
+        return self._answers.has_unsent
 
     @property
     def begun_bytes(self) -> int:
@@ -135,14 +162,13 @@ class Connection(Answers):
 
     def close(self, reason: str | None = None) -> None:
         """Close it and give back all memory; `reason`, if any, is one line in the log."""
-        if not self._is_open:
+        if self.is_closed:
             return
         if reason:
             log.info("closing connection of %s: %s", self.peer, reason)
         self._transport.close()
-        self._is_open = False
         self._reading = False
-        self._forget_answers()
+        self._answers.close()
         self._start = bytearray()
         self._release_partial()
         self._pool.forget(self)
@@ -162,7 +188,7 @@ class Connection(Answers):
                 scratch = self._scratch
                 received = self._receive(scratch)
                 consumed = self._process(scratch, received) if received else self._end()
-                if consumed < received and self._is_open:
+                if consumed < received and not self.is_closed:
                     self._keep(scratch[consumed:received])
         except BlockingIOError:
             pass
@@ -171,10 +197,10 @@ class Connection(Answers):
 
     def _end(self) -> int:
         """The client has ended its side, which it may do before its answers are there: those are sent first."""
-        if not self._late:
+        if not self._answers.are_outstanding:
             self.close()
             return 0
-        self._pause_reading()
+        self.pause_reading()
         self._start = bytearray()
         self._release_partial()
         self._slow_clients.ended(self)
@@ -193,7 +219,7 @@ class Connection(Answers):
         have = kept + received
         self._start = bytearray()
         consumed = self._process(scratch, have)
-        if not self._is_open:
+        if self.is_closed:
             return
         if consumed:
             self._slow_clients.ended(self)
@@ -212,7 +238,7 @@ class Connection(Answers):
         scratch[:kept] = self._start
         have = kept + seen
         consumed = self._process(scratch, have)
-        if not self._is_open:
+        if self.is_closed:
             return
         if consumed:
             self._start = bytearray()
@@ -247,7 +273,7 @@ class Connection(Answers):
         self._slow_clients.began(self)
 
     def _wait_for_bytes(self, whole_bytes: int) -> None:
-        if whole_bytes != self._whole_bytes and self._is_open:
+        if whole_bytes != self._whole_bytes and not self.is_closed:
             self._whole_bytes = whole_bytes
             self._transport.readable_from(whole_bytes)
 
@@ -268,7 +294,7 @@ class Connection(Answers):
         view = memoryview(partial)
         have = self._partial_have
         consumed = self._process(view, have)
-        if not self._is_open:
+        if self.is_closed:
             return
         if consumed:
             self._slow_clients.ended(self)
@@ -281,7 +307,7 @@ class Connection(Answers):
         """From memory of its own: another connection's request may be in the scratch buffer just now."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
-        if consumed and self._is_open:
+        if consumed and not self.is_closed:
             self._start = start[consumed:]
 
     def _process(self, buffer: memoryview, have: int) -> int:
@@ -306,12 +332,12 @@ class Connection(Answers):
     def _go_on_next_turn(self) -> None:
         """The others first: this client has sent many requests at once, or some that take long."""
         self._others_first = True
-        self._pause_reading()
+        self.pause_reading()
         self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._others_first = False
-        self._resume()
+        self.resume()
 
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
         """Hold `rest`, the start of a request or requests that wait for an answer, until there is more of it.
@@ -350,13 +376,13 @@ class Connection(Answers):
     def _wait_for_memory(self) -> None:
         """Too many bytes wait in half-arrived requests: read on when some are gone."""
         self._starved = True
-        self._pause_reading()
+        self.pause_reading()
         self._pool.when_free(self, self._memory_is_free)
 
     def _memory_is_free(self) -> None:
         """Take what there is at once, before the next that waits does."""
         self._starved = False
-        self._resume()
+        self.resume()
         if self._reading and self._partial is None:
             self._readable()
 
@@ -366,14 +392,15 @@ class Connection(Answers):
             self._partial = None
             self._partial_have = 0
 
-    def _pause_reading(self) -> None:
+    def pause_reading(self) -> None:
+        """Take no further request."""
         if self._reading:
             self._reading = False
             self._transport.ignore_readable()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """Read on once no answer is outstanding or unsent, beginning with requests that came in meanwhile."""
-        if not self._is_open or self._reading or self._starved or self._others_first or self._must_not_read:
+        if self.is_closed or self._reading or self._starved or self._others_first or self._answers.must_go_first:
             return
         self._reading = True
         self._transport.call_when_readable(self._readable)

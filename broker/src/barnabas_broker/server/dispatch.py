@@ -68,8 +68,12 @@ class Dispatcher:
         stats.busy_s += took_s
         if took_s > LONGEST_PART.seconds:
             LONGEST_PART.seconds, LONGEST_PART.what = took_s, stats.name
-        late = connection.take_deferred()
-        if late is None or late.parts is not None:
+        if not connection.deferred:
+            stats.answered(took_s)
+            return
+        late = connection.deferred[0]
+        connection.deferred.clear()
+        if late.parts is not None:
             stats.answered(took_s)
         else:
             late.on_answer = lambda: stats.answered(perf_counter() - began_s)
