@@ -49,11 +49,11 @@ SETTLED_S: Final = 0.01
 """After an answer, until the followers have fetched again."""
 LOOPS_OWN: Final = ("_run_once", "_run")
 BOUNDS: Final = {
-    "Produce, acks=1": 1_950,
-    "Produce, acks=all of three replicas": 3_050,
-    "  fetches of the two followers, at the leader": 7_050,
-    "  appends of the two followers": 5_650,
-    "Fetch of the newest batch": 2_850,
+    "Produce, acks=1": 1_550,
+    "Produce, acks=all of three replicas": 2_650,
+    "  fetches of the two followers, at the leader": 6_750,
+    "  appends of the two followers": 5_250,
+    "Fetch of the newest batch": 2_700,
 }
 """What each may cost at most: the next multiple of 50. They may only be lowered."""
 

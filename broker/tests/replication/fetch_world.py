@@ -122,7 +122,7 @@ class WorldBroker:
             )
         )
 
-    def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
+    def find(self, name: str | None, topic_id: bytes | None, index: int) -> Partition:
         if index not in self.partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self.partitions[index]

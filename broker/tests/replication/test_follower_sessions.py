@@ -22,7 +22,7 @@ def request(
 ) -> FetchRequest:
     asked = {"current_leader_epoch": 0, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": 0} | position
     partition = FetchPartition(partition=0, max_bytes=1 << 20, **asked)
-    topic = FetchTopic(None, TOPIC_ID, [partition])
+    topic = FetchTopic(None, TOPIC_ID.bytes, [partition])
     return FetchRequest(follower_id, broker_epoch, 500, 1, 1 << 20, 0, session_id, session_epoch, [topic], [])
 
 

@@ -112,7 +112,7 @@ def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> 
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     assert broker.made() == list(range(MADE_IN_A_TURN))
-    assert broker.replicas.lookup.find("t", UUID(int=5), 0).is_leader
+    assert broker.replicas.lookup.find("t", UUID(int=5).bytes, 0).is_leader
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.replicas.offline() == []
     broker.timers.turn()

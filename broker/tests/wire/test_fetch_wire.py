@@ -122,13 +122,13 @@ def test_a_request_is_parsed(version: int, asked: Asked, forgotten: Forgotten, b
     assert request.topics == [
         FetchTopic(
             name if version < 13 else None,
-            topic_id if version >= 13 else None,
+            topic_id.bytes if version >= 13 else None,
             [in_version(partition, version) for partition in partitions],
         )
         for name, topic_id, partitions in asked
     ]
     assert request.forgotten == [
-        ForgottenTopic(name if version < 13 else None, topic_id if version >= 13 else None, tuple(indexes))
+        ForgottenTopic(name if version < 13 else None, topic_id.bytes if version >= 13 else None, tuple(indexes))
         for name, topic_id, indexes in (forgotten if version >= 7 else [])
     ]
 
@@ -166,7 +166,7 @@ results = st.builds(
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
 def test_kafka_python_and_kio_read_our_responses(version: int, answers: Answers) -> None:
     topics = [
-        (FetchTopic(name if version < 13 else None, topic_id if version >= 13 else None, []), results)
+        (FetchTopic(name if version < 13 else None, topic_id.bytes if version >= 13 else None, []), results)
         for name, topic_id, results in answers
     ]
     frame = sent(encode_fetch_response(77, version, topics))
@@ -174,7 +174,7 @@ def test_kafka_python_and_kio_read_our_responses(version: int, answers: Answers)
     decoded = KafkaResponse.decode(frame, version=version, header=True, framed=True)
     assert decoded.header.correlation_id == 77
     assert (decoded.error_code, decoded.session_id, decoded.throttle_time_ms) == (0, 0, 0)
-    assert [(topic.topic, topic.topic_id) for topic in decoded.responses] == [
+    assert [(topic.topic, topic.topic_id and topic.topic_id.bytes) for topic in decoded.responses] == [
         (topic.name or "", topic.topic_id) for topic, _ in topics
     ]
     got = [partition for topic in decoded.responses for partition in topic.partitions]

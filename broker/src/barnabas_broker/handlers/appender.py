@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
+
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -24,6 +26,7 @@ from barnabas_broker.storage.inspection.inspector import (
     is_quick,
 )
 from barnabas_broker.wire.compression import Codec
+from barnabas_broker.wire.plausibility import is_implausible
 from barnabas_broker.wire.produce import ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
 from barnabas_broker.wire.record_batch import BatchHeader, assign_max_timestamp, parse_header, validate_produced
 from barnabas_core.errors import ApiError, ErrorCode
@@ -38,51 +41,29 @@ LOOKED_AT_MAX: Final = 1000
 """Records of one request on the loop, 1 to 2 ms; the other batches go to the helper process."""
 
 
-class Appender:
-    """Appends one batch after the other; `late` is there once a result has to wait."""
+class Appender(msgspec.Struct):
+    """Appends the batches of one request, one after the other; `late` is there once a result has to wait."""
 
-    __slots__ = (
-        "_acks",
-        "_asked",
-        "_buffer",
-        "_environment",
-        "_is_before_zstd",
-        "_looked_at",
-        "_now_ms",
-        "_replicas",
-        "_request",
-        "_trust",
-        "late",
-    )
-
-    def __init__(
-        self,
-        environment: HandlerEnvironment,
-        buffer: memoryview,
-        request: ProduceRequest,
-        channel: Channel,
-        version: int,
-        correlation_id: int,
-    ) -> None:
-        self._environment = environment
-        self._replicas = environment.replicas
-        self._buffer = buffer
-        self._request = request
-        self._acks = request.acks
-        self._now_ms = environment.clock.now_ms()
-        self._trust = channel.trust or _no_trust_yet(environment, channel)
-        self._looked_at = 0
-        self._is_before_zstd = version < ZSTD_SINCE
-        self._asked = (environment, channel, request, version, correlation_id)
-        self.late: PendingProduce | None = None
+    environment: HandlerEnvironment
+    channel: Channel
+    request: ProduceRequest
+    buffer: memoryview
+    version: int
+    correlation_id: int
+    trust: ConnectionTrust
+    now_ms: int
+    looked_at: int = 0
+    late: PendingProduce | None = None
 
     def append_all(self) -> TopicAnswers | None:
         """The results, or None when they come later."""
+        answers = []
         try:
-            answers = [
-                (topic, [self._append(topic, each, (number, index)) for index, each in enumerate(topic.partitions)])
-                for number, topic in enumerate(self._request.topics)
-            ]
+            for number, topic in enumerate(self.request.topics):
+                results: list[ProduceResult | None] = []
+                for index, wanted in enumerate(topic.partitions):
+                    results.append(self._append(topic, wanted, (number, index)))
+                answers.append((topic, results))
         except BaseException:  # A bug, which costs this connection. What is called later must not meet half a request.
             if self.late is not None:
                 self.late.end()
@@ -97,36 +78,33 @@ class Appender:
         number, start, end = wanted
         partition = None
         try:
-            partition = self._replicas.lookup.find(topic.name, topic.topic_id, number)
-            if self._acks not in partition.accepted_acks:
+            partition = self.environment.replicas.lookup.find(topic.name, topic.topic_id, number)
+            if self.request.acks not in partition.accepted_acks:
                 self._check_allowed(partition)
-            header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
-            if self._is_before_zstd and header.compression == Codec.ZSTD:
+            header = validate_produced(self.buffer, start, end, partition.batch_bytes_max)
+            if self.version < ZSTD_SINCE and header.compression == Codec.ZSTD:
                 raise ApiError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Produce v{ZSTD_SINCE} is the first with it"
                 )
-            batch = self._buffer[start:end]
+            batch = self.buffer[start:end]
             if partition.inspects_records and must_inspect(partition.log.config, header):
                 return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
-            if self._trust.doubts(header, self._now_ms):
+            if self.trust.doubted or is_implausible(header, self.now_ms):
                 return self._look_into_doubted(partition, batch, header, place)
             return self._append_batch(partition, batch, header, place)
         except ApiError as error:
             return self._refused(place, error)
         except StorageError as error:
             assert partition is not None
-            return self._refused(place, self._replicas.failures.storage_failed(partition, error))
+            return self._refused(place, self.environment.replicas.failures.storage_failed(partition, error))
 
     def _refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
-        topic = self._request.topics[place[0]]
+        topic = self.request.topics[place[0]]
         number = topic.partitions[place[1]][0]
         if error.code not in LEADER_ERRORS:
             return refused(number, error)
-        environment, channel = self._asked[:2]
-        listener_name = channel.client.listener_name
-        return refused(
-            number, error, current_leader(environment.image, listener_name, topic.name, topic.topic_id, number)
-        )
+        image, listener_name = self.environment.image, self.channel.client.listener_name
+        return refused(number, error, current_leader(image, listener_name, topic.name, topic.topic_id, number))
 
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
@@ -135,12 +113,15 @@ class Appender:
 
         With acks=1 at once, unless the topic's `flush.messages` want it synced first.
         """
-        offset, append_time_ms, _ = partition.append_as_leader(batch, header, self._now_ms)
+        offset, append_time_ms, _ = partition.append_as_leader(batch, header, self.now_ms)
         number = partition.topic_partition.partition
         result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None)
         end_offset = offset + header.last_offset_delta + 1
-        is_for_all = self._acks == ACKS_ALL
-        if end_offset <= (partition.high_watermark if is_for_all else partition.log.ack_end_offset) or not self._acks:
+        is_for_all = self.request.acks == ACKS_ALL
+        if (
+            end_offset <= (partition.high_watermark if is_for_all else partition.log.ack_end_offset)
+            or not self.request.acks
+        ):
             return result
         late = self._answer_later()
         late.wait_for(place, partition)
@@ -152,38 +133,39 @@ class Appender:
         return None
 
     def _answer_later(self) -> PendingProduce:
-        late = self.late = self.late or PendingProduce(*self._asked)
-        return late
+        if self.late is None:
+            self.late = PendingProduce(self.environment, self.channel, self.request, self.version, self.correlation_id)
+        return self.late
 
     def _check_allowed(self, partition: Partition) -> None:
         """ApiError unless this client may write so to this partition now."""
-        if self._acks not in ANY_ACKS:
-            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
+        if self.request.acks not in ANY_ACKS:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}; -1, 0 and 1 are allowed")
         topic = partition.topic_partition.topic
-        if is_internal(topic) and self._trust.client_id != ADMIN_CLIENT_ID:
+        if is_internal(topic) and self.trust.client_id != ADMIN_CLIENT_ID:
             message = f"only the brokers write to {topic}, and clients with the client id {ADMIN_CLIENT_ID}"
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-        partition.check_writable(all_replicas=self._acks == ACKS_ALL)
+        partition.check_writable(all_replicas=self.request.acks == ACKS_ALL)
 
     def _look_into_doubted(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
     ) -> ProduceResult | None:
         if (
-            self._environment.inspector.is_busy
+            self.environment.inspector.is_busy
             and not is_quick(partition.log.config, header, FIRST_HERE_MAX)
-            and self._trust.may_pass(header, self._now_ms)
+            and self.trust.may_pass(header, self.now_ms)
         ):
             return self._append_batch(partition, batch, header, place)
-        self._trust.looks_into(header)
+        self.trust.looks_into(header)
         return self._look_into(partition, batch, header, place, FIRST_HERE_MAX)
 
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace, records_max: int
     ) -> ProduceResult | None:
         """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
-        config, inspector = partition.log.config, self._environment.inspector
-        if self._looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
-            self._looked_at += header.record_count
+        config, inspector = partition.log.config, self.environment.inspector
+        if self.looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
+            self.looked_at += header.record_count
             with self._counting_invalid(partition):
                 inspected = inspector.inspect_now(bytes(batch), config)
             if inspected is not None:
@@ -191,7 +173,7 @@ class Appender:
         copy = inspector.keep(batch)
         late = self._answer_later()
         late.hold(place, partition)
-        self._environment.attempt(self._append_later(partition, copy, late, place))
+        self.environment.attempt(self._append_later(partition, copy, late, place))
         return None
 
     def _append_inspected(
@@ -205,22 +187,22 @@ class Appender:
         elif said_ms != true_ms:
             header = assign_max_timestamp(batch, 0, header, true_ms)
         if said_ms != true_ms:
-            self._trust.corrected(partition.topic_partition.topic, said_ms, true_ms)
+            self.trust.corrected(partition.topic_partition.topic, said_ms, true_ms)
         return self._append_batch(partition, batch, header, place)
 
     async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: ResultPlace) -> None:
         result: ProduceResult | None = None
         try:
             with self._counting_invalid(partition):
-                inspected = await self._environment.inspector.inspect(batch, partition.log.config)
+                inspected = await self.environment.inspector.inspect(batch, partition.log.config)
             if late.may_append(place):
-                with self._using_again(partition, self._request.topics[place[0]]) as current:
+                with self._using_again(partition, self.request.topics[place[0]]) as current:
                     header = parse_header(batch, 0)
                     result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
         except ApiError as error:
             result = self._refused(place, error)
         finally:
-            self._environment.inspector.release(batch)
+            self.environment.inspector.release(batch)
         if result is not None:
             late.complete(place, result)
 
@@ -228,11 +210,11 @@ class Appender:
     def _using_again(self, partition: Partition, topic: ProduceTopic) -> Iterator[Partition]:
         """The same partition as it is now, if the request may be appended to it. ApiError."""
         number = partition.topic_partition.partition
-        with self._replicas.failures.using(topic.name, number, topic.topic_id) as current:
+        with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:
                 message = f"topic {topic.name} was deleted and made again while the batch was looked into"
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-            current.check_writable(all_replicas=self._acks == ACKS_ALL)
+            current.check_writable(all_replicas=self.request.acks == ACKS_ALL)
             yield current
 
     @contextmanager
@@ -241,10 +223,5 @@ class Appender:
             yield
         except BatchRefused as refusal:
             if refusal.is_broken:
-                self._trust.refused(partition.topic_partition.topic, str(refusal))
+                self.trust.refused(partition.topic_partition.topic, str(refusal))
             raise
-
-
-def _no_trust_yet(environment: HandlerEnvironment, channel: Channel) -> ConnectionTrust:
-    trust = channel.trust = environment.trust.of_connection(channel.client.client_id or "")
-    return trust

@@ -62,25 +62,21 @@ class BatchTrust:
 class ConnectionTrust:
     """How far the batches of one connection are trusted."""
 
-    __slots__ = ("_broker", "_doubted", "client_id")
+    __slots__ = ("_broker", "client_id", "doubted")
 
     def __init__(self, broker: BatchTrust, client_id: str) -> None:
         self._broker = broker
         self.client_id = client_id
-        self._doubted = FIRST_BATCHES
+        self.doubted = FIRST_BATCHES
         """So many more batches are looked into, whatever their header says."""
-
-    def doubts(self, header: BatchHeader, now_ms: int) -> bool:
-        """True if this batch, which comes next, is to be looked into."""
-        return self._doubted > 0 or is_implausible(header, now_ms)
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
         """True if it is only to be looked into as one of the first, for which another one will do."""
-        return 0 < self._doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
+        return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 
     def looks_into(self, header: BatchHeader) -> None:
         """A batch is looked into."""
-        self._doubted -= 1 if header.record_count == 1 else FIRST_BATCHES
+        self.doubted = max(self.doubted - (1 if header.record_count == 1 else FIRST_BATCHES), 0)
 
     def refused(self, topic: str, reason: str) -> None:
         """A batch was not the records that its header describes."""
@@ -91,5 +87,5 @@ class ConnectionTrust:
         self._lose(topic, InvalidOutcome.CORRECTED, f"max timestamp {said_ms}; that of its records is {true_ms}")
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:
-        self._doubted = ALL_BATCHES
+        self.doubted = ALL_BATCHES
         self._broker.found(self.client_id, topic, outcome, what)

@@ -12,11 +12,11 @@ LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FE
 
 
 def current_leader(
-    image: MetadataImage, listener_name: str, name: str | None, topic_id: UUID | None, index: int
+    image: MetadataImage, listener_name: str, name: str | None, topic_id: bytes | None, index: int
 ) -> CurrentLeader | None:
     """The leader of a partition, of a topic by name or, where that is None, by id. None where nobody leads."""
     if name is None and topic_id is not None:
-        name = image.topic_name(topic_id)
+        name = image.topic_name(UUID(bytes=topic_id))
     document = image.topics.get(name) if name is not None else None
     if document is None or not 0 <= index < len(document.partitions):
         return None

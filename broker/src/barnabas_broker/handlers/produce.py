@@ -26,7 +26,11 @@ def handle(
     Without acks nobody waits for the answer: such a client may close while its batch waits to be appended.
     """
     request = parse_produce(buffer, body_start, end, version)
-    appender = Appender(environment, buffer, request, channel, version, correlation_id)
+    trust = channel.trust
+    if trust is None:
+        trust = channel.trust = environment.trust.of_connection(channel.client.client_id or "")
+    now_ms = environment.clock.now_ms()
+    appender = Appender(environment, channel, request, buffer, version, correlation_id, trust, now_ms)
     answers = appender.append_all()
     if answers is None:
         return appender.late.end if appender.late is not None and request.acks else None

@@ -9,7 +9,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.partition import Partition
@@ -37,7 +36,8 @@ FAILURES_TOLD_EACH: Final = 3600
 NOT_ASKED: Final = -1
 UNKNOWN_LAG: Final = -1
 
-Key = tuple[UUID, int]
+Key = tuple[bytes, int]
+"""Topic id and partition."""
 
 
 class FetchEnvironment(NamedTuple):
@@ -155,12 +155,12 @@ class FetchSession:
             followed.asked_in = NOT_ASKED
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
 
-    def news(self, number: int) -> tuple[dict[UUID, list[FetchPartition]], dict[UUID, list[int]]]:
+    def news(self, number: int) -> tuple[dict[bytes, list[FetchPartition]], dict[bytes, list[int]]]:
         """What request `number` says: the partitions to name and those to forget, by topic."""
         changed, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
         max_bytes = self._environment.config().replica_fetch_max_bytes
-        named: dict[UUID, list[FetchPartition]] = {}
+        named: dict[bytes, list[FetchPartition]] = {}
         for key, followed in changed.items():
             position = self._position(key, followed)
             if position is None or self._is_throttled(key, followed):
@@ -169,7 +169,7 @@ class FetchSession:
             offset, fetched_epoch, leader_epoch, log_start_offset = position
             asked = FetchPartition(key[1], leader_epoch, offset, fetched_epoch, log_start_offset, max_bytes)
             named.setdefault(key[0], []).append(asked)
-        indexes: dict[UUID, list[int]] = {}
+        indexes: dict[bytes, list[int]] = {}
         for topic_id, index in forgotten:
             indexes.setdefault(topic_id, []).append(index)
         return named, indexes
@@ -284,7 +284,7 @@ class FetchSession:
 
 
 def _key(partition: Partition) -> Key:
-    return partition.topic_id, partition.topic_partition.partition
+    return partition.topic_id.bytes, partition.topic_partition.partition
 
 
 def _known(code: int) -> ErrorCode:

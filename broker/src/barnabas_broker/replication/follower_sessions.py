@@ -7,7 +7,6 @@ end of the turn in which something is appended, or when its time is up.
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from barnabas_broker.replication.follower_partition import FollowerPartition, refusal
 from barnabas_broker.replication.partition import Partition
@@ -22,7 +21,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 NO_SESSION: Final = 0
 SESSION_EPOCH_MAX: Final = 2**31 - 1
 
-TopicKey = UUID | str
+TopicKey = bytes | str
 """A topic by its id, or by its name where the request has none."""
 FetchResults = dict[TopicKey, tuple[FetchTopic, list[FetchResult]]]
 
@@ -43,7 +42,7 @@ class LeaderEnvironment(NamedTuple):
     """What the sessions of all followers are given to work with."""
 
     broker_id: int
-    find: Callable[[str | None, UUID | None, int], Partition]
+    find: Callable[[str | None, bytes | None, int], Partition]
     """ApiError when the partition is not here."""
     storage_failed: Callable[[Partition, StorageError], ApiError]
     clock: Clock

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from uuid import UUID
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_lookup import PartitionLookup
@@ -47,7 +46,7 @@ class OfflinePartitions:
         """Log dirs that were said to be full, and not yet to have space again."""
 
     @contextmanager
-    def using(self, name: str | None, index: int, topic_id: UUID | None = None) -> Iterator[Partition]:
+    def using(self, name: str | None, index: int, topic_id: bytes | None = None) -> Iterator[Partition]:
         """A partition by its topic's name or id; what the disk does to it inside becomes an ApiError."""
         partition = self._lookup.find(name, topic_id, index)
         try:

@@ -7,7 +7,6 @@ tagged fields of followers.
 
 import struct
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -22,9 +21,9 @@ from barnabas_broker.wire.framing import (
 )
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.strings import (
+    UUID_BYTES,
     read_count,
     read_name,
-    read_topic_id,
     write_count,
     write_name,
 )
@@ -85,10 +84,10 @@ class FetchPartition(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchTopic(msgspec.Struct, frozen=True, gc=False):
-    """`name` up to v12, `topic_id` from v13 on; the other one is None."""
+    """`name` up to v12, `topic_id` as its bytes from v13 on; the other one is None."""
 
     name: str | None
-    topic_id: UUID | None
+    topic_id: bytes | None
     partitions: list[FetchPartition]
 
 
@@ -96,7 +95,7 @@ class ForgottenTopic(msgspec.Struct, frozen=True, gc=False):
     """Partitions that leave an incremental session (KIP-227); name and id as in FetchTopic."""
 
     name: str | None
-    topic_id: UUID | None
+    topic_id: bytes | None
     partitions: tuple[int, ...]
 
 
@@ -181,7 +180,8 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
     for _ in range(topic_count):
         name = topic_id = None
         if version >= TOPIC_IDS_SINCE:
-            topic_id, position = read_topic_id(data, position)
+            topic_id = bytes(data[position : position + UUID_BYTES])
+            position += UUID_BYTES
         else:
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
@@ -242,7 +242,8 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
     for _ in range(topic_count):
         name = topic_id = None
         if version >= TOPIC_IDS_SINCE:
-            topic_id, position = read_topic_id(data, position)
+            topic_id = bytes(data[position : position + UUID_BYTES])
+            position += UUID_BYTES
         else:
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
@@ -280,7 +281,7 @@ def encode_fetch_response(
     leaders: list[CurrentLeader] = []
     size = 0
     for topic, results in topics:
-        head += write_name(topic.name or "", flexible=flexible) if topic.topic_id is None else topic.topic_id.bytes
+        head += topic.topic_id or write_name(topic.name or "", flexible=flexible)
         head += write_count(len(results), flexible=flexible)
         for result in results:
             records = result.records

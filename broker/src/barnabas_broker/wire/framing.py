@@ -68,8 +68,10 @@ def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int
     if client_id_bytes > 0:
         position += client_id_bytes
     if api_version >= flexible_since:
-        untagged = position < end and buffer[position] == 0
-        position = position + 1 if untagged else skip_tagged_fields(buffer[:end], position)
+        if position < end and not buffer[position]:
+            position += 1
+        else:
+            position = skip_tagged_fields(buffer[:end], position)
     if position > end:
         raise MalformedRequest(f"the request header ends behind its {end - start} bytes")
     return api_key, api_version, correlation_id, position

@@ -7,7 +7,6 @@ shape is read in one go.
 
 import struct
 from typing import Final, NamedTuple
-from uuid import UUID
 
 import msgspec
 
@@ -21,11 +20,12 @@ from barnabas_broker.wire.framing import (
     skip_tagged_fields,
 )
 from barnabas_broker.wire.strings import (
+    UUID_BYTES,
     check_count,
     read_count,
     read_name,
     read_nullable_string,
-    read_topic_id,
+    write_count,
     write_name,
 )
 
@@ -58,9 +58,19 @@ ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_TOPIC_ID_COUNT: Final = struct.Struct(">16sB")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
+_ONE_PARTITION: Final = struct.Struct(">BhiB16sBi")
+"""v13 for one partition, up to its records: no transactional id, acks, timeout_ms, one topic, its id, one partition."""
+_ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqq")
+"""Its answer, up to the record errors: size, correlation id, no tagged fields, one topic, its id, one result."""
+_AFTER_ONE_RESULT: Final = b"\1\0\0\0\0\0\0\0\0"
+"""No errors, no message, no tagged fields of partition and topic, throttle time, no tagged fields."""
+_ONE_RESULT_BYTES: Final = _ONE_RESULT.size + len(_AFTER_ONE_RESULT)
+_ONE: Final = 2
+"""How many elements a compact array of one says that it has."""
 _RESULT: Final = struct.Struct(">ihqqq")
 _RESULT_V3: Final = struct.Struct(">ihqq")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
@@ -68,20 +78,22 @@ _NO_ERRORS_NO_MESSAGE: Final = b"\0\0\0\0\xff\xff"
 """Classic: an empty array, a null string."""
 _NO_ERRORS_NO_MESSAGE_COMPACT: Final = b"\1\0\0"
 """Flexible: an empty array, a null string, no tagged fields."""
+_NO_THROTTLE: Final = bytes(4)
+_NO_TAGS_OF_ALL: Final = bytes(3)
+"""Of a request's partition, its topic, and itself."""
 
 
 class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
-    """`name` up to v12, `topic_id` from v13 on; the other one is None."""
+    """`name` up to v12, `topic_id` as its bytes from v13 on; the other one is None."""
 
     name: str | None
-    topic_id: UUID | None
+    topic_id: bytes | None
     partitions: list[ProducePartition]
 
 
 class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     """What a Produce asks for: which batches to append to which partitions."""
 
-    transactional_id: str | None
     acks: int
     timeout_ms: int
     topics: list[ProduceTopic]
@@ -94,7 +106,8 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
         if version < FLEXIBLE_SINCE:
             request, position = _parse_classic(data, start)
         else:
-            request, position = _parse_flexible(data, start, version)
+            one = _parse_one_partition(data, start) if version >= TOPIC_IDS_SINCE else None
+            request, position = one or _parse_flexible(data, start, version)
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Produce: {error}") from None
     if position > end:
@@ -104,7 +117,7 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
 
 def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int]:
     end = len(data)
-    transactional_id, position = read_nullable_string(data, position, flexible=False)
+    _, position = read_nullable_string(data, position, flexible=False)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(data, position)
     position += 10
     elements = check_count(topic_count, data, position)
@@ -130,11 +143,26 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
         topics.append(ProduceTopic(name, None, partitions))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
+    return ProduceRequest(acks, timeout_ms, topics), position
+
+
+def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceRequest, int] | None:
+    """What most clients send, read at once; None where there is more than one batch, or anything unusual."""
+    if len(data) - position < _ONE_PARTITION.size:
+        return None
+    unnamed, acks, timeout_ms, topic_count, topic_id, count, partition = _ONE_PARTITION.unpack_from(data, position)
+    if unnamed or topic_count != _ONE or count != _ONE:
+        return None
+    length, start = read_unsigned_varint(data, position + _ONE_PARTITION.size)
+    end = start + length - 1
+    if not length or data[end : end + 3] != _NO_TAGS_OF_ALL:
+        return None
+    return ProduceRequest(acks, timeout_ms, [ProduceTopic(None, topic_id, [(partition, start, end)])]), end + 3
 
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
-    transactional_id, position = read_nullable_string(data, position, flexible=True)
+    """What nearly all clients send is read without a call: no transactional id, few elements, no tagged fields."""
+    position = position + 1 if not data[position] else read_nullable_string(data, position, flexible=True)[1]
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
     topic_count, position = read_count(data, position + 6, flexible=True)
     elements = topic_count
@@ -142,7 +170,8 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
     for _ in range(topic_count):
         name, topic_id = None, None
         if version >= TOPIC_IDS_SINCE:
-            topic_id, position = read_topic_id(data, position)
+            topic_id = bytes(data[position : position + UUID_BYTES])
+            position += UUID_BYTES
         else:
             name, position = read_name(data, position, flexible=True)
         count, position = read_count(data, position, flexible=True)
@@ -153,14 +182,13 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
             length, records_start = read_unsigned_varint(data, position + 4)
             position = records_start + length - 1 if length > 1 else records_start
             partitions.append((partition, records_start, position))
-            # No tagged fields is one zero byte, read here because it is what every client sends.
-            position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
+            position = position + 1 if not data[position] else skip_tagged_fields(data, position)
         topics.append(ProduceTopic(name, topic_id, partitions))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)
-        position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
-    position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
+        position = position + 1 if not data[position] else skip_tagged_fields(data, position)
+    position = position + 1 if not data[position] else skip_tagged_fields(data, position)
+    return ProduceRequest(acks, timeout_ms, topics), position
 
 
 def _too_many(count: int) -> MalformedRequest:
@@ -171,6 +199,12 @@ def encode_produce_response(
     correlation_id: int, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
 ) -> bytearray:
     """The framed response: a result for every partition of the request, in its order. Nobody is throttled."""
+    if version >= TOPIC_IDS_SINCE and len(topics) == 1:
+        topic, results = topics[0]
+        if len(results) == 1 and results[0][-1] is None:
+            fields = results[0][:-1]
+            head = _ONE_RESULT.pack(_ONE_RESULT_BYTES - 4, correlation_id, 0, _ONE, topic.topic_id, _ONE, *fields)
+            return bytearray(head + _AFTER_ONE_RESULT)
     out = bytearray(8)
     if version < FLEXIBLE_SINCE:
         _encode_classic(out, version, topics)
@@ -192,18 +226,17 @@ def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopi
             out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
             if version >= ERROR_MESSAGES_SINCE:
                 out += _NO_ERRORS_NO_MESSAGE if refusal is None else _refusal_classic(refusal)
-    out += b"\0\0\0\0"  # Throttle time.
+    out += _NO_THROTTLE
 
 
 def _encode_flexible(out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
     leaders: list[CurrentLeader] = []
-    out += b"\0"  # The header's tagged fields.
-    out += encode_unsigned_varint(len(topics) + 1)
+    out += NO_TAGS + write_count(len(topics), flexible=True)
     for topic, results in topics:
-        out += write_name(topic.name or "", flexible=True) if topic.topic_id is None else topic.topic_id.bytes
-        out += encode_unsigned_varint(len(results) + 1)
-        for partition, error, base_offset, append_time_ms, log_start_offset, refusal in results:
-            out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
+        out += topic.topic_id or write_name(topic.name or "", flexible=True)
+        out += write_count(len(results), flexible=True)
+        for *fields, refusal in results:
+            out += _RESULT.pack(*fields)
             if refusal is None:
                 out += _NO_ERRORS_NO_MESSAGE_COMPACT
                 continue
@@ -211,8 +244,8 @@ def _encode_flexible(out: bytearray, version: int, topics: list[tuple[ProduceTop
             out += _refusal_flexible(refusal, leader)
             if leader is not None:
                 leaders.append(leader)
-        out += b"\0"
-    out += b"\0\0\0\0"  # Throttle time.
+        out += NO_TAGS
+    out += _NO_THROTTLE
     out += endpoint_fields(leaders) if leaders else NO_TAGS
 
 

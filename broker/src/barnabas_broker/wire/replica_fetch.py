@@ -7,7 +7,6 @@ Version 17: topic ids, the replica's id and epoch in a tagged field (KIP-903), s
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
-from uuid import UUID
 
 import msgspec
 
@@ -30,7 +29,7 @@ from barnabas_broker.wire.framing import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from barnabas_broker.wire.strings import read_count, read_topic_id, write_count
+from barnabas_broker.wire.strings import UUID_BYTES, read_count, write_count
 
 VERSION: Final = 17
 READ_UNCOMMITTED: Final = 0
@@ -88,14 +87,14 @@ class ReplicaFetchResponse(msgspec.Struct, frozen=True, gc=False):
     correlation_id: int
     error: int
     session_id: int
-    topics: list[tuple[UUID, list[FetchedPartition]]]
+    topics: list[tuple[bytes, list[FetchedPartition]]]
 
 
 def encode_replica_fetch(
     correlation_id: int,
     fetch: ReplicaFetch,
-    topics: Mapping[UUID, Sequence[FetchPartition]],
-    forgotten: Mapping[UUID, Sequence[int]],
+    topics: Mapping[bytes, Sequence[FetchPartition]],
+    forgotten: Mapping[bytes, Sequence[int]],
 ) -> bytearray:
     """The request as it is sent, with its size in front."""
     client_id = fetch.client_id.encode()
@@ -106,7 +105,7 @@ def encode_replica_fetch(
     frame += SESSION.pack(fetch.session_id, fetch.session_epoch)
     frame += write_count(len(topics), flexible=True)
     for topic_id, partitions in topics.items():
-        frame += topic_id.bytes
+        frame += topic_id
         frame += write_count(len(partitions), flexible=True)
         for each in partitions:
             frame += PARTITION.pack(
@@ -121,7 +120,7 @@ def encode_replica_fetch(
         frame += _NO_TAGS
     frame += write_count(len(forgotten), flexible=True)
     for topic_id, indexes in forgotten.items():
-        frame += topic_id.bytes
+        frame += topic_id
         frame += write_count(len(indexes), flexible=True)
         frame += struct.pack(f">{len(indexes)}iB", *indexes, 0)
     frame += _NO_RACK_ONE_TAG
@@ -146,8 +145,8 @@ def _parse(data: memoryview) -> ReplicaFetchResponse:
     topic_count, position = read_count(data, position, flexible=True)
     topics = []
     for _ in range(topic_count):
-        topic_id, position = read_topic_id(data, position)
-        count, position = read_count(data, position, flexible=True)
+        topic_id = bytes(data[position : position + UUID_BYTES])
+        count, position = read_count(data, position + UUID_BYTES, flexible=True)
         partitions = []
         for _ in range(count):
             partition, position = _parse_partition(data, position)

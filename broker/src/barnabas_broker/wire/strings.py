@@ -4,10 +4,8 @@ Each gives the value and the position behind it. They raise what `framing.BROKEN
 MalformedRequest.
 """
 
-import functools
 import struct
 from typing import Final
-from uuid import UUID
 
 from barnabas_broker.wire.framing import (
     ELEMENTS_MAX,
@@ -20,7 +18,6 @@ from barnabas_broker.wire.framing import (
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 UUID_BYTES: Final = 16
-TOPIC_IDS_REMEMBERED: Final = 4096
 
 
 def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, int]:
@@ -52,13 +49,12 @@ def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> 
 
 
 def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
-    """How many elements an array has, 0 for null."""
+    """How many elements an array has, 0 for null. Whoever reads the elements of a short one notices its end."""
     if flexible:
         count = data[position]
-        if count < ONE_BYTE_VARINT:
-            position += 1
-        else:
-            count, position = read_unsigned_varint(data, position)
+        if 0 < count < ONE_BYTE_VARINT:
+            return count - 1, position + 1
+        count, position = read_unsigned_varint(data, position)
         count -= 1
     else:
         (count,) = _INT32.unpack_from(data, position)
@@ -73,18 +69,6 @@ def check_count(count: int, data: memoryview, position: int) -> int:
             f"an array of {count} elements; {len(data) - position} bytes are left, {ELEMENTS_MAX} allowed"
         )
     return count if count > 0 else 0
-
-
-def read_topic_id(data: memoryview, position: int) -> tuple[UUID, int]:
-    """The topic id at a position, and the position behind it."""
-    end = position + UUID_BYTES
-    return _topic_id(bytes(data[position:end])), end
-
-
-@functools.lru_cache(TOPIC_IDS_REMEMBERED)
-def _topic_id(raw: bytes) -> UUID:
-    """Remembered, as making a UUID takes longer than parsing all the rest."""
-    return UUID(bytes=raw)
 
 
 def write_name(name: str, *, flexible: bool) -> bytes:

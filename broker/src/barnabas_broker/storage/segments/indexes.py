@@ -40,15 +40,11 @@ class SparseIndex:
         self._tail = bytearray()
         self._page = NO_PAGE
 
-    def append(self, first: int, second: int) -> None:
-        """Add an entry in memory."""
+    def append(self, first: int, second: int) -> bool:
+        """Add an entry in memory; True if so much waits there that it should be written now."""
         self._tail += self._entry.pack(first, second)
         self.count += 1
-
-    @property
-    def has_page_to_flush(self) -> bool:
-        """Whether so much waits in memory that it should be written now."""
-        return len(self._tail) >= PAGE_ENTRIES * self._entry.size
+        return self.count - self._written >= PAGE_ENTRIES
 
     def flush(self) -> None:
         """Write what waits in memory."""

@@ -69,10 +69,10 @@ class SegmentIndexes:
         self._bytes_since_entry += size_bytes
 
     def _add_entry(self, last_offset: int, position: int) -> None:
-        self.offsets.append(last_offset - self._base_offset, position)
+        is_page_full = self.offsets.append(last_offset - self._base_offset, position)
         self._add_time_entry()
         self._bytes_since_entry = 0
-        if self.offsets.has_page_to_flush:
+        if is_page_full:
             with suppress(OSError):  # The batch is written; its entry stays in memory and goes with the next ones.
                 self.flush()
 
