@@ -15,7 +15,6 @@ from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.wire.framing import MalformedRequest
@@ -211,10 +210,9 @@ class Channel:
         self.deferred: list[LateAnswer] = []
         server.channels[self] = None
 
-    def liveness(self) -> ClientLiveness:
-        """Whether somebody waits for an answer. Who closes a connection here never reads from it again."""
-        is_gone = self.is_closed or (bool(self._requests) and self._requests[0] is None)
-        return ClientLiveness.IS_GONE if is_gone else ClientLiveness.WAITS
+    def is_gone(self) -> bool:
+        """True once nobody reads an answer: who closes a connection here never reads from it again."""
+        return self.is_closed or (bool(self._requests) and self._requests[0] is None)
 
     def receive(self, frame: bytes | None) -> None:
         """A request has arrived, or None: the other end is closed."""

@@ -11,7 +11,6 @@ from asked_in_turns import MANY, SlowClock
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.wire.messages import DescribeConfigsResponse
@@ -39,26 +38,23 @@ class World:
         self.answers = LargeResponses(SlowClock(), LoopTimers(), bytes_max)
         self.made = [0] * clients
         self.ended: list[int] = []
-        self.liveness_of: dict[int, ClientLiveness] = {}
-        """Of those that do not wait any more."""
+        self.gone: set[int] = set()
         self.turns_left: WeakSet[SharedTurn] = WeakSet()
         self.tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         self.tasks = [asyncio.ensure_future(self._answer(client)) for client in range(len(self.made))]
 
-    async def lose(self, clients: set[int], now: ClientLiveness) -> list[int]:
-        """These no longer wait once something is made for all: what was made for each until then."""
+    async def lose(self, clients: set[int]) -> list[int]:
+        """These are gone once something is made for all: what was made for each until then."""
         self.begin()
         for _ in range(CLIENTS):
             await asyncio.sleep(0)
-        self.liveness_of = dict.fromkeys(clients, now)
+        self.gone = clients
         return list(self.made)
 
     async def _answer(self, client: int) -> None:
-        context = RequestContext(
-            32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: self.liveness_of.get(client, ClientLiveness.WAITS)
-        )
+        context = RequestContext(32, 4, Client("PLAINTEXT", "127.0.0.1:5"), lambda: client in self.gone)
         answer = AnswerInTurns(DescribeConfigsResponse, context, self.answers)
         self.turns_left.add(answer.turn)
         await answer.elements(("results",), range(MANY), lambda _: self._make(client))
@@ -131,11 +127,11 @@ def test_one_that_becomes_too_large_ends_its_connection_and_no_other_answer() ->
 def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
     async def run() -> None:
         world = World()
-        made = await world.lose({1, 2}, ClientLiveness.IS_GONE)
+        made = await world.lose({1, 2})
         await world.turns()
         assert sorted(world.ended) == [0, *range(3, CLIENTS)]
-        assert [world.made[client] for client in world.liveness_of] == [made[client] for client in world.liveness_of]
-        for client in world.liveness_of:
+        assert [world.made[client] for client in world.gone] == [made[client] for client in world.gone]
+        for client in world.gone:
             with pytest.raises(CloseConnection, match="the client is gone"):
                 world.tasks[client].result()
 
@@ -145,7 +141,7 @@ def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
 def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -> None:
     async def run() -> None:
         world = World(clients=1)
-        await world.lose({0}, ClientLiveness.IS_GONE)
+        await world.lose({0})
         await world.turns()
         assert world.made[0] < MANY
         with pytest.raises(CloseConnection, match="the client is gone"):
@@ -154,39 +150,12 @@ def test_nothing_more_is_made_for_a_client_that_is_gone_and_was_the_only_one() -
     asyncio.run(run())
 
 
-def test_a_client_that_has_ended_its_side_is_answered_when_nobody_else_waits() -> None:
-    async def run() -> None:
-        world = World()
-        await world.lose({1, 2}, ClientLiveness.MAY_WAIT)
-        turns = await world.turns()
-        assert world.made == [MANY] * CLIENTS
-        assert set(world.ended[-2:]) == {1, 2}
-        others_wait = max(number for number, made in enumerate(turns) if made[0] or any(made[3:]))
-        assert not any(made[1] or made[2] for made in turns[:others_wait])
-
-    asyncio.run(run())
-
-
-def test_a_client_that_has_ended_its_side_has_no_answer_where_others_need_the_memory() -> None:
-    async def run() -> None:
-        world = World(2 * MANY * ELEMENT_BYTES)
-        await world.lose({1, 2}, ClientLiveness.MAY_WAIT)
-        await world.turns()
-        assert world.ended == [0, *range(3, CLIENTS)]
-        for client in world.liveness_of:
-            with pytest.raises(CloseConnection, match="has ended its side, and answers of others need the memory"):
-                world.tasks[client].result()
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("liveness", [ClientLiveness.IS_GONE, ClientLiveness.MAY_WAIT])
-def test_what_was_made_for_a_client_that_is_not_answered_is_let_go_of_at_once(liveness: ClientLiveness) -> None:
+def test_what_was_made_for_a_client_that_is_gone_is_dropped_at_once() -> None:
     """What only a collection of garbage finds counts as held until then, and those are rare."""
 
     async def run() -> None:
         world = Connections(2 * MANY * ELEMENT_BYTES)
-        await world.lose({1, 2}, liveness)
+        await world.lose({1, 2})
         await world.turns()
         assert len(world.ended) == CLIENTS - 2
         assert not list(world.turns_left)

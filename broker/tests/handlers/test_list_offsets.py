@@ -12,7 +12,6 @@ from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import list_offsets
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.large_responses import BYTES_MAX, LargeResponses
 from barnabas_broker.handlers.list_offsets import LARGEST_TIMESTAMP, NOTHING, Found, find_offset
@@ -35,14 +34,14 @@ def test_the_record_with_the_largest_time_is_none_that_is_not_committed(tmp_path
     assert found(broker).offset == 0
 
 
-def answer_many(broker: Broker, liveness: Callable[[], ClientLiveness], bytes_max: int = BYTES_MAX) -> object:
+def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: int = BYTES_MAX) -> object:
     """The offset of one partition, asked for many times by one client."""
     partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
         partition_index=FLIGHTS.partition, current_leader_epoch=-1, timestamp=-1
     )
     topics = [ListOffsetsRequest.ListOffsetsTopic(name=FLIGHTS.topic, partitions=[partition] * MANY)]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
-    context = RequestContext(2, 7, Client("PLAINTEXT", "127.0.0.1:5"), liveness)
+    context = RequestContext(2, 7, Client("PLAINTEXT", "127.0.0.1:5"), is_gone)
 
     async def run() -> object:
         timers: Any = SimpleNamespace(call_soon=asyncio.get_running_loop().call_soon)
@@ -56,10 +55,10 @@ def answer_many(broker: Broker, liveness: Callable[[], ClientLiveness], bytes_ma
 def test_no_more_offsets_are_looked_up_for_a_client_that_is_gone(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
     with pytest.raises(CloseConnection, match="the client is gone"):
-        answer_many(broker, lambda: ClientLiveness.IS_GONE)
+        answer_many(broker, lambda: True)
 
 
 def test_an_answer_with_too_many_offsets_ends_its_connection(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
     with pytest.raises(CloseConnection, match="its answer has more than 500 bytes; ask for less at once"):
-        answer_many(broker, lambda: ClientLiveness.WAITS, bytes_max=500)
+        answer_many(broker, lambda: False, bytes_max=500)

@@ -166,7 +166,7 @@ async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:
         if ends_its_side:
             client.shutdown(SHUT_WR)
             (connection,) = running.listener.connections
-            await turns(lambda: connection.liveness().name == "MAY_WAIT")
+            await turns(connection.has_ended)
         running.look(IDLE_LOOKS + 1)
         assert running.waits, "it has time to be answered"
         running.look(1)

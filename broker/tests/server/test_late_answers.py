@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_connection import answer, connected, framed
 
-from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.server.answers import LATE_ANSWERS_MAX, LATE_BYTES_MAX
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.parts import Part
@@ -172,13 +171,14 @@ def test_a_client_that_has_ended_its_side_is_noticed_while_its_answer_is_made_an
         async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
             writer.write(framed(b"mute"))
             await turns(lambda: bool(dispatch.outstanding))
-            assert connection.liveness() == ClientLiveness.WAITS
+            assert not connection.has_ended()
             writer.write_eof()
-            await turns(lambda: connection.liveness() == ClientLiveness.MAY_WAIT)
+            await turns(connection.has_ended)
+            assert not connection.is_gone()
             dispatch.release(0)
             assert await answer(reader) == b"mute"
             await turns(lambda: connection.is_closed)
-            assert connection.liveness() == ClientLiveness.IS_GONE
+            assert connection.is_gone()
 
     asyncio.run(run())
 
@@ -196,23 +196,8 @@ def test_a_client_that_has_reset_its_connection_is_gone() -> None:
             await turns(lambda: bool(dispatch.outstanding))
             writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-            await turns(lambda: connection.liveness() == ClientLiveness.IS_GONE)
+            await turns(connection.is_gone)
             assert connection.is_closed
-
-    asyncio.run(run())
-
-
-def test_a_client_that_has_sent_its_next_request_waits_for_its_answer() -> None:
-    async def run() -> None:
-        dispatch = Lateness()
-        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
-            writer.write(framed(b"mute 1"))
-            await turns(lambda: bool(dispatch.outstanding))
-            writer.write(framed(b"now 2"))
-            await writer.drain()
-            assert connection.liveness() == ClientLiveness.WAITS
-            dispatch.release(0)
-            assert [await answer(reader), await answer(reader)] == [b"mute 1", b"now 2"]
 
     asyncio.run(run())
 
@@ -228,7 +213,7 @@ def test_a_client_that_sends_no_more_gets_all_answers_that_are_outstanding() -> 
             await turns(lambda: len(dispatch.taken) == 3)
             assert connection.begun_bytes > 0
             writer.write_eof()
-            await turns(lambda: connection.liveness() == ClientLiveness.MAY_WAIT and not connection.waits_for_client)
+            await turns(lambda: connection.has_ended() and not connection.waits_for_client)
             assert connection.begun_bytes == 0
             dispatch.release(1)
             dispatch.release(0)

@@ -22,7 +22,7 @@ class AnswerInTurns:
     def __init__(self, response: type[object], context: RequestContext, responses: LargeResponses) -> None:
         self._response = response.__name__
         self._version = context.api_version
-        self.turn = responses.turn(context.liveness)
+        self.turn = responses.turn(context.is_gone)
         """To give way in the middle of an element."""
         self._outer_bytes = 0
         self._inner_bytes = 0

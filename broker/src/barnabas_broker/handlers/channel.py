@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
@@ -57,8 +56,8 @@ class RequestContext(NamedTuple):
     api_version: int
     client: Client
     """With the client id of this request."""
-    liveness: Callable[[], ClientLiveness] = lambda: ClientLiveness.WAITS
-    """Whether the client still waits for the answer."""
+    is_gone: Callable[[], bool] = lambda: False
+    """True once nobody reads the answer."""
 
 
 GiveUp = Callable[[], object]

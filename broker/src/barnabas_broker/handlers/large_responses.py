@@ -1,18 +1,14 @@
 """The answers that take many turns of the loop: one of them has a turn at a time, and what they hold is bounded.
 
-Otherwise a hundred clients that ask for very much would make each turn of the loop a hundred times as long. Answers of
-clients that have ended their side are made when nobody else waits for a turn: most of these clients are gone, but one
-that has only no more to send waits for its answer.
+Otherwise a hundred clients that ask for very much would make each turn of the loop a hundred times as long.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
-from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FairTurn, next_turn
@@ -33,7 +29,7 @@ class SharedTurn(FairTurn):
         clock: Clock,
         number: int,
         bytes_max: int,
-        liveness: Callable[[], ClientLiveness],
+        is_gone: Callable[[], bool],
         wait: Callable[["SharedTurn"], Awaitable[None]],
     ) -> None:
         super().__init__(clock)
@@ -42,7 +38,7 @@ class SharedTurn(FairTurn):
         self._wait = wait
         self.number = number
         """The older is the smaller."""
-        self.liveness = liveness
+        self.is_gone = is_gone
         self.held_bytes = 0
 
     def holds(self, held_bytes: int) -> None:
@@ -83,18 +79,16 @@ class LargeResponses:
         self._numbers = count()
         self._turns: WeakSet[SharedTurn] = WeakSet()
         self._waiting: list[_Waiting] = []
-        self._last: deque[_Waiting] = deque()
-        """Of clients that have ended their side."""
         self._wakes_soon = False
 
-    def turn(self, liveness: Callable[[], ClientLiveness] = lambda: ClientLiveness.WAITS) -> SharedTurn:
+    def turn(self, is_gone: Callable[[], bool] = lambda: False) -> SharedTurn:
         """For one request."""
-        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, liveness, self._next_turn)
+        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, is_gone, self._next_turn)
         self._turns.add(turn)
         return turn
 
     async def _next_turn(self, turn: SharedTurn) -> None:
-        if len(self._turns) == 1 and turn.liveness() != ClientLiveness.IS_GONE:
+        if len(self._turns) == 1 and not turn.is_gone():
             await next_turn()
             return
         waiting = _Waiting(turn, asyncio.get_running_loop().create_future())
@@ -105,7 +99,7 @@ class LargeResponses:
             raise CloseConnection(why)
 
     def _wake_soon(self) -> None:
-        if (self._waiting or self._last) and not self._wakes_soon:
+        if self._waiting and not self._wakes_soon:
             self._wakes_soon = True
             self._timers.call_soon(self._wake)
 
@@ -118,18 +112,12 @@ class LargeResponses:
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
         """Who has waited for the longest, or began first where much memory is held."""
-        while holds_too_much and self._last:
-            self._last.popleft().end("the client has ended its side, and answers of others need the memory")
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
-            liveness = chosen.turn.liveness()
-            if liveness == ClientLiveness.WAITS:
+            if not chosen.turn.is_gone():
                 return chosen
-            if liveness == ClientLiveness.MAY_WAIT:
-                self._last.append(chosen)
-            else:
-                chosen.end("the client is gone")
-        return self._last.popleft() if self._last else None
+            chosen.end("the client is gone")
+        return None
 
     def _oldest(self) -> int:
         return min(range(len(self._waiting)), key=lambda place: self._waiting[place].turn.number)

@@ -70,7 +70,7 @@ async def _encode_and_answer(
         return None if document is None else (document, _form(environment, context, request))
 
     names = [document.name for document in _documents(environment, context, request)]
-    turn = environment.metadata_answers.turn(context.liveness)
+    turn = environment.metadata_answers.turn(context.is_gone)
     prepared = await environment.encoded_topics.prepare(names, look_up, turn)
     return _answer(environment, context, request, errors, prepared)
 

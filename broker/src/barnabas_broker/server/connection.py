@@ -17,7 +17,6 @@ from typing import Final, Protocol
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.client_liveness import ClientLiveness
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
@@ -98,17 +97,19 @@ class Connection:
         """The client's address, `host:port`."""
         return self.client.address
 
-    def liveness(self) -> ClientLiveness:
-        """Whether somebody waits for an answer: the client may have ended its side while nothing is read from it."""
-        if self.is_closed:
-            return ClientLiveness.IS_GONE
+    def is_gone(self) -> bool:
+        """True once it is closed, or was reset while nothing is read: nobody reads an answer."""
+        return self.has_ended() and self.is_closed
+
+    def has_ended(self) -> bool:
+        """True once the client has ended its side, as it shows while nothing is read."""
         try:
-            return ClientLiveness.WAITS if self._transport.peek(memoryview(bytearray(1))) else ClientLiveness.MAY_WAIT
+            return self.is_closed or not self._transport.peek(memoryview(bytearray(1)))
         except BlockingIOError:
-            return ClientLiveness.WAITS
+            return False
         except OSError as error:
             self.close(str(error))  # The next look would only see an end.
-            return ClientLiveness.IS_GONE
+            return True
 
     @property
     def may_be_abandoned(self) -> bool:
@@ -116,7 +117,7 @@ class Connection:
 
         An answer that waits behind an outstanding one is not on its way.
         """
-        return not self._reading and not self._answers.is_sending and self.liveness() != ClientLiveness.WAITS
+        return not self._reading and not self._answers.is_sending and self.has_ended()
 
     @property
     def is_closed(self) -> bool:

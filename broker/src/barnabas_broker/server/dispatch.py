@@ -86,7 +86,7 @@ class Dispatcher:
             return None
         request = decode_request(header.api_key, header.api_version, body)
         client = connection.client.named(header.client_id)
-        context = RequestContext(header.api_key, header.api_version, client, connection.liveness)
+        context = RequestContext(header.api_key, header.api_version, client, connection.is_gone)
         response = self._message_handler(header.api_key)(self._environment, context, request)
         if not isawaitable(response):
             connection.respond([encode_response(response, header.api_version, header.correlation_id)])
