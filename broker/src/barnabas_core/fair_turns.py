@@ -11,9 +11,46 @@ from typing import Final, TypeVar
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.loop_turns import timed
 
+# What one turn of the loop takes at most. All budgets of the broker stand here.
+
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
 """A turn that is begun so seldom that nobody notices, and so long that a round of 10,000 things costs little more."""
+CONNECTION_S: Final = 0.005
+"""For the requests that one client has sent at once: then it is the others' turn."""
+FIRST_TURN_S: Final = 0.0005
+"""The first turn of a request comes at once, so many may come in one turn of the loop. A usual one ends in it."""
+FETCHED_PARTITIONS: Final = 500
+"""Read for one fetch: 5 ms."""
+ENCODED_PARTITIONS: Final = 300
+"""Encoded for Metadata: 8 ms."""
+MADE_PARTITIONS: Final = 8
+MADE_PARTITIONS_S: Final = 0.002
+"""So few, because each is a directory and a file, and some disks are slow."""
+COUNTED_PARTITIONS: Final = 500
+METRIC_SAMPLES: Final = 500
+GROUP_OFFSETS: Final = 1_000
+"""Looked at for the metrics of groups."""
+REPORTED_LOGS: Final = 256
+"""Whose ends go into the metadata."""
+WRITTEN_ITEMS: Final = 100
+"""Decided, and written in one transaction: about 10 ms for topics of a few partitions."""
+WRITTEN_PARTITIONS: Final = 2_000
+"""Of those items: 15 ms. One item may have more."""
+IMAGE_DOCUMENTS: Final = 200
+"""Taken over into the image: about 10 ms for topics of a partition."""
+IMAGE_BYTES: Final = 32 * 1024
+"""Of these documents, which are as large as they have partitions: 500 to 800, about 10 ms. One may be larger."""
+ACCEPTED_CONNECTIONS: Final = 128
+WOKEN_CONNECTIONS: Final = 16
+"""That waited for memory. Each may copy a scratch buffer's worth: about 2 ms for all."""
+SENT_BYTES: Final = 256 * 1024
+"""On one connection, so that a fetch of 6 MB does not hold up small produces."""
+RECEIVED_BYTES: Final = 1024 * 1024
+"""On one link to another broker."""
+APPENDED_BYTES: Final = 4 * 1024 * 1024
+"""Of what a follower has fetched. Only one that is far behind gets more at once; with smaller turns new records come
+before those that wait to be committed."""
 
 T = TypeVar("T")
 
@@ -34,6 +71,14 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 def next_turn() -> Generator[None, None, None]:
     """What every event loop understands: this task goes on once all others have had their turn."""
     yield
+
+
+async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
+    """All of them, at most `a_turn` in each turn of the loop; for work whose parts cost alike."""
+    for number, thing in enumerate(things):
+        if number and number % a_turn == 0:
+            await next_turn()
+        yield thing
 
 
 class FairTurn:

@@ -12,14 +12,15 @@ from test_large_responses import LoopTimers
 
 from barnabas_broker.handlers import metadata
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
+from barnabas_broker.handlers.encoded_topics import EncodedTopics, Form
 from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
+from barnabas_core.fair_turns import ENCODED_PARTITIONS
 
 VERSION = 12
-MANY = 5 * SLICE_PARTITIONS
+MANY = 5 * ENCODED_PARTITIONS
 CLIENTS = 20
 
 
@@ -112,7 +113,7 @@ async def _slices() -> None:
     while not answering.done():
         await asyncio.sleep(0)
         most, before = max(most, world.told.partitions_encoded - before), world.told.partitions_encoded
-    assert most <= SLICE_PARTITIONS
+    assert most <= ENCODED_PARTITIONS
     assert world.told.partitions_encoded == 2 * MANY
     assert isinstance(world.begin(), MetadataResponse)
     assert len((await world.ask()).topics[1].partitions) == MANY
@@ -137,7 +138,7 @@ async def _many_clients() -> None:
     document = topic("a", MANY)
     world = World(document)
     clients = [cast("Awaitable[MetadataResponse]", world.begin()) for _ in range(CLIENTS)]
-    assert await _longest_turn(world, *clients, after_a_turn=document) <= SLICE_PARTITIONS
+    assert await _longest_turn(world, *clients, after_a_turn=document) <= ENCODED_PARTITIONS
     assert world.told.partitions_encoded == MANY
 
 
@@ -174,7 +175,7 @@ def test_metadata_does_not_wait_for_the_turns_of_other_long_answers() -> None:
 async def _large_change() -> None:
     world = World(topic("a", MANY))
     client = cast("Awaitable[MetadataResponse]", world.begin())
-    assert await _longest_turn(world, client, after_a_turn=topic("a", MANY, leader=2)) <= SLICE_PARTITIONS
+    assert await _longest_turn(world, client, after_a_turn=topic("a", MANY, leader=2)) <= ENCODED_PARTITIONS
     answer = await world.ask()
     assert len(answer.topics[0].partitions) == MANY
     assert {each.leader_id for each in answer.topics[0].partitions} == {-1}
@@ -260,7 +261,7 @@ def test_who_died_while_an_answer_was_made_leads_nothing_in_what_is_told_anew() 
 
 
 async def _small_behind_large() -> None:
-    sizes = {"a": MANY, "bb": 5, "ccc": SLICE_PARTITIONS - 5, "dddd": 1}
+    sizes = {"a": MANY, "bb": 5, "ccc": ENCODED_PARTITIONS - 5, "dddd": 1}
     world = World(*[topic(name, partitions) for name, partitions in sizes.items()], topic("eeeee", MANY))
     told = await _leaders_told(world, *[topic(name, partitions, leader=2) for name, partitions in sizes.items()])
     assert told == {"a": {1}, "bb": {-1}, "ccc": {-1}, "dddd": {1}, "eeeee": {1}}

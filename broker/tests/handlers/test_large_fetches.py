@@ -5,7 +5,7 @@ from functools import partial
 
 from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, FetchedBroker
 
-from barnabas_broker.handlers.fetch import SLICE_PARTITIONS
+from barnabas_core.fair_turns import FETCHED_PARTITIONS
 
 
 async def _in_slices() -> None:
@@ -13,7 +13,7 @@ async def _in_slices() -> None:
     world.fetch(max_wait_ms=0)
     await world.turns(lambda: world.answer is not None)
     assert world.reads == MANY_PARTITIONS
-    assert world.most_in_a_turn <= SLICE_PARTITIONS
+    assert world.most_in_a_turn <= FETCHED_PARTITIONS
 
 
 def test_many_partitions_are_read_a_slice_a_turn() -> None:

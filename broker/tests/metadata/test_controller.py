@@ -19,7 +19,6 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.controller.transitions import AT_ONCE_MAX
 from barnabas_broker.metadata.documents import broker_key, encode
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.image_change import ImageChange
@@ -30,6 +29,7 @@ from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import WRITTEN_ITEMS
 from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -118,14 +118,14 @@ async def test_validating_a_topic_writes_nothing(broker: Broker) -> None:
 
 
 async def test_very_many_topics_are_validated_some_a_turn_and_against_each_other(broker: Broker) -> None:
-    names = [f"topic.{number}" for number in range(3 * AT_ONCE_MAX)]
+    names = [f"topic.{number}" for number in range(3 * WRITTEN_ITEMS)]
     asked = [NewTopic(name) for name in (*names, "topic_0")]
     validating = asyncio.ensure_future(broker.writer.create_topics(asked, validate_only=True))
     turns = 0
     while not validating.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns >= len(names) / AT_ONCE_MAX
+    assert turns >= len(names) / WRITTEN_ITEMS
     outcomes = validating.result()
     assert code_of(outcomes.pop("topic_0")) is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert [each.name for each in outcomes.values() if isinstance(each, TopicDocument)] == names

@@ -13,7 +13,6 @@ from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import (
-    LOGS_A_TURN,
     NO_LOG,
     PARTS,
     HeldLog,
@@ -25,6 +24,7 @@ from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_core.fair_turns import REPORTED_LOGS
 from harness.manual_clock import ManualClock
 
 TOPIC = a_topic("t", led(1, epoch=3), led(1, epoch=3))
@@ -183,7 +183,7 @@ async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100
 
 
 async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told: Told) -> None:
-    told.held = {number: (3, number) for number in range(4 * LOGS_A_TURN)}
+    told.held = {number: (3, number) for number in range(4 * REPORTED_LOGS)}
     looked, looked_by_turn = [0], [0]
 
     def logs() -> Iterator[HeldLog]:
@@ -197,7 +197,7 @@ async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told:
     log_ends = LogEnds(1, told.store, await told.see(), logs, pause)
     await log_ends.begin_incarnation(1, undealt_epoch=None)
     assert len(looked_by_turn) > 8, "once for what they lack, once for what is told"
-    assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= LOGS_A_TURN
+    assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= REPORTED_LOGS
     turns = len(looked_by_turn)
     await log_ends.tell()
     assert len(looked_by_turn) - turns >= 2 * 4 + PARTS, "some logs a turn, and then a document a turn"

@@ -11,17 +11,17 @@ from barnabas_broker.app.loop_time import LoopTimers
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.fetch import SLICE_PARTITIONS
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.strings import write_count
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FETCHED_PARTITIONS
 
 VERSION = 13
 TOPIC = UUID(int=7)
-MANY_PARTITIONS = 3 * SLICE_PARTITIONS + 10
+MANY_PARTITIONS = 3 * FETCHED_PARTITIONS + 10
 BATCH_BYTES = 100
 
 

@@ -17,7 +17,7 @@ from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
-from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaManager
+from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
@@ -29,11 +29,12 @@ from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import MADE_PARTITIONS
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from harness.manual_timers import ManualTimers
 
 HERE, ELSEWHERE = 1, 2
-COUNT = 3 * MADE_IN_A_TURN
+COUNT = 3 * MADE_PARTITIONS
 
 
 class Followed:
@@ -111,12 +112,12 @@ def state(
 def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
-    assert broker.made() == list(range(MADE_IN_A_TURN))
+    assert broker.made() == list(range(MADE_PARTITIONS))
     assert broker.replicas.lookup.find("t", UUID(int=5).bytes, 0).is_leader
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.replicas.offline() == []
     broker.timers.turn()
-    assert broker.made() == list(range(2 * MADE_IN_A_TURN))
+    assert broker.made() == list(range(2 * MADE_PARTITIONS))
     broker.timers.turn()
     assert broker.made() == list(range(COUNT))
     assert broker.timers.waiting == []
@@ -159,7 +160,7 @@ def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
     broker.show(*[state()] * COUNT)
     broker.replicas.stop()
     broker.timers.turn()
-    assert broker.made() == list(range(MADE_IN_A_TURN))
+    assert broker.made() == list(range(MADE_PARTITIONS))
 
 
 def test_a_broker_that_stops_leads_nothing_any_more(tmp_path: Path) -> None:

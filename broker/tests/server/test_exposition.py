@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from scrape import scrape
 
-from barnabas_broker.server.metrics.exposition import SLICE_SAMPLES, Family, Sample, labels, render
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels, render
+from barnabas_core.fair_turns import METRIC_SAMPLES
 
 numbers = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False))
 
@@ -38,15 +39,15 @@ async def _turns_while_rendering(samples: Callable[[], Iterable[Sample | None]])
 
 
 def test_a_long_page_lets_other_work_through_and_only_a_piece_of_it_is_in_memory() -> None:
-    count = 20 * SLICE_SAMPLES
+    count = 20 * METRIC_SAMPLES
     turns, piece_bytes = asyncio.run(_turns_while_rendering(lambda: (Sample(labels(n=n), n) for n in range(count))))
     assert turns >= 20
-    assert piece_bytes < 30 * SLICE_SAMPLES
+    assert piece_bytes < 30 * METRIC_SAMPLES
 
 
 def test_a_family_that_counts_for_long_before_it_tells_lets_other_work_through() -> None:
     def samples() -> Iterator[Sample | None]:
-        yield from repeat(None, 20 * SLICE_SAMPLES)
+        yield from repeat(None, 20 * METRIC_SAMPLES)
         yield Sample("", 7)
 
     turns, _ = asyncio.run(_turns_while_rendering(samples))

@@ -37,6 +37,7 @@ from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
+from barnabas_core.fair_turns import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -243,6 +244,5 @@ class Broker:
 
 async def _import_handlers() -> None:
     """Before anybody connects: no request waits for an import, nor finds the file descriptors used up."""
-    for api_key in MESSAGE_HANDLERS:
+    async for api_key in in_turns(MESSAGE_HANDLERS, 1):
         message_handler(api_key)
-        await asyncio.sleep(0)

@@ -4,7 +4,6 @@ It is reported soon where a partition has no leader any more: somebody may choos
 and what was reported minutes ago could make a shorter one look longer.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Final
@@ -18,6 +17,7 @@ from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUn
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_lookup import kept_by
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_core.fair_turns import next_turn
 
 TOLD_S: Final = 300.0
 """How old the last known end of a partition that is led may be."""
@@ -31,7 +31,7 @@ class LogEndReports:
     """`begin_incarnation` and `admitted` are those of `LogEnds`. A chore and a clean shutdown report again."""
 
     def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
-        self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), lambda: asyncio.sleep(0))
+        self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), next_turn)
         self.begin_incarnation = self._log_ends.begin_incarnation
         self.admitted = self._log_ends.admitted
         self._broker_id = broker_id

@@ -18,8 +18,6 @@ from barnabas_core.topic_name import is_internal
 
 BYTES_MAX: Final = 32 * 1024 * 1024
 """Kept in all; the oldest go first. A partition of three replicas takes about 50."""
-SLICE_PARTITIONS: Final = 300
-"""Encoded at once, without a turn of the loop in between: 8 ms."""
 TOPIC_OPERATIONS: Final = {3, 4, 5, 6, 7, 8, 10, 11}
 """Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everybody may."""
 NOT_ASKED: Final = {31}

@@ -5,7 +5,6 @@ always answering session id 0. A request without enough bytes waits in the purga
 is up; of many partitions only those that change are looked at again. What followers ask is answered in `replica_fetch`.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -28,10 +27,9 @@ from barnabas_broker.wire.fetch import (
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FETCHED_PARTITIONS, in_turns
 
 NO_OFFSET: Final = -1
-SLICE_PARTITIONS: Final = 500
-"""Read in one turn of the loop: 5 ms."""
 ZSTD_SINCE: Final = 10
 """A topic whose codec this is is not for clients that do not know it (KIP-110); other batches are not looked at."""
 
@@ -101,7 +99,7 @@ class _Fetch:
 
     def begin(self) -> GiveUp | None:
         """Answer in this turn what is small. What gives up where the answer comes later."""
-        if sum(len(topic.partitions) for topic in self._request.topics) > SLICE_PARTITIONS:
+        if sum(len(topic.partitions) for topic in self._request.topics) > FETCHED_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
             return self._give_up
@@ -119,17 +117,13 @@ class _Fetch:
             end_wait()
 
     async def _read_in_slices(self) -> None:
-        in_slice = 0
+        asked = ((number, wanted) for number, topic in enumerate(self._request.topics) for wanted in topic.partitions)
         try:
-            for number, (topic, results) in enumerate(self._results):
-                for wanted in topic.partitions:
-                    results.append(self._read(number, len(results), topic, wanted))
-                    in_slice += 1
-                    if in_slice == SLICE_PARTITIONS:
-                        in_slice = 0
-                        await asyncio.sleep(0)
-                        if self._is_given_up:
-                            return
+            async for number, wanted in in_turns(asked, FETCHED_PARTITIONS):
+                if self._is_given_up:
+                    return
+                topic, results = self._results[number]
+                results.append(self._read(number, len(results), topic, wanted))
             self._read_what_changed()
             self._answer_or_wait()
         except Exception:

@@ -11,14 +11,10 @@ from weakref import WeakSet
 
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.fair_turns import FairTurn, next_turn
+from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
 """Of one answer. Where all of them hold more, the oldest goes on alone."""
-
-
-FIRST_LASTS_S: Final = 0.0005
-"""The first turn of a request comes at once, so many may come in one turn of the loop. A usual one ends in it."""
 
 
 class SharedTurn(FairTurn):
@@ -33,7 +29,7 @@ class SharedTurn(FairTurn):
         wait: Callable[["SharedTurn"], Awaitable[None]],
     ) -> None:
         super().__init__(clock)
-        self._ends_s = clock.monotonic_s() + FIRST_LASTS_S
+        self._ends_s = clock.monotonic_s() + FIRST_TURN_S
         self._bytes_max = bytes_max
         self._wait = wait
         self.number = number

@@ -12,7 +12,6 @@ from uuid import UUID
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.encoded_topics import (
     NOT_ASKED,
-    SLICE_PARTITIONS,
     EncodedTopic,
     Form,
     TopicResponse,
@@ -22,6 +21,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import ENCODED_PARTITIONS
 from barnabas_core.topic_name import TRANSACTION_STATE, check_topic_name
 
 NO_ID: Final = UUID(int=0)
@@ -42,7 +42,7 @@ def handle(
         for each in _documents(environment, context, request)
         if environment.encoded_topics.find(each, form) is None
     ]
-    if sum(len(document.partitions) for document in new) > SLICE_PARTITIONS:
+    if sum(len(document.partitions) for document in new) > ENCODED_PARTITIONS:
         return _encode_and_answer(environment, context, request, {})
     return _answer(environment, context, request, {}, {})
 
@@ -115,7 +115,7 @@ def _answer(
     """
     image = environment.image
     form = _form(environment, context, request)
-    anew_max = SLICE_PARTITIONS
+    anew_max = ENCODED_PARTITIONS
 
     def tell(document: TopicDocument) -> TopicResponse:
         nonlocal anew_max

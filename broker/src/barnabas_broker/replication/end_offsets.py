@@ -18,6 +18,7 @@ from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import ListOffsetsRequest
 from barnabas_core.clock import Timeout
 from barnabas_core.errors import ErrorCode
+from barnabas_core.fair_turns import in_turns
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -47,9 +48,7 @@ class EndOffsets:
         """Their high watermarks, or with EARLIEST where their logs start; without those that have no leader elsewhere,
         or whose leader does not tell."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for number, topic_partition in enumerate(partitions):
-            if number % PARTITIONS_A_REQUEST == 0:
-                await asyncio.sleep(0)
+        async for topic_partition in in_turns(partitions, PARTITIONS_A_REQUEST):
             leader = self._leader(topic_partition)
             if leader not in (NO_LEADER, self._broker_id):
                 by_leader[leader].append(topic_partition)

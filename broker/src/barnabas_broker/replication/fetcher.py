@@ -20,15 +20,13 @@ from barnabas_broker.wire.replica_fetch import (
     parse_replica_fetch_response,
 )
 from barnabas_core.clock import Cancellable
+from barnabas_core.fair_turns import APPENDED_BYTES
 from barnabas_core.loop_turns import timed
 
 log = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 2
 """Under way at once."""
-TURN_BYTES: Final = 4 * 1024 * 1024
-"""Appended in one turn of the loop. Only who is far behind gets more at once; smaller turns would let new records in
-before those that wait to be committed."""
 TIMER_S_MIN: Final = 0.001
 NO_EPOCH: Final = -1
 
@@ -148,7 +146,7 @@ class Fetcher:
     @timed("append of a fetch")
     def _take_over(self) -> None:
         """Append what has arrived, in turns; a large answer must not hold up everybody else."""
-        self._is_taking_over = self.session.take_over(TURN_BYTES)
+        self._is_taking_over = self.session.take_over(APPENDED_BYTES)
         if self._is_taking_over:
             self._environment.timers.call_soon(self._take_over)
         else:

@@ -28,16 +28,12 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.fair_turns import FairRounds, FairTurn
+from barnabas_core.fair_turns import MADE_PARTITIONS, MADE_PARTITIONS_S, FairRounds, FairTurn
 from barnabas_core.loop_turns import timed
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
-
-MADE_IN_A_TURN: Final = 8
-MAKING_S: Final = 0.002
-"""In one turn of the loop so few partitions are made: each is a directory and a file, and some disks are slow."""
 
 
 class ReplicaManager:
@@ -272,7 +268,7 @@ class ReplicaManager:
 
     @timed("making of partitions")
     def _make_next(self) -> None:
-        turn = FairTurn(self._environment.clock, MADE_IN_A_TURN, MAKING_S)
+        turn = FairTurn(self._environment.clock, MADE_PARTITIONS, MADE_PARTITIONS_S)
         unmade = None
         while not self._has_stopped and (unmade := self.states.first(ReplicaState.UNMADE)) is not None and turn.take():
             self._make(unmade)

@@ -8,6 +8,8 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Final
 
+from barnabas_core.fair_turns import WOKEN_CONNECTIONS
+
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 STEP_BYTES: Final = 64 * 1024
 """Sizes are whole steps, so that a buffer fits the next request as well."""
@@ -15,8 +17,6 @@ POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Kept for the next requests, the largest first: they cost the most to make. The rest goes back to the system."""
 RESERVE_BYTES: Final = 32 * 1024 * 1024
 """Beyond the bound, for requests hardly larger than what the kernel holds: they do not wait for large ones."""
-WAKES_PER_TURN: Final = 16
-"""Each may copy a scratch buffer's worth: about 2 ms for all."""
 
 CallSoon = Callable[[Callable[[], None]], object]
 
@@ -101,7 +101,7 @@ class BufferPool:
     def _wake(self) -> None:
         """One after the other, for each may take the room that there is."""
         self._wakes_soon = False
-        for _ in range(WAKES_PER_TURN):
+        for _ in range(WOKEN_CONNECTIONS):
             if self.is_exhausted or not self._waiting:
                 break
             self._waiting.pop(self._next_to_wake())()

@@ -25,14 +25,13 @@ from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.parts import Part
+from barnabas_core.fair_turns import CONNECTION_S
 
 log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
 """Of a request that has just begun: kept beside the pool, for 10,000 clients cost 10 MiB so, and 640 MiB in buffers."""
-TURN_S: Final = 0.005
-"""For the requests that one client has sent at once: then it is the others' turn."""
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 
@@ -325,7 +324,7 @@ class Connection:
             self._dispatch(self, buffer, position + SIZE_BYTES, end)
             position = end
             if end < have:
-                until_s = until_s or monotonic() + TURN_S
+                until_s = until_s or monotonic() + CONNECTION_S
                 if monotonic() > until_s:
                     self._go_on_next_turn()
         return position

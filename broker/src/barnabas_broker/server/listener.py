@@ -15,12 +15,12 @@ from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 from barnabas_broker.server.transport import PlainTransport
+from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
 
 log = logging.getLogger(__name__)
 
 BACKLOG_MIN: Final = 4096
 """Kafka's 50 would make 5,000 clients that connect at once wait for 40 s."""
-ACCEPTS_PER_TURN: Final = 128
 ACCEPT_RETRY_S: Final = 0.5
 IDLE_LOOKS: Final = 10
 """Looks at every connection in connections.max.idle.ms: so a request need not ask for the time."""
@@ -136,7 +136,7 @@ class Listener:
             self._close_excess()
 
     def _accept_some(self, listening: socket.socket, name: str, limits: ConnectionLimits) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        for _ in range(ACCEPTED_CONNECTIONS):
             wait_s = self._admission.wait_s(name, limits, self._loop.time())
             if wait_s > 0:
                 self._accept_later(listening, wait_s)
@@ -232,7 +232,7 @@ class Listener:
     def _close_excess(self) -> None:
         """Those that have been silent for the longest, as in Kafka; never those of brokers on a protected listener."""
         limits = self._limits()
-        excess = min(self._admission.excess(limits), ACCEPTS_PER_TURN)
+        excess = min(self._admission.excess(limits), ACCEPTED_CONNECTIONS)
         if not excess:
             return
         clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]

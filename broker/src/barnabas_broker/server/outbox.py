@@ -2,15 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
 
 from barnabas_broker.server.cold_reads import PIECE_BYTES
 from barnabas_broker.server.page_cache import PageCache, read_if_cached
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import FileSlice, Part
-
-TURN_BYTES: Final = 256 * 1024
-"""At most so much for one connection and turn, so that a 6 MB fetch does not hold up small produces."""
+from barnabas_core.fair_turns import SENT_BYTES
 
 
 class Outbox:
@@ -87,7 +84,7 @@ class Outbox:
 
     def flush(self) -> bool:
         """Send what the socket takes, one turn's worth at most; True when nothing is left."""
-        budget = TURN_BYTES
+        budget = SENT_BYTES
         try:
             while self.unsent and budget > 0 and self.cold is None:
                 part = self.unsent[0]

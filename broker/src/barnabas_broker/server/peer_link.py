@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_broker.server.transport import Transport, connect
+from barnabas_core.fair_turns import RECEIVED_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +21,6 @@ _SIZE: Final = struct.Struct(">i")
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 SMALL_UNTIL_SHRUNK: Final = 256
 """Responses in a row that the first buffer would hold: then a larger one is let go."""
-TURN_BYTES: Final = 1024 * 1024
-"""Received in one turn of the loop."""
 RESPONSE_BYTES_MAX: Final = 2**30
 
 OnResponse = Callable[[memoryview], None]
@@ -125,7 +124,7 @@ class PeerLink:
     def _readable(self) -> None:
         assert self._transport is not None
         try:
-            received = self._transport.receive(memoryview(self._buffer)[self._have : self._have + TURN_BYTES])
+            received = self._transport.receive(memoryview(self._buffer)[self._have : self._have + RECEIVED_BYTES])
         except BlockingIOError:
             return
         except OSError as error:

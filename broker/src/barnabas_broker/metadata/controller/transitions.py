@@ -1,6 +1,5 @@
 """How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -10,13 +9,9 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
 from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import next_turn, slices
+from barnabas_core.fair_turns import WRITTEN_ITEMS, WRITTEN_PARTITIONS, next_turn, slices
 
 ATTEMPTS_MAX: Final = 20
-AT_ONCE_MAX: Final = 100
-"""Items decided in one turn of the loop and written in one transaction: about 10 ms for topics of a few partitions."""
-SIZE_AT_ONCE_MAX: Final = 2_000
-"""Partitions of those items: 15 ms. One item may have more."""
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +44,7 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
 async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
     """What would become of each item, some a turn of the loop: nothing is written."""
     outcomes: dict[Item, Planned | ApiError] = {}
-    for some in slices(items, lambda _: 1, AT_ONCE_MAX, AT_ONCE_MAX):
+    for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
         outcomes |= decide(some)
         await next_turn()
     return outcomes
@@ -75,9 +70,9 @@ class Transitions:
         """
         outcomes: dict[Item, Planned | ApiError] = {}
         try:
-            for number, some in enumerate(slices(items, size, AT_ONCE_MAX, SIZE_AT_ONCE_MAX)):
+            for number, some in enumerate(slices(items, size, WRITTEN_ITEMS, WRITTEN_PARTITIONS)):
                 if number:
-                    await asyncio.sleep(0)  # Where nothing is to be written nothing waits for the store.
+                    await next_turn()  # Where nothing is to be written nothing waits for the store.
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("metadata cannot be changed: %s", error)

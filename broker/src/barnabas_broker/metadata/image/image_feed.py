@@ -1,6 +1,5 @@
 """Keeps an image current: lists once, then follows the watch; lists anew where history is gone or the store was."""
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,13 +14,9 @@ from barnabas_broker.metadata.store.metadata_store import (
     MetadataStore,
     StoreUnavailable,
 )
-from barnabas_core.fair_turns import slices
+from barnabas_core.fair_turns import IMAGE_BYTES, IMAGE_DOCUMENTS, next_turn, slices
 
 RETRY_S: Final = 0.5
-CHANGES_AT_ONCE_MAX: Final = 200
-"""Taken over in one turn of the loop: about 10 ms for topics of a partition."""
-BYTES_AT_ONCE_MAX: Final = 32 * 1024
-"""Of their documents, which are as large as they have partitions: 500 to 800, about 10 ms. One may be larger."""
 
 Written = TypeVar("Written", Change, Document)
 
@@ -84,7 +79,7 @@ class ImageFeed:
 
     async def _next_turn(self) -> None:
         self.passes += 1
-        await asyncio.sleep(0)
+        await next_turn()
 
     async def _load_again(self) -> None:
         """What was written comes some a turn of the loop, brokers before topics; then what is gone."""
@@ -110,4 +105,4 @@ class ImageFeed:
 
 
 def _slices(written: Sequence[Written]) -> Iterator[Sequence[Written]]:
-    return slices(written, lambda each: len(each.value or b""), CHANGES_AT_ONCE_MAX, BYTES_AT_ONCE_MAX)
+    return slices(written, lambda each: len(each.value or b""), IMAGE_DOCUMENTS, IMAGE_BYTES)

@@ -15,12 +15,12 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
 from barnabas_broker.storage.log_dirs.kept_records import Kept
+from barnabas_core.fair_turns import REPORTED_LOGS
 
 PARTS: Final = 32
 """Documents a broker, so that those of 30,000 partitions stay below 100 kB each."""
 PARTITIONS_TOGETHER: Final = 500
 """Of one topic, in one part."""
-LOGS_A_TURN: Final = 256
 NO_LOG: Final = -1
 """In place of an offset: there was a log, and the broker does not find it any more."""
 
@@ -246,7 +246,7 @@ class LogEnds:
     async def _in_turns(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Some a turn of the loop."""
         for number, thing in enumerate(things):
-            if number % LOGS_A_TURN == LOGS_A_TURN - 1:
+            if number % REPORTED_LOGS == REPORTED_LOGS - 1:
                 await self._pause()
             yield thing
 

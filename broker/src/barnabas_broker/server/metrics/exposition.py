@@ -4,16 +4,14 @@ A scrape of 10,000 partitions is 200,000 lines and 20 MB; between slices the loo
 in memory.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from barnabas_core.fair_turns import METRIC_SAMPLES, next_turn
 from barnabas_core.loop_turns import timed
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-SLICE_SAMPLES: Final = 500
-"""One to three milliseconds."""
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -34,8 +32,8 @@ class Family(NamedTuple):
     """`counter`, `gauge` or `histogram`."""
     help: str
     samples: Callable[[], Iterable[Sample | None]]
-    """None where there is nothing to tell yet. After each SLICE_SAMPLES of either, other work gets its turn, so what is
-    walked over then must be a list of its own.
+    """None where there is nothing to tell yet. After each METRIC_SAMPLES of either, other work gets its turn, so what
+    is walked over then must be a list of its own.
     """
 
 
@@ -64,16 +62,16 @@ async def render(families: Iterable[Family]) -> AsyncIterator[bytes]:
         take = timed(f"metrics {family.name}")(_take)
         while some := take(samples):
             lines += [_line(family.name, sample) for sample in some if sample is not None]
-            if len(some) == SLICE_SAMPLES or len(lines) >= SLICE_SAMPLES:
+            if len(some) == METRIC_SAMPLES or len(lines) >= METRIC_SAMPLES:
                 if lines:
                     yield _text(lines)
                 lines = []
-                await asyncio.sleep(0)
+                await next_turn()
     yield _text(lines)
 
 
 def _take(samples: Iterator[Sample | None]) -> list[Sample | None]:
-    return list(islice(samples, SLICE_SAMPLES))
+    return list(islice(samples, METRIC_SAMPLES))
 
 
 def _text(lines: Sequence[str]) -> bytes:

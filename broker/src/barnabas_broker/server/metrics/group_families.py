@@ -18,6 +18,7 @@ from barnabas_broker.replication.end_offsets import EARLIEST
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Sample, escaped, labels
 from barnabas_core import group_lag
+from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -33,8 +34,6 @@ OffsetValue = Callable[[GroupPlace], int | None]
 Places = Callable[[], Iterator[GroupPlace]]
 
 LAG: Final = "Offsets between the committed one, or without one the start of the log, and the high watermark"
-_AT_ONCE: Final = 1_000
-"""Offsets; about a millisecond."""
 
 
 async def group_families(environment: HandlerEnvironment) -> list[Family]:
@@ -79,13 +78,11 @@ async def _lag(environment: HandlerEnvironment) -> OffsetValue:
     """How far a group is behind in a partition; None where nobody tells how far the partition is."""
     elsewhere: set[TopicPartition] = set()
     without_commit: set[TopicPartition] = set()
-    for number, each in enumerate(_places(environment)):
+    async for each in in_turns(_places(environment), GROUP_OFFSETS):
         if _hosted(environment, each.topic_partition) is None:
             elsewhere.add(each.topic_partition)
             if each.committed is None:
                 without_commit.add(each.topic_partition)
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)
     ask = environment.end_offsets.ask
     ends, starts = await asyncio.gather(ask(elsewhere), ask(without_commit, EARLIEST))
 

@@ -1,15 +1,12 @@
 """One walk over all partitions of this broker for all that is counted over them, in slices: there may be thousands."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas_broker.replication.partition import Partition
-
-_AT_ONCE: Final = 500
-"""Partitions; one or two milliseconds."""
+from barnabas_core.fair_turns import COUNTED_PARTITIONS, in_turns
 
 
 @dataclass(slots=True)
@@ -69,10 +66,8 @@ class Hosted(NamedTuple):
 async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
     """Other work gets its turns meanwhile."""
     hosted = Hosted(list(partitions), Totals())
-    for start in range(0, len(hosted.partitions), _AT_ONCE):
-        for partition in hosted.partitions[start : start + _AT_ONCE]:
-            hosted.totals.add(partition)
-        await asyncio.sleep(0)
+    async for partition in in_turns(hosted.partitions, COUNTED_PARTITIONS):
+        hosted.totals.add(partition)
     return hosted
 
 
