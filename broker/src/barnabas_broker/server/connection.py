@@ -13,7 +13,7 @@ import logging
 import struct
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
@@ -24,7 +24,6 @@ from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.framing import MalformedRequest
-from barnabas_broker.wire.parts import Part
 from barnabas_core.fair_turns import CONNECTION_S
 
 log = logging.getLogger(__name__)
@@ -36,12 +35,8 @@ SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 
 
-class Dispatch(Protocol):
-    """Answers one request, `buffer[start:end]`, by `connection.respond` or later by what `connection.defer` gave."""
-
-    def __call__(self, connection: "Connection", buffer: memoryview, start: int, end: int) -> None:
-        """May raise MalformedRequest or CloseConnection."""
-        ...
+Dispatch = Callable[["Connection", memoryview, int, int], None]
+"""Answers one request, `buffer[start:end]`, at once or later. It may raise MalformedRequest or CloseConnection."""
 
 
 class Connection:
@@ -64,7 +59,7 @@ class Connection:
         self._transport = transport
         self._slow_clients = slow_clients
         self._answers = answers = Answers(loop, transport, slow_clients, cold_reads, self)
-        self.respond: Callable[[list[Part]], None] = answers.respond
+        self.respond = answers.respond
         self.defer = answers.defer
         self.deferred = answers.deferred
         self._receive = transport.receive
@@ -103,9 +98,7 @@ class Connection:
     def has_ended(self) -> bool:
         """True once the client has ended its side, as it shows while nothing is read."""
         try:
-            return self.is_closed or not self._transport.peek(memoryview(bytearray(1)))
-        except BlockingIOError:
-            return False
+            return self.is_closed or self._transport.has_ended()
         except OSError as error:
             self.close(str(error))  # The next look would only see an end.
             return True
@@ -246,7 +239,9 @@ class Connection:
         rest = bytearray(scratch[consumed:have])
         if len(rest) <= KEPT_BYTES_MAX:
             self._take(seen)
-            self._keep_start(rest)
+            self._start = rest
+            if rest:
+                self._slow_clients.began(self)
             return
         could_not_hold = waited_bytes > 0 and not consumed  # So the kernel called before all was there.
         needed = SIZE_BYTES + int(_SIZE.unpack_from(rest)[0])
@@ -256,21 +251,18 @@ class Connection:
             self._keep(memoryview(rest), whole=True)
             return
         self._take(max(consumed - kept, 0))
-        if self._reading:
-            self._leave_to_kernel(needed, could_not_hold)
-
-    def _take(self, size_bytes: int) -> None:
-        """What has been seen and dealt with leaves the kernel."""
-        if size_bytes:
-            self._receive(self._scratch[:size_bytes])
-
-    def _leave_to_kernel(self, needed: int, could_not_hold: bool) -> None:
-        """Be called again when the next request is whole; when there is room, if it is too large for that."""
+        if not self._reading:
+            return
         if needed > SCRATCH_BYTES or could_not_hold:
             self._wait_for_memory()
         else:
             self._wait_for_bytes(needed - len(self._start))
         self._slow_clients.began(self)
+
+    def _take(self, size_bytes: int) -> None:
+        """What has been seen and dealt with leaves the kernel."""
+        if size_bytes:
+            self._receive(self._scratch[:size_bytes])
 
     def _wait_for_bytes(self, whole_bytes: int) -> None:
         if whole_bytes != self._whole_bytes and not self.is_closed:
@@ -350,9 +342,9 @@ class Connection:
             needed = max(needed, SIZE_BYTES + int(_SIZE.unpack_from(rest, 0)[0]))
         old = self._partial
         if have <= KEPT_BYTES_MAX and (old is None or needed <= SCRATCH_BYTES):
-            start = bytearray(rest)
+            self._start = bytearray(rest)
             self._release_partial()
-            self._keep_start(start)
+            self._slow_clients.began(self)
             return
         if old is not None and len(old) >= min(needed, 2 * have):
             memoryview(old)[:have] = rest
@@ -367,11 +359,6 @@ class Connection:
             self._partial = buffer
         self._partial_have = have
         self._slow_clients.began(self)
-
-    def _keep_start(self, start: bytearray) -> None:
-        self._start = start
-        if start:
-            self._slow_clients.began(self)
 
     def _wait_for_memory(self) -> None:
         """Too many bytes wait in half-arrived requests: read on when some are gone."""

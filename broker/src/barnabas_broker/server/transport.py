@@ -32,6 +32,10 @@ class Transport(Protocol):
         """As `receive`, and what was seen stays to be received."""
         ...
 
+    def has_ended(self) -> bool:
+        """True once the other side has ended and all that came before is received."""
+        ...
+
     def send_before_more(self, part: Sent) -> int:
         """As `send`, where more follows at once: it may wait for that."""
         ...
@@ -80,6 +84,13 @@ class PlainTransport:
     def peek(self, buffer: memoryview) -> int:
         """As `Transport` says."""
         return self._socket.recv_into(buffer, 0, socket.MSG_PEEK)
+
+    def has_ended(self) -> bool:
+        """As `Transport` says."""
+        try:
+            return not self.peek(memoryview(bytearray(1)))
+        except BlockingIOError:
+            return False
 
     def send_before_more(self, part: Sent) -> int:
         """As `Transport` says."""
