@@ -43,7 +43,6 @@ class MemoryLog:
         self.batches = 0
         self.holding = False
         self.failing: ErrorCode | None = None
-        self.read_failures = 0
         self._timers = timers
         self._written: list[list[Sequence[KeyValue]]] = [[] for _ in range(partitions)]
         self._committed = [0] * partitions
@@ -93,9 +92,6 @@ class MemoryLog:
                 done(ApiError(error))
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValues | None]:
-        if self.read_failures:
-            self.read_failures -= 1
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is away")
         self._timers.call_soon(on_ready)
         yield None
         yield from map(dict, list(self._written[partition]))

@@ -101,18 +101,6 @@ def test_members_and_offsets_live_on_after_a_crash(world: World) -> None:
     assert world.coordinator.describe("readers").state is GroupState.STABLE
 
 
-def test_members_that_do_not_come_back_after_a_crash_are_dropped_at_the_end_of_their_sessions(world: World) -> None:
-    first, second = Client(world, "a"), Client(world, "b")
-    stable(world, first, second)
-    world.crash()
-    world.timers.pass_time(9)
-    assert first.heartbeat() is ErrorCode.NONE
-    world.timers.pass_time(1)
-    assert first.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
-    assert second.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
-    assert first.join().generation == 3
-
-
 def test_whoever_waits_when_the_broker_resigns_is_sent_elsewhere(world: World) -> None:
     leader, follower, newcomer = Client(world, "a"), Client(world, "b"), Client(world, "c")
     stable(world, leader, follower)
@@ -152,18 +140,6 @@ def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> Non
     world.coordinator.runtime.elect(0, 0)
     client.join()
     assert client.joined[-1].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-
-def test_a_log_that_cannot_be_read_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    client = Client(world, "a")
-    client.commit(("flights", 0, 7))
-    world.timers.pass_time()
-    world.log.read_failures = 2
-    world.crash()
-    assert client.commit(("flights", 0, 8)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]
-    world.timers.pass_time(2)
-    assert client.committed() == {"flights-0": 7}
-    assert "the disk is away; trying again" in caplog.text
 
 
 def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world: World) -> None:
