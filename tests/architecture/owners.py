@@ -19,6 +19,7 @@ class Owner(NamedTuple):
 
 
 OWNERS: Final = (
+    Owner("Group", ("coordinators/groups/group.py",), frozenset({"state"})),
     Owner("Log", ("storage/logs/log.py", "storage/logs/log_files.py")),
     Owner(
         "Partition",
