@@ -78,7 +78,7 @@ def _wrong_beliefs_of(log: Log) -> Iterator[str]:
     end_offset = None
     for segment in log.segments:
         if end_offset not in (None, segment.base_offset):
-            where = " below its recovery point" if segment.base_offset <= log.recovery_point else ""
+            where = " below its recovery point" if segment.base_offset <= log.syncs.recovery_point else ""
             yield f"{log.directory} has a hole{where}: it goes on at {segment.base_offset} after {end_offset}"
         end_offset = segment.base_offset
         for found in segment.batches_from(segment.base_offset):

@@ -33,7 +33,7 @@ def loses_power_in_a_truncation(
     def ended(self: Log, offset: int) -> None:
         nonlocal is_done
         above = [each for each in self.segments if each.base_offset > offset]
-        if is_done or len(above) < 2 or above[1].base_offset > self.recovery_point:
+        if is_done or len(above) < 2 or above[1].base_offset > self.syncs.recovery_point:
             discard_above(self, offset)
             return
         is_done = True

@@ -150,7 +150,7 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
     for _ in range(3):
         asyncio.run(chores.flush(broker.logs.log_dirs[0]))
-    assert rolled.recovery_point == 3
+    assert rolled.syncs.recovery_point == 3
     assert looked.count(rolled) == 2
     assert looked.count(timed) == 3
     assert len(looked) == 5

@@ -80,7 +80,7 @@ def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_befor
         partition = one.partition
         one.broker.append(1)
         disk.work_on()
-        await one.until(lambda: partition.high_watermark == partition.log.recovery_point == 1)
+        await one.until(lambda: partition.high_watermark == partition.log.syncs.recovery_point == 1)
         disk.stand_still()
         one.broker.append(1)
         assert partition.high_watermark == partition.log.ack_end_offset == 2
@@ -95,7 +95,7 @@ def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_befor
         disk.work_on()
         await one.until(lambda: len(one.answers) == 2 and partition.high_watermark == 6)
         assert one.answers == [None, None]
-        assert partition.log.recovery_point >= 5
+        assert partition.log.syncs.recovery_point >= 5
         await asyncio.gather(*one.tasks)
 
     asyncio.run(run())
@@ -189,8 +189,8 @@ def test_a_truncation_during_a_sync_leaves_nothing_that_waits_for_ever(
         truncate_to(log, 1)
         assert log.ack_end_offset <= 1
         disk.work_on()
-        await one.until(lambda: log.unsynced_from is None and log.takes_appends)
-        assert (log.log_end_offset, log.recovery_point) == (1, 1)
+        await one.until(lambda: log.syncs.unsynced_from is None and log.takes_appends)
+        assert (log.log_end_offset, log.syncs.recovery_point) == (1, 1)
         await asyncio.gather(*one.tasks)
 
     asyncio.run(run())

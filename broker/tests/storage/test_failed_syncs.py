@@ -66,7 +66,7 @@ def test_a_failed_sync_is_a_failed_disk_whatever_it_says(
     failing_syncs(monkeypatch, code)
     with pytest.raises(LogDirFailed, match="what was written may be lost"):
         log.flush()
-    assert log.recovery_point == 0
+    assert log.syncs.recovery_point == 0
 
 
 class ToldReads(PosixFileSystem):
@@ -168,7 +168,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_
     size = len(batch(2))
     assert written == [(2 * size, size)]
     again = logs.logs[FLIGHTS]
-    assert again.recovery_point == 4
+    assert again.syncs.recovery_point == 4
     assert len(read_all(again)) == 3
 
 

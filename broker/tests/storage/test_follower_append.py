@@ -216,7 +216,7 @@ def test_what_a_full_disk_took_of_a_fetch_is_synced_as_flush_messages_asks(tmp_p
     with pytest.raises(DiskFull):
         follow(log, *(stored(offset) for offset in range(9)))
     assert 0 < log.log_end_offset < 9
-    assert log.recovery_point == log.log_end_offset
+    assert log.syncs.recovery_point == log.log_end_offset
 
 
 @settings(max_examples=60)

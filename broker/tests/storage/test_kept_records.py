@@ -64,12 +64,12 @@ def test_a_log_is_synced_on_until_the_promise_is_withdrawn(tmp_path: Path) -> No
     append(log, batch(2))
     log.configure(CONFIG)
     append(log, batch(2))
-    assert log.recovery_point == 4
+    assert log.syncs.recovery_point == 4
     logs.checkpoint(lambda _: None)
     assert promised(tmp_path) == set()
     append(log, batch(2))
     append(log, batch(2))
-    assert log.recovery_point < 8
+    assert log.syncs.recovery_point < 8
 
 
 def test_a_log_is_promised_only_once_all_that_was_acknowledged_is_synced(tmp_path: Path) -> None:

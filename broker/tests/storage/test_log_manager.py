@@ -91,12 +91,12 @@ def test_rolled_segments_are_synced_by_jobs_and_the_recovery_point_follows(tmp_p
     log = logs.create(flights(0), TOPIC_ID, LogConfig(segment_bytes=2 * len(batch(1))))
     for _ in range(5):
         append(log, batch(1))
-    assert log.recovery_point == 0
+    assert log.syncs.recovery_point == 0
     [(flushed, job)] = due_flushes(logs, NOW_MS)
     job.run()
-    assert log.recovery_point == 0
+    assert log.syncs.recovery_point == 0
     flushed.flushed(job)
-    assert log.recovery_point == 4
+    assert log.syncs.recovery_point == 4
     assert due_flushes(logs, NOW_MS) == []
 
 
@@ -107,9 +107,9 @@ def test_flush_messages_and_flush_ms_make_the_log_durable(tmp_path: Path) -> Non
     append(log, batch(1))
     due_flushes(logs, NOW_MS)
     append(log, batch(2))
-    assert (log.recovery_point, due_flushes(logs, NOW_MS + 999)) == (1, [])
+    assert (log.syncs.recovery_point, due_flushes(logs, NOW_MS + 999)) == (1, [])
     append(log, batch(1))
-    assert log.recovery_point == 4
+    assert log.syncs.recovery_point == 4
     append(log, batch(1))
     assert [job.recovery_point for _, job in due_flushes(logs, NOW_MS + 1000)] == [5]
 

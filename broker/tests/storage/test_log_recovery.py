@@ -58,9 +58,9 @@ def test_what_a_crash_left_unsynced_is_synced_as_flush_messages_asks(tmp_path: P
     """Else a fetch, or a producer that tries again, would acknowledge it before it is on the disk."""
     one = OneLog(tmp_path)
     filled(one, 3).release_files()
-    assert one.with_config(flush_messages=3).open(recovery_point=1).recovery_point == 1
+    assert one.with_config(flush_messages=3).open(recovery_point=1).syncs.recovery_point == 1
     log = one.with_config(flush_messages=2).open(recovery_point=1)
-    assert (log.recovery_point, log.ack_end_offset) == (3, 3)
+    assert (log.syncs.recovery_point, log.ack_end_offset) == (3, 3)
 
 
 def test_the_first_records_of_a_log_are_synced_before_they_are_acknowledged(tmp_path: Path) -> None:
@@ -69,13 +69,13 @@ def test_the_first_records_of_a_log_are_synced_before_they_are_acknowledged(tmp_
     log = one.open()
     for _ in range(3):
         append(log, batch(1))
-    assert (log.recovery_point, log.ack_end_offset) == (1, 3)
+    assert (log.syncs.recovery_point, log.ack_end_offset) == (1, 3)
     log.release_files()
-    assert one.open(recovery_point=None).recovery_point == 3, "the process died before a checkpoint"
+    assert one.open(recovery_point=None).syncs.recovery_point == 3, "the process died before a checkpoint"
     log.truncate_fully_and_start_at(500, NOW_MS)
     append(log, batch(2))
     append(log, batch(2))
-    assert (log.recovery_point, log.ack_end_offset) == (502, 504)
+    assert (log.syncs.recovery_point, log.ack_end_offset) == (502, 504)
 
 
 def test_a_full_disk_that_cannot_sync_what_a_crash_left_does_not_keep_a_log_out(
@@ -86,10 +86,10 @@ def test_a_full_disk_that_cannot_sync_what_a_crash_left_does_not_keep_a_log_out(
     disk = FullAfter(monkeypatch, bytes_left=0)
     log = one.with_config(flush_messages=1).open()
     assert len(read_all(log)) == 3
-    assert log.recovery_point == 0
+    assert log.syncs.recovery_point == 0
     disk.bytes_left = 10_000
     append(log, batch(1))
-    assert log.recovery_point == 4
+    assert log.syncs.recovery_point == 4
 
 
 def test_only_what_lies_past_the_recovery_point_is_checked(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_after_a_clean_shutdown_no_log_is_read(tmp_path: Path) -> None:
     log.close()
     checked: list[int] = []
     again = one.open(recovery_point=5, clean=True, on_recovered=checked.append)
-    assert (again.log_end_offset, again.recovery_point, checked) == (5, 5, [])
+    assert (again.log_end_offset, again.syncs.recovery_point, checked) == (5, 5, [])
     assert len(one.environment.open_files) == 0
 
 

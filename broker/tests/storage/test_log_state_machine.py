@@ -63,7 +63,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.checkpointed = self.log.recovery_point
+        self.checkpointed = self.log.syncs.recovery_point
 
     @precondition(lambda self: self.stored)
     @rule(data=st.data())
@@ -72,12 +72,12 @@ class LogMachine(RuleBasedStateMachine):
         offset = self.stored[kept][0] if kept < len(self.stored) else self.end
         truncate_to(self.log, offset)
         del self.stored[kept:]
-        self.checkpointed = min(self.checkpointed, self.log.recovery_point)
+        self.checkpointed = min(self.checkpointed, self.log.syncs.recovery_point)
 
     @rule()
     def shut_down_and_open(self) -> None:
         self.log.close()
-        self.checkpointed = self.log.recovery_point
+        self.checkpointed = self.log.syncs.recovery_point
         self.log = self.one.open(recovery_point=self.checkpointed, clean=True)
 
     @rule(tail=st.binary(max_size=200))
@@ -114,7 +114,7 @@ class LogMachine(RuleBasedStateMachine):
         if hasattr(self, "log"):
             assert self.log.log_end_offset == self.end
             assert self.log.log_start_offset == 0
-            assert self.log.recovery_point <= self.end
+            assert self.log.syncs.recovery_point <= self.end
 
     @rule()
     def read_all_back(self) -> None:

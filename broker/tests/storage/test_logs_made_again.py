@@ -35,7 +35,7 @@ def test_a_crash_before_the_checkpoints_are_written_leaves_an_empty_log_that_beg
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
     again = started(tmp_path).logs[flights(0)]
     assert again.topic_id == LATER_ID
-    assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 0, 0)
+    assert (again.log_start_offset, again.log_end_offset, again.syncs.recovery_point) == (0, 0, 0)
 
 
 def test_a_second_crash_soon_after_that_start_leaves_what_was_appended(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_second_crash_soon_after_that_start_leaves_what_was_appended(tmp_path:
         append(logs.logs[flights(0)], batch(1))
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "it dies again"))
     again = started(tmp_path).logs[flights(0)]
-    assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 3, 3)
+    assert (again.log_start_offset, again.log_end_offset, again.syncs.recovery_point) == (0, 3, 3)
 
 
 class OneBeingWritten:

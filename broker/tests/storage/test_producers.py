@@ -97,7 +97,7 @@ def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bo
         send(log, 2 * number, producer_id=9, records=2)
     if clean:
         log.close()
-    log = one.open(recovery_point=log.recovery_point, clean=clean)
+    log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
     assert send(log, 11) == LogAppend(33, NOW_MS, True)
     assert send(log, 22, producer_id=9, records=2) == LogAppend(34, NOW_MS, True)
     assert send(log, 12).base_offset == 36
@@ -113,7 +113,7 @@ def test_after_a_restart_all_of_the_last_five_batches_are_still_known(tmp_path: 
     if clean:
         log.close()
     for _ in range(2):  # The snapshot of a log that got nothing since is the one that it was opened with.
-        log = one.open(recovery_point=log.recovery_point, clean=clean)
+        log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
         for number in range(7, 12):
             assert send(log, number) == LogAppend(3 * number, NOW_MS, True)
             assert send(log, 2 * number, producer_id=9, records=2) == LogAppend(3 * number + 1, NOW_MS, True)

@@ -228,7 +228,7 @@ def test_all_of_a_copy_is_on_the_disk_before_it_takes_the_logs_place(tmp_path: P
     for number in range(23, 40):
         append(log, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=number // 10)
     new = logs.moves.finish(move)
-    assert new.recovery_point == new.log_end_offset == 40
+    assert new.syncs.recovery_point == new.log_end_offset == 40
     synced = {path: size for step, path, size in files.steps if step == "sync" and path.startswith(move.directory)}
     for path in (tmp_path / "b" / "flights-0").iterdir():
         assert synced.get(f"{move.directory}/{path.name}") == path.stat().st_size, path.name
@@ -290,7 +290,7 @@ def test_a_log_that_comes_back_owes_nothing_to_what_its_old_log_dir_noted_of_it(
     log = logs.moves.finish(move)
     append(log, batch(1))
     noted = logs.log_dirs[0].offsets(file_names.RECOVERY_POINTS)
-    assert noted.get(FLIGHTS, 0) <= log.recovery_point == 10
+    assert noted.get(FLIGHTS, 0) <= log.syncs.recovery_point == 10
 
 
 def test_a_move_to_where_the_log_is_calls_the_running_one_off(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path
             append(one, batch(producer_id=producer_id, epoch=epoch, sequence=sequence))
         if number == count // 2 and chance.random() < 0.5:
             log.close()
-            log = cut.open(recovery_point=log.recovery_point, clean=True)
+            log = cut.open(recovery_point=log.syncs.recovery_point, clean=True)
     truncate_to(log, chance.randrange(offset, count))
     truncate_to(log, offset)
     assert read_all(log) == read_all(model)
@@ -239,7 +239,7 @@ def test_a_cut_of_what_a_start_has_found_is_on_the_disk_before_the_log_takes_app
     logs = manager(tmp_path, files)
     [log_dir], log = logs.log_dirs, logs.logs[where]
     logs.truncated.on_added = lambda _: None
-    assert (log.recovery_point, log.log_end_offset) == (1, 4)
+    assert (log.syncs.recovery_point, log.log_end_offset) == (1, 4)
     files.steps.clear()
     truncate_to(log, 2)
     assert not log.takes_appends
@@ -263,7 +263,7 @@ def test_a_cut_while_a_sync_is_under_way_is_on_the_disk_before_the_log_takes_app
     job.run()
     truncate_to(log, 2)
     log.flushed(job)
-    assert (log.recovery_point, log.takes_appends) == (0, False)
+    assert (log.syncs.recovery_point, log.takes_appends) == (0, False)
 
 
 def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the_log_takes_appends(
@@ -283,7 +283,7 @@ def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the
     truncate_to(log, 5)
     assert log.takes_appends, "what came after the sync did not go along"
     truncate_to(log, 1)
-    assert (log.recovery_point, log.log_end_offset, log.takes_appends) == (1, 1, False)
+    assert (log.syncs.recovery_point, log.log_end_offset, log.takes_appends) == (1, 1, False)
 
 
 def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_damaged_checkpoint_below_the_recovery_point_is_made_anew_so_too(tmp_p
     one.logs.checkpoint(lambda _: None)
     (one.directory / "leader-epoch-checkpoint").write_text("damaged")
     one.crash()
-    assert one.log.recovery_point > LEFT
+    assert one.log.syncs.recovery_point > LEFT
     assert [tuple(each) for each in one.log.epochs.entries] == [(0, 0), (1, BEGAN)]
 
 

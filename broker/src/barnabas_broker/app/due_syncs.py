@@ -44,7 +44,7 @@ class DueSyncs:
         """Also where the log has moved to another log dir meanwhile: who waited for this one goes on."""
         topic_partition = log.topic_partition
         try:
-            while log.unsynced_from is not None and self._logs.get(topic_partition) is log:
+            while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:
                 job = log.flush_job()
                 if job is not None:
                     await in_thread(self._logs.disk_threads.of(job.log_dir), job.run)

@@ -179,7 +179,7 @@ class FetchSession:
 
         None also while its log has to be synced: a fetch tells the leader that all before is on this disk.
         """
-        if self._followed.get(key) is not followed or followed.partition.log.unsynced_from is not None:
+        if self._followed.get(key) is not followed or followed.partition.log.syncs.unsynced_from is not None:
             return None
         try:
             return followed.partition.fetch_position()

@@ -274,8 +274,8 @@ class Partition(Replica):
         if leadership.followers:
             lag_ms_max = self._environment.lag_ms_max()
             offset = leadership.high_watermark(offset, self.isr_size_min, now_ms, lag_ms_max)
-        if self.log.unsynced_from is not None:
-            offset = min(offset, self.log.unsynced_from)
+        if self.log.syncs.unsynced_from is not None:
+            offset = min(offset, self.log.syncs.unsynced_from)
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset

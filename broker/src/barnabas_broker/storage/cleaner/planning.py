@@ -39,7 +39,7 @@ def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
     removed. Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
     """
     start = max(log.log_start_offset, log.compaction.clean_until or 0)
-    safe_end, config = min(stable_offset, log.recovery_point), log.config
+    safe_end, config = min(stable_offset, log.syncs.recovery_point), log.config
     cleanable: list[tuple[Segment, int]] = []
     for segment, following in pairwise(log.segments):
         is_dirty = following.base_offset > start

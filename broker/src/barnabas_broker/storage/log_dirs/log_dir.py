@@ -237,7 +237,7 @@ class LogDir:
         What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
         """
         with self._writing:
-            self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
+            self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
 
     def checkpoint_anew(self) -> None:
         """Nothing may count as committed, synced, compacted or deleted that was cut or is gone. StorageError."""
@@ -282,7 +282,7 @@ class LogDir:
             file_names.SYNCED_LOGS, lambda log: 1 if log.promises_synced(before=log.topic_partition in before) else None
         )
         for log in [log for key, log in self.logs.copy().items() if key not in now]:
-            log.withdraw_promise()
+            log.syncs.withdraw_promise()
 
     def _checkpoint_if_changed(
         self, file_name: str, offset_of: Callable[[Log], int | None]

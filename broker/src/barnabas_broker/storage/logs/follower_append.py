@@ -38,7 +38,7 @@ def append_as_follower(
         else:
             _append_rolling(log, records, headers, now_ms)
     finally:  # A full disk may have taken some of them.
-        if log.log_end_offset - log.recovery_point >= log.unsynced_messages:
+        if log.log_end_offset >= log.syncs.due_at:
             log.await_sync(end_offset)
     log.increment_log_start_offset(start_offset)
     return position

@@ -76,7 +76,7 @@ class Log(LogFiles):
         self._write(batch, header, leader_epoch, timestamp_ms, now_ms)
         if producer_id >= 0:
             producers.record(header, offset, timestamp_ms)
-        if self.log_end_offset - self.recovery_point >= self.unsynced_messages:
+        if self.log_end_offset >= self.syncs.due_at:
             self.await_sync(offset)
         return LogAppend(offset, append_time_ms, False)
 
@@ -116,7 +116,8 @@ class Log(LogFiles):
     def skip_to(self, offset: int) -> None:
         """Move the end up to `offset`, over offsets that compaction has left out; all below is synced."""
         self.flush()
-        self.log_end_offset = self.recovery_point = offset
+        self.log_end_offset = offset
+        self.syncs.synced_until(offset, offset)
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Return bytes from the batch of `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
@@ -282,25 +283,22 @@ class Log(LogFiles):
 
     def recovered(self, recovery_point: int, end_offset: int, epochs: list[FoundEpoch]) -> None:
         """Take the end that recovery has found, and the epochs from the recovery point on."""
-        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
         self._load_producers()
-        self.on_disk_until = self.log_end_offset
         self._ends_at(self.log_end_offset)
         self._mark_unflushed()
 
     def _ends_at(self, offset: int) -> None:
         """Lower all that is known of the log to its new end."""
-        lowered = offset < max(self.recovery_point, self.log_start_offset, self._may_be_on_disk_until())
+        lowered = offset < self.log_start_offset
+        lowered |= self.syncs.end_at(offset, self.log_end_offset)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest_epoch
         self._reader.forget_tails()
-        self.recovery_point = min(offset, self.recovery_point)
-        self.on_disk_until = min(offset, self.on_disk_until)
-        self._synced()
         lowered |= self.compaction.lower_to(offset)
         if lowered:
             self.known_producers.hold_back(until_checkpointed=True)

@@ -15,6 +15,7 @@ from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_offsets import LogOffsets
+from barnabas_broker.storage.logs.log_syncs import LogSyncs
 from barnabas_broker.storage.producer_state.log_producers import LogProducers
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producer_state.producers import ProducerStates
@@ -33,24 +34,18 @@ class LogFiles:
         "_environment",
         "_epochs",
         "_flushed_ms",
-        "_is_promised",
         "_renames",
-        "_synced_segment",
-        "_syncs_under_way",
         "directory",
         "files",
         "known_producers",
         "log_dir",
         "log_end_offset",
         "log_start_offset",
-        "on_disk_until",
-        "recovery_point",
         "segments",
+        "syncs",
         "topic_id",
         "topic_partition",
         "truncations",
-        "unsynced_from",
-        "unsynced_messages",
         "was_recovered",
     )
 
@@ -69,13 +64,9 @@ class LogFiles:
         self.topic_partition = topic_partition
         self.log_dir = log_dir
         self.directory = directory
-        self.log_start_offset, self.log_end_offset, self.recovery_point = offsets
-        self.on_disk_until = self.recovery_point
-        """A power cut may bring back what is cut below this: a start has found it, or a sync of it has begun."""
-        self._synced_segment: Segment | None = None
-        """The last segment whose sync has begun, until no sync is under way."""
-        self._syncs_under_way = 0
+        self.log_start_offset, self.log_end_offset, recovery_point = offsets
         self.segments = Segments(segments)
+        self.syncs = LogSyncs(self.segments, recovery_point)
         self._environment = environment
         self.files: FileSystem = environment.files
         self._config: LogConfig
@@ -87,11 +78,6 @@ class LogFiles:
         """True if it was loaded after a crash: the process before may have cut it and not synced that."""
         self._flushed_ms = 0
         self._renames = 0
-        self.unsynced_from: int | None = None
-        """If `flush.messages` are due, the records from here on are acknowledged only once they are synced."""
-        self._is_promised = False
-        self.unsynced_messages: int
-        """With so many unsynced messages, nothing more is acknowledged before they are synced."""
 
     @property
     def config(self) -> LogConfig:
@@ -101,27 +87,11 @@ class LogFiles:
     def configure(self, config: LogConfig) -> None:
         """Take new settings; at any time."""
         self._config = config
-        self._bound_unsynced()
-        if self.log_end_offset - self.recovery_point >= self.unsynced_messages:
+        self.syncs.configure(config.flush_messages)
+        if self.log_end_offset >= self.syncs.due_at:
             self.await_sync(self.log_end_offset)
         if self._config.flush_ms != LONG_MAX:
             self._mark_unflushed()
-
-    def _bound_unsynced(self) -> None:
-        """Sync the first records before they are acknowledged: a log that is empty after a power cut lost none.
-
-        A log that starts again from nothing counts as new, for a power cut may take the name of its first segment.
-        """
-        is_bound = self._is_promised or self.recovery_point <= self.segments.first.base_offset
-        self.unsynced_messages = 1 if is_bound else self._config.flush_messages
-
-    def promise(self) -> None:
-        """Sync all before it is acknowledged: a checkpoint says so, or may say so soon."""
-        self._is_promised, self.unsynced_messages = True, 1
-
-    def withdraw_promise(self) -> None:
-        """End the promise, which no checkpoint has any more. In a thread: the next sync updates `unsynced_messages`."""
-        self._is_promised = False
 
     def promises_synced(self, *, before: bool) -> bool:
         """True if all that was acknowledged is synced, and it stays so: for the checkpoint that says it, in a thread.
@@ -131,8 +101,8 @@ class LogFiles:
         """
         if self._config.flush_messages != 1:
             return False
-        self.promise()
-        is_synced = before or self.ack_end_offset <= self.recovery_point
+        self.syncs.promise()
+        is_synced = before or self.ack_end_offset <= self.syncs.recovery_point
         return is_synced and self._config.flush_messages == 1
 
     def _mark_unflushed(self) -> None:
@@ -161,23 +131,12 @@ class LogFiles:
     @property
     def ack_end_offset(self) -> int:
         """The end of what this disk allows to acknowledge."""
-        return self.log_end_offset if self.unsynced_from is None else self.unsynced_from
+        return self.log_end_offset if self.syncs.unsynced_from is None else self.syncs.unsynced_from
 
     def await_sync(self, offset: int) -> None:
         """Acknowledge nothing from `offset` on before a sync: `flush.messages` are unsynced."""
-        if self.unsynced_from is None:
-            self.unsynced_from = offset
+        self.syncs.wait_from(offset)
         self._environment.sync_due(self)
-
-    def _synced(self) -> None:
-        """Update what waits for a sync, after the recovery point or the end has moved."""
-        self._bound_unsynced()
-        if self.unsynced_from is None:
-            return
-        if self.log_end_offset - self.recovery_point < self.unsynced_messages:
-            self.unsynced_from = None
-        else:
-            self.unsynced_from = min(max(self.unsynced_from, self.recovery_point), self.log_end_offset)
 
     @property
     def takes_appends(self) -> bool:
@@ -201,17 +160,10 @@ class LogFiles:
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
         """Return what a thread runs to sync all below `offset`, a batch's end (default: the log's end)."""
         end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
-        if end <= self.recovery_point:
+        if end <= self.syncs.recovery_point:
             return None
-        self.on_disk_until = max(self.on_disk_until, end)
-        self._syncs_under_way += 1
-        if end > self.segments.active.base_offset:
-            self._synced_segment = self.segments.active
+        self.syncs.begun(end)
         return FlushJob(self.log_dir, self.directory, self._sync_calls(end), end, self.truncations, self._renames)
-
-    def _may_be_on_disk_until(self) -> int:
-        """Return the offset below which a sync may have written: it takes along what is appended meanwhile."""
-        return self.log_end_offset if self.segments.active is self._synced_segment else self.on_disk_until
 
     def _sync_calls(self, end_offset: int) -> tuple[Callable[[], None], ...]:
         """Return the calls that sync all below `end_offset`: files first, then their names."""
@@ -226,11 +178,12 @@ class LogFiles:
     def _unsynced_segments(self) -> list[Segment]:
         """Return them with the segment that ends at the recovery point, if it may have an unsynced cut there."""
         may_be_cut = self.truncations or self.was_recovered
-        return self.segments.starting_at(self.recovery_point - 1 if may_be_cut else self.recovery_point)
+        recovery_point = self.syncs.recovery_point
+        return self.segments.starting_at(recovery_point - 1 if may_be_cut else recovery_point)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
         """Return the sync of rolled segments, or of all after `flush.ms`; a thread runs it, then comes `flushed`."""
-        if self.recovery_point == self.log_end_offset:
+        if self.syncs.recovery_point == self.log_end_offset:
             self._flushed_ms = now_ms
         elif now_ms - self._flushed_ms >= self._config.flush_ms:
             self._flushed_ms = now_ms
@@ -245,12 +198,9 @@ class LogFiles:
 
         It does not move if the directory had another name meanwhile: the names in it may not have been synced.
         """
-        self._syncs_under_way -= 1
-        if not self._syncs_under_way:
-            self.on_disk_until, self._synced_segment = self._may_be_on_disk_until(), None
+        self.syncs.ended(self.log_end_offset)
         if (job.truncations, job.renames) == (self.truncations, self._renames):
-            self.recovery_point = max(self.recovery_point, job.recovery_point)
-            self._synced()
+            self.syncs.synced_until(job.recovery_point, self.log_end_offset)
 
     def flush(self, offset: int | None = None) -> None:
         """Block until all below `offset` is on the disk."""
@@ -283,8 +233,7 @@ class LogFiles:
 
     def closed(self) -> None:
         """Take the log for synced, after the closing job has run."""
-        self.recovery_point = self.on_disk_until = self.log_end_offset
-        self._synced()
+        self.syncs.all_synced(self.log_end_offset)
         self.release_files()
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     log = _as_after_clean_shutdown(environment, place, segments, snapshots)
     log.found(_topic_id(environment, place, entries), after_crash=after_crash and bool(entries))
     if place.is_promised:
-        log.promise()
+        log.syncs.promise()
     if is_new and has_earlier:
         log.await_checkpoint()
     if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):
@@ -185,8 +185,9 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
 
 def _rewrite(log: Log) -> None:
     """Write again all that was not synced: after a failed sync the kernel takes the page cache for written."""
-    for segment in log.segments.starting_at(log.recovery_point):
-        found = segment.find(log.recovery_point)
+    recovery_point = log.syncs.recovery_point
+    for segment in log.segments.starting_at(recovery_point):
+        found = segment.find(recovery_point)
         if found:
             segment.file.rewrite(found.position)
 
@@ -197,7 +198,7 @@ def _sync_as_asked(log: Log) -> None:
     A fetch, or a producer that tries again, would acknowledge it. What a full disk does not take is synced with the
     next append.
     """
-    if log.log_end_offset - log.recovery_point >= log.unsynced_messages:
+    if log.log_end_offset >= log.syncs.due_at:
         with suppress(DiskFull):
             log.flush()
 

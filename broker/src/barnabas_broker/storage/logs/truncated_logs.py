@@ -16,6 +16,7 @@ from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, storage_error
+from barnabas_broker.storage.logs.log_syncs import LogSyncs
 from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_core.topic_partition import TopicPartition
@@ -29,7 +30,7 @@ class TruncatedLog(Protocol):
     directory: str
     files: FileSystem
     segments: Segments
-    recovery_point: int
+    syncs: LogSyncs
     truncations: int
     known_producers: LogProducers
 
@@ -113,7 +114,7 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
     except (OSError, InvalidBatch) as error:
         raise storage_error(log.log_dir, log.directory, error) from error
     calls = (sync, partial(log.files.sync_dir, log.directory))
-    return FlushJob(log.log_dir, log.directory, calls, log.recovery_point, log.truncations)
+    return FlushJob(log.log_dir, log.directory, calls, log.syncs.recovery_point, log.truncations)
 
 
 def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:

@@ -3,28 +3,29 @@
 from typing import Protocol
 
 from barnabas_broker.storage.disk.flush_job import FlushJob
+from barnabas_broker.storage.logs.log_syncs import LogSyncs
 from barnabas_core.topic_partition import TopicPartition
 
 
 class UnsyncedLog(Protocol):
-    """A `Log`, as far as it has to be synced."""
+    """The part of a `Log` that syncs it."""
 
     topic_partition: TopicPartition
-    unsynced_from: int | None
+    syncs: LogSyncs
 
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """What a thread has to run. StorageError."""
+        """Return what a thread has to run. StorageError."""
         ...
 
     def flushed(self, job: FlushJob) -> None:
-        """Takes note that a thread has run the job."""
+        """Note that a thread has run the job."""
         ...
 
     def flush(self, offset: int | None = None) -> None:
-        """Blocks until all is on the disk. StorageError."""
+        """Block until all is on the disk. StorageError."""
         ...
 
 
 def sync_now(log: UnsyncedLog) -> None:
-    """For who has no loop: blocks. StorageError."""
+    """Sync at once, where there is no loop: blocks. StorageError."""
     log.flush()

@@ -1,0 +1,110 @@
+"""What of one log is on the disk, and what waits for a sync. Pure; `LogFiles` makes the syncs."""
+
+from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.storage.segments.segments import Segments
+from barnabas_core.config.log_config import LONG_MAX
+
+
+class LogSyncs:
+    """All below `recovery_point` is on the disk. `log_end` is the log's end offset in all calls."""
+
+    __slots__ = (
+        "_flush_messages",
+        "_is_promised",
+        "_segments",
+        "_synced_segment",
+        "_under_way",
+        "due_at",
+        "on_disk_until",
+        "recovery_point",
+        "unsynced_from",
+    )
+
+    def __init__(self, segments: Segments, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        self.on_disk_until = recovery_point
+        """A power cut may bring back what is cut below this: a start has found it, or a sync of it has begun."""
+        self.unsynced_from: int | None = None
+        """If `flush.messages` are due, the records from here on are acknowledged only once they are synced."""
+        self.due_at = recovery_point
+        """From this end of the log on, nothing more is acknowledged before it is synced."""
+        self._flush_messages = LONG_MAX
+        self._is_promised = False
+        self._segments = segments
+        self._synced_segment: Segment | None = None
+        """The last segment whose sync has begun, until no sync is under way."""
+        self._under_way = 0
+
+    def configure(self, flush_messages: int) -> None:
+        """Take a new `flush.messages`."""
+        self._flush_messages = flush_messages
+        self._bound()
+
+    def _bound(self) -> None:
+        """Sync the first records before they are acknowledged: a log that is empty after a power cut lost none.
+
+        A log that starts again from nothing counts as new, for a power cut may take the name of its first segment.
+        """
+        is_bound = self._is_promised or self.recovery_point <= self._segments.first.base_offset
+        self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
+
+    def promise(self) -> None:
+        """Sync all before it is acknowledged: a checkpoint says so, or may say so soon."""
+        self._is_promised = True
+        self._bound()
+
+    def withdraw_promise(self) -> None:
+        """End the promise, which no checkpoint has any more. In a thread: the next sync updates `due_at`."""
+        self._is_promised = False
+
+    def wait_from(self, offset: int) -> None:
+        """Acknowledge nothing from `offset` on before a sync."""
+        if self.unsynced_from is None:
+            self.unsynced_from = offset
+
+    def begun(self, end: int) -> None:
+        """Note that a thread syncs all below `end`; what is appended meanwhile may go along."""
+        self.on_disk_until = max(self.on_disk_until, end)
+        self._under_way += 1
+        if end > self._segments.active.base_offset:
+            self._synced_segment = self._segments.active
+
+    def ended(self, log_end: int) -> None:
+        """Note that a sync has ended."""
+        self._under_way -= 1
+        if not self._under_way:
+            self.on_disk_until, self._synced_segment = self._may_be_on_disk_until(log_end), None
+
+    def _may_be_on_disk_until(self, log_end: int) -> int:
+        return log_end if self._segments.active is self._synced_segment else self.on_disk_until
+
+    def synced_until(self, offset: int, log_end: int) -> None:
+        """Raise the recovery point: all below `offset` is on the disk."""
+        self.recovery_point = max(self.recovery_point, offset)
+        self._moved(log_end)
+
+    def all_synced(self, log_end: int) -> None:
+        """Note that all is on the disk."""
+        self.recovery_point = self.on_disk_until = log_end
+        self._moved(log_end)
+
+    def recovered(self, recovery_point: int, log_end: int) -> None:
+        """Take what a start after a crash has found: all up to the log's end may be on the disk."""
+        self.recovery_point, self.on_disk_until = recovery_point, log_end
+
+    def end_at(self, offset: int, log_end: int) -> bool:
+        """Lower all to the new end; True if what was cut may be on the disk. `log_end` is the end before the cut."""
+        may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
+        self.recovery_point = min(offset, self.recovery_point)
+        self.on_disk_until = min(offset, self.on_disk_until)
+        self._moved(offset)
+        return may_be_on_disk
+
+    def _moved(self, log_end: int) -> None:
+        self._bound()
+        if self.unsynced_from is None:
+            return
+        if log_end < self.due_at:
+            self.unsynced_from = None
+        else:
+            self.unsynced_from = min(max(self.unsynced_from, self.recovery_point), log_end)
