@@ -30,7 +30,8 @@ class OnePartition:
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.waiters = purgatory.wait_list()
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = 0
+        self.high_watermark = 0
+        self.log = SimpleNamespace(log_start_offset=0, known_producers=SimpleNamespace(states=None))
         self.is_leader = True
         self.reads = 0
 
@@ -39,7 +40,7 @@ class OnePartition:
         if not self.is_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leads")
 
-    def read(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+    def read(self, offset: int, length_max: int, *, at_least_one_batch: bool, is_stable: bool) -> FileSlice | None:
         length = (self.high_watermark - offset) * BATCH_BYTES
         return FileSlice(None, 0, length) if 0 < length <= length_max or (at_least_one_batch and length) else None  # type: ignore[arg-type]
 

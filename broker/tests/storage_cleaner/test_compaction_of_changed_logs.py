@@ -221,7 +221,7 @@ def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoi
 ) -> None:
     """A start has that one, and takes all below it for compacted, and nothing above."""
     one = OneCompactedLog(tmp_path)
-    partition = SimpleNamespace(last_stable_offset=6, failure=None)
+    partition = SimpleNamespace(log=one.log, high_watermark=6, failure=None)
     replicas: Any = SimpleNamespace(
         lookup=SimpleNamespace(find=lambda *_: partition), failures=SimpleNamespace(log_failed=None)
     )

@@ -157,7 +157,16 @@ slices = st.none() | st.builds(
     lambda position, length: FileSlice(segment, position, length), st.integers(0, 999), st.integers(1, 999)
 )
 results = st.builds(
-    FetchResult, int32s, st.integers(-1, 119), int64s, int64s, int64s, slices, st.none() | st.tuples(int32s, int64s)
+    FetchResult,
+    int32s,
+    st.integers(-1, 119),
+    int64s,
+    int64s,
+    int64s,
+    slices,
+    st.none() | st.tuples(int32s, int64s),
+    st.none(),
+    st.none() | st.lists(st.tuples(int64s, int64s), max_size=3),
 ) | st.builds(FetchResult, int32s, st.integers(1, 119), int64s, int64s, int64s, st.none(), st.none(), leaders)
 
 
@@ -194,7 +203,8 @@ def assert_is_result(partition: Any, result: FetchResult, version: int) -> None:
     assert partition.high_watermark == result.high_watermark
     assert partition.last_stable_offset == result.last_stable_offset
     assert partition.log_start_offset == (result.log_start_offset if version >= 5 else -1)
-    assert partition.aborted_transactions == []
+    aborted = partition.aborted_transactions
+    assert (None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted]) == result.aborted
     assert partition.preferred_read_replica == -1
     assert bytes(partition.records) == (sent([result.records]) if result.records else b"")
     if version >= 12 and result.diverging_epoch is not None:

@@ -7,8 +7,10 @@ import asyncio
 from collections.abc import Callable
 
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.cleaner.settings import BATCH_MEMORY_BYTES, CleanerSettings
+from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.helper import Helper
 from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
@@ -46,11 +48,10 @@ def make_cleaner(
     def stable_offset(topic_partition: TopicPartition) -> int:
         try:
             partition = replicas.lookup.find(topic_partition.topic, None, topic_partition.partition)
-        except ApiError:  # The topic is being deleted, or the metadata do not know it yet.
+            stable_offset = NOTHING_STABLE if partition.failure is not None else last_stable_offset(partition)
+        except (ApiError, StorageError):  # The topic is being deleted, or the metadata do not know it yet.
             return NOTHING_STABLE
-        if partition.failure is not None:
-            return NOTHING_STABLE
-        return min(partition.last_stable_offset, logs.checkpointed_high_watermark(topic_partition))
+        return min(stable_offset, logs.checkpointed_high_watermark(topic_partition))
 
     return LogCleaner(
         logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, replicas.failures.log_failed

@@ -15,7 +15,9 @@ from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_le
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
+from barnabas_broker.replication.stable_offset import known_stable_offset
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.logs.aborted_transactions import aborted_among
 from barnabas_broker.wire.fetch import (
     FetchPartition,
     FetchRequest,
@@ -24,12 +26,14 @@ from barnabas_broker.wire.fetch import (
     encode_fetch_response,
     parse_fetch,
 )
-from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.parts import Part
 from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FETCHED_PARTITIONS, in_turns
 
+NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
+READ_COMMITTED: Final = 1
 ZSTD_SINCE: Final = 10
 """A topic whose codec this is is not for clients that do not know it (KIP-110); other batches are not looked at."""
 
@@ -92,7 +96,11 @@ class _Fetch:
         self._end_wait: Callable[[], None] | None = None
         self._is_given_up = False
         self._reader = _Reader(
-            environment, min(request.max_bytes, environment.config.fetch_max_bytes), version, channel.client
+            environment,
+            min(request.max_bytes, environment.config.fetch_max_bytes),
+            version,
+            channel.client,
+            is_committed=request.isolation_level == READ_COMMITTED,
         )
         self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
         self._places: dict[WaitList, list[_Place]] = {}
@@ -184,12 +192,23 @@ class _Fetch:
 class _Reader:
     """Reads partition after partition within one request's byte limit; the first with records ignores the limits."""
 
-    __slots__ = ("_bytes_left", "_client", "_environment", "_is_before_zstd", "bytes_read", "is_urgent")
+    __slots__ = (
+        "_bytes_left",
+        "_client",
+        "_environment",
+        "_is_before_zstd",
+        "_is_committed",
+        "bytes_read",
+        "is_urgent",
+    )
 
-    def __init__(self, environment: HandlerEnvironment, bytes_left: int, version: int, client: Client) -> None:
+    def __init__(
+        self, environment: HandlerEnvironment, bytes_left: int, version: int, client: Client, *, is_committed: bool
+    ) -> None:
         self._environment = environment
         self._client = client
         self._is_before_zstd = version < ZSTD_SINCE
+        self._is_committed = is_committed
         self._bytes_left = bytes_left
         self.bytes_read = 0
         self.is_urgent = False
@@ -219,16 +238,34 @@ class _Reader:
             self._bytes_left += result.records.length
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> FetchResult:
+        records = aborted = None
         diverging = diverging_epoch(partition, wanted)
-        if diverging is not None:
+        if diverging is None:
+            length_max = min(wanted.max_bytes, self._bytes_left)
+            records = partition.read(
+                wanted.fetch_offset,
+                length_max,
+                at_least_one_batch=self.bytes_read == 0,
+                is_stable=self._is_committed,
+            )
+            if records is not None:
+                self.bytes_read += records.length
+                self._bytes_left -= records.length
+            if self._is_committed:
+                aborted = aborted_among(partition.log, wanted.fetch_offset, records) if records is not None else []
+        else:
             self.is_urgent = True
-            return _result(partition, wanted.partition, ErrorCode.NONE, None, diverging)
-        length_max = min(wanted.max_bytes, self._bytes_left)
-        records = partition.read(wanted.fetch_offset, length_max, at_least_one_batch=self.bytes_read == 0)
-        if records is not None:
-            self.bytes_read += records.length
-            self._bytes_left -= records.length
-        return _result(partition, wanted.partition, ErrorCode.NONE, records)
+        return FetchResult(
+            wanted.partition,
+            NO_ERROR,
+            partition.high_watermark,
+            known_stable_offset(partition),
+            partition.log.log_start_offset,
+            records,
+            diverging,
+            None,
+            aborted,
+        )
 
     def _refused(self, topic: FetchTopic, index: int, error: ApiError) -> FetchResult:
         self.is_urgent = True
@@ -237,21 +274,3 @@ class _Reader:
             listener_name = self._client.listener_name
             leader = current_leader(self._environment.image, listener_name, topic.name, topic.topic_id, index)
         return FetchResult(index, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, None, leader=leader)
-
-
-def _result(
-    partition: Partition,
-    index: int,
-    error: int,
-    records: FileSlice | None,
-    diverging_epoch: tuple[int, int] | None = None,
-) -> FetchResult:
-    return FetchResult(
-        index,
-        error,
-        partition.high_watermark,
-        partition.last_stable_offset,
-        partition.log_start_offset,
-        records,
-        diverging_epoch,
-    )

@@ -13,6 +13,7 @@ from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.logs.timestamp_lookup import max_timestamp, offset_for_timestamp
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ApiError, ErrorCode
@@ -43,7 +44,7 @@ async def handle(
 ) -> ListOffsetsResponse:
     """For each partition the offset asked for, or an error. A request of many takes several turns of the loop."""
     answer = AnswerInTurns(ListOffsetsResponse, context, environment.answers)
-    limit = _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
+    limit = last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
     for topic in request.topics:
         look_up = partial(_look_up, environment, topic.name, limit, context.api_version, answer.turn)
@@ -125,10 +126,6 @@ def _nothing(partition: Partition, offset_max: int) -> Found:
 
 def _high_watermark(partition: Partition) -> int:
     return partition.high_watermark
-
-
-def _last_stable_offset(partition: Partition) -> int:
-    return partition.last_stable_offset
 
 
 SPECIAL_TIMESTAMPS: Final[dict[int, Callable[[Partition, int], Found]]] = {

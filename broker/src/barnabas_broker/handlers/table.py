@@ -34,6 +34,7 @@ MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    27: "write_txn_markers",
     29: "describe_acls",
     30: "create_acls",
     31: "delete_acls",

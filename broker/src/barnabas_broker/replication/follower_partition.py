@@ -133,7 +133,7 @@ class FollowerPartition:
             self.wanted.partition,
             ErrorCode.NONE,
             high_watermark,
-            partition.last_stable_offset,
+            high_watermark,
             log_start_offset,
             records,
             diverging,

@@ -15,12 +15,15 @@ from barnabas_broker.replication.not_leader_errors import other_epoch
 from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionEnvironment, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.replica import Replica
+from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.inspection.batch_inspection import inspects_records
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_offsets import LogAppend
+from barnabas_broker.storage.logs.marker_append import append_marker
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
+from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
@@ -241,6 +244,17 @@ class Partition(Replica):
                 watcher.changed()
         return appended
 
+    def append_marker(self, marker: Marker, transaction_version: int, now_ms: int) -> int:
+        """Append what ends a transaction; return its offset. ApiError, StorageError."""
+        leadership = self._leadership
+        if leadership is None:
+            raise LOST_LEADERSHIP
+        offset = append_marker(self.log, marker, transaction_version, self._state.leader_epoch, now_ms)
+        leadership.appended(offset, monotonic_ms(self._environment.clock))
+        self.synced()
+        self._wake_all()
+        return offset
+
     def delete_records_before(self, offset: int) -> None:
         """Followers hear of it with their next answer."""
         self.log.increment_log_start_offset(offset)
@@ -291,9 +305,12 @@ class Partition(Replica):
         for watcher in self._watchers.values():
             watcher.changed()
 
-    def read(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Committed batches from `offset` on; None when there are none. ApiError OFFSET_OUT_OF_RANGE."""
-        records = self.log.read(offset, length_max, self.high_watermark, at_least_one_batch=at_least_one_batch)
+    def read(
+        self, offset: int, length_max: int, *, at_least_one_batch: bool, is_stable: bool = False
+    ) -> FileSlice | None:
+        """Return committed batches from `offset` on, or decided ones; None if there are none. OFFSET_OUT_OF_RANGE."""
+        end = last_stable_offset(self) if is_stable else self.high_watermark
+        records = self.log.read(offset, length_max, end, at_least_one_batch=at_least_one_batch)
         if records is not None:
             self.bytes_out += records.length
         return records

@@ -47,11 +47,6 @@ class Replica:
         """The first offset that can be read."""
         return self.log.log_start_offset
 
-    @property
-    def last_stable_offset(self) -> int:
-        """Where read_committed consumers stop: the high watermark, while no transaction is open."""
-        return self.high_watermark
-
     def move_to(self, log: Log) -> None:
         """The same records, in another directory."""
         log.configure(self.log.config)
@@ -78,6 +73,8 @@ class Replica:
     def _follow_high_watermark(self, leader_high_watermark: int) -> None:
         """What is committed stays committed; what is not here is not reported."""
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
+        if self.log.known_producers.states is not None:  # Forget transactions whose markers are committed.
+            self.log.known_producers.states.transactions.stable_until(self.high_watermark)
 
     def diverged(self, epoch: int, end_offset: int) -> None:
         """The leader's log has `epoch` as the largest one up to ours, ending at `end_offset`: truncate, and ask again.

@@ -1,7 +1,7 @@
 """Which APIs this broker speaks and in which versions: the one table that framing, codec and ApiVersions read.
 
 The ranges are those of Kafka 4.4. Requests that only read transactions, ACLs, quotas and SCRAM credentials are answered
-as by a Kafka where nobody uses these; requests that would set them are absent.
+as by a Kafka where nobody uses these; requests that would set them are absent. Markers end transactions all the same.
 """
 
 from collections.abc import Mapping
@@ -59,6 +59,7 @@ _SPECS: Final = (
     ApiSpec(21, "DeleteRecords", 0, 2, 2),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4),
+    ApiSpec(27, "WriteTxnMarkers", 1, 2, 1),
     ApiSpec(29, "DescribeAcls", 1, 3, 2),
     ApiSpec(30, "CreateAcls", 1, 3, 2),
     ApiSpec(31, "DeleteAcls", 1, 3, 2),
@@ -94,7 +95,6 @@ ABSENT_APIS: Final[Mapping[int, str]] = {
     24: "AddPartitionsToTxn",
     25: "AddOffsetsToTxn",
     26: "EndTxn",
-    27: "WriteTxnMarkers",
     28: "TxnOffsetCommit",
     36: "SaslAuthenticate",
     38: "CreateDelegationToken",

@@ -6,6 +6,7 @@ tagged fields of followers.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -60,14 +61,13 @@ _PARTITION_V9: Final = struct.Struct(">iiqqi")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _THROTTLE: Final = bytes(4)
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
-_RESULT_V4: Final = struct.Struct(">ihqqii")
-_RESULT_V5: Final = struct.Struct(f"{RESULT.format}ii")
-_RESULT_V11: Final = struct.Struct(f"{RESULT.format}iii")
-_RESULT_V12: Final = struct.Struct(f"{RESULT.format}bi")
-_NONE_ABORTED_NO_REPLICA: Final = (0, -1)
-"""No aborted transactions, no preferred read replica."""
-_NONE_ABORTED_NO_REPLICA_V12: Final = (1, -1)
-"""The same; the length of a compact array is one more."""
+_RESULT_V4: Final = struct.Struct(">ihqq")
+_ABORTED: Final = struct.Struct(">qq")
+"""Producer id and first offset."""
+_NULL_ABORTED: Final = b"\xff\xff\xff\xff"
+_NULL_ABORTED_NO_REPLICA_V12: Final = b"\0\xff\xff\xff\xff"
+"""Null for the aborted transactions, and no preferred read replica."""
+_NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
 """One tagged field, its tag, and its size with that of its own (no) tagged fields."""
 
@@ -126,6 +126,9 @@ class FetchResult(msgspec.Struct, frozen=True, gc=False):
     diverging_epoch: tuple[int, int] | None = None
     leader: CurrentLeader | None = None
     """Who leads the partition, if it is not this broker, or no longer in the epoch of the client."""
+    aborted: Sequence[tuple[int, int]] | None = None
+    """Producer ids and first offsets of the transactions whose records in `records` do not count; for read_committed.
+    """
 
 
 def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> FetchRequest:
@@ -308,16 +311,33 @@ def encode_fetch_response(
 
 def _encode_head(result: FetchResult, version: int, length: int) -> bytes:
     """All of a partition's fields up to the length of its records; `records` of no length rather than null."""
-    index, error, high_watermark = result.partition, result.error, result.high_watermark
-    stable, start = result.last_stable_offset, result.log_start_offset
+    if version < LOG_START_OFFSET_SINCE:
+        head = _RESULT_V4.pack(result.partition, result.error, result.high_watermark, result.last_stable_offset)
+    else:
+        head = RESULT.pack(
+            result.partition,
+            result.error,
+            result.high_watermark,
+            result.last_stable_offset,
+            result.log_start_offset,
+        )
     if version >= FLEXIBLE_SINCE:
-        fixed = _RESULT_V12.pack(index, error, high_watermark, stable, start, *_NONE_ABORTED_NO_REPLICA_V12)
-        return fixed + encode_unsigned_varint(length + 1)
-    if version >= RACK_SINCE:
-        return _RESULT_V11.pack(index, error, high_watermark, stable, start, *_NONE_ABORTED_NO_REPLICA, length)
-    if version >= LOG_START_OFFSET_SINCE:
-        return _RESULT_V5.pack(index, error, high_watermark, stable, start, 0, length)
-    return _RESULT_V4.pack(index, error, high_watermark, stable, 0, length)
+        return (
+            head
+            + (_NULL_ABORTED_NO_REPLICA_V12 if result.aborted is None else _aborted_v12(result.aborted))
+            + encode_unsigned_varint(length + 1)
+        )
+    aborted = result.aborted
+    if aborted is None:
+        head += _NULL_ABORTED
+    else:
+        head += _INT32.pack(len(aborted)) + b"".join([_ABORTED.pack(*each) for each in aborted])
+    return head + (_NO_REPLICA if version >= RACK_SINCE else b"") + _INT32.pack(length)
+
+
+def _aborted_v12(aborted: Sequence[tuple[int, int]]) -> bytes:
+    transactions = b"".join([_ABORTED.pack(*each) + b"\0" for each in aborted])
+    return encode_unsigned_varint(len(aborted) + 1) + transactions + _NO_REPLICA
 
 
 def _diverging(epoch_end: tuple[int, int], flexible: bool) -> bytes:

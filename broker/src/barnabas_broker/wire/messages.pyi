@@ -85,6 +85,8 @@ from kafka.protocol.metadata import MetadataRequest as MetadataRequest
 from kafka.protocol.metadata import MetadataResponse as MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
 from kafka.protocol.producer import InitProducerIdResponse as InitProducerIdResponse
+from kafka.protocol.producer import WriteTxnMarkersRequest as WriteTxnMarkersRequest
+from kafka.protocol.producer import WriteTxnMarkersResponse as WriteTxnMarkersResponse
 
 from barnabas_broker.wire import schema
 

@@ -1,4 +1,4 @@
-"""Writes the `.cleaned` files of a new segment: log and both indexes."""
+"""Writes the `.cleaned` files of a new segment: log and indexes."""
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
@@ -27,6 +27,10 @@ class CleanedSegment:
             files, (index, times), (0, 0), base_offset, index_interval_bytes, IndexPages(2)
         )
         self._indexes.create_files()
+        self._aborted = bytearray()
+        self._aborted_path = (
+            f"{directory}/{file_names.segment_file(base_offset, file_names.TXN_INDEX)}{file_names.CLEANED}"
+        )
         self._write_bytes = write_bytes
         self._waiting = bytearray()
 
@@ -39,6 +43,10 @@ class CleanedSegment:
         if len(self._waiting) >= self._write_bytes:
             self._write()
 
+    def keep_aborted(self, entries: bytes) -> None:
+        """Take over what an old segment's `.txnindex` has: all markers stay."""
+        self._aborted += entries
+
     def _write(self) -> None:
         self._file.append(self._waiting, self.size_bytes - len(self._waiting))
         self._waiting = bytearray()
@@ -47,6 +55,8 @@ class CleanedSegment:
         """Everything is on the disk, with the time of the old files, from which retention counts without timestamps."""
         self._write()
         self._indexes.seal()
+        if self._aborted:
+            self._files.write_atomically(self._aborted_path, bytes(self._aborted), sync=True)
         for path in self._paths:
             self._files.open_file(path).sync()
         self._files.set_modified_ms(self._paths[0], modified_ms)
@@ -54,5 +64,5 @@ class CleanedSegment:
 
     def remove(self) -> None:
         """The work was in vain."""
-        for path in self._paths:
+        for path in (*self._paths, self._aborted_path):
             self._files.remove(path)

@@ -20,6 +20,7 @@ from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFaile
 from barnabas_broker.storage.helper.helper import Helper, HelperDied
 from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.storage.helper.requests import (
+    AbortedRange,
     CleanSegments,
     Failed,
     KeysMapped,
@@ -205,6 +206,7 @@ class LogCleaner:
                 segments=_sources(dirty),
                 start_offset=section.start_offset,
                 end_offset=section.end_offset,
+                aborted=_aborted_since(dirty, section.start_offset),
                 map_bytes_max=settings.map_bytes_max,
                 load_factor=settings.load_factor,
                 read_bytes=settings.read_bytes,
@@ -302,6 +304,15 @@ class LogCleaner:
         self.stats.rounds += 1
         self.stats.last_round_s = took_s
         self.stats.longest_round_s = max(self.stats.longest_round_s, took_s)
+
+
+def _aborted_since(segments: Sequence[Segment], offset: int) -> list[AbortedRange]:
+    return [
+        AbortedRange(each.producer_id, each.first_offset, each.last_offset)
+        for segment in segments
+        if segment.transactions
+        for each in segment.transactions.since(offset)
+    ]
 
 
 def _sources(segments: Sequence[Segment]) -> list[SourceSegment]:

@@ -31,6 +31,9 @@ def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap
                 if kept is not None:
                     cleaned.append(kept)
                     pace(len(kept))
+            aborted = f"{request.directory}/{file_names.segment_file(segment.base_offset, file_names.TXN_INDEX)}"
+            if files.exists(aborted):
+                cleaned.keep_aborted(files.read(aborted))
         cleaned.finish(files.modified_ms(paths[-1]))
     except BaseException:
         cleaned.remove()

@@ -11,7 +11,8 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+INDEX_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
 """The files of one segment; a producer snapshot of the same offset belongs to what lies before it."""
 ALL_SUFFIXES: Final = (*SEGMENT_SUFFIXES, SNAPSHOT)
 

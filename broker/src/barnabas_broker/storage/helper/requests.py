@@ -39,6 +39,14 @@ class SourceSegment(NamedTuple):
     size_bytes: int
 
 
+class AbortedRange(NamedTuple):
+    """A transaction that was aborted: its producer's records between these offsets."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapKeys:
     """Find the newest offset of each key in [start_offset, end_offset), as far as the map holds them."""
@@ -47,6 +55,8 @@ class MapKeys:
     segments: Sequence[SourceSegment]
     start_offset: int
     end_offset: int
+    aborted: Sequence[AbortedRange] = ()
+    """Records in these do not count."""
     map_bytes_max: int
     load_factor: float
     read_bytes: int

@@ -88,7 +88,7 @@ class ReplicaMove:
         return len(data)
 
     def _copy_indexes(self, segment: Segment) -> None:
-        for suffix in (file_names.INDEX, file_names.TIME_INDEX):
+        for suffix in file_names.INDEX_SUFFIXES:
             self._copy_file(file_names.segment_file(segment.base_offset, suffix))
 
     def _copy_file(self, name: str) -> None:

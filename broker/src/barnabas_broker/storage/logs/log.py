@@ -18,12 +18,19 @@ from barnabas_broker.storage.logs.log_offsets import LogAppend, LogOffsets
 from barnabas_broker.storage.logs.log_reader import LogReader
 from barnabas_broker.storage.logs.retention import RetentionBounds, expired_segments
 from barnabas_broker.storage.logs.segment_removal import SegmentRemoval
+from barnabas_broker.storage.producer_state.control_batches import record_control
 from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.wire.parts import FileSlice
-from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
+from barnabas_broker.wire.record_batch import (
+    CONTROL_BIT,
+    LENGTH_OFFSET,
+    BatchHeader,
+    assign_log_append_time,
+    assign_offset,
+)
 from barnabas_core.config.log_config import LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -101,8 +108,9 @@ class Log(LogFiles):
 
     def append_fetched(self, run: memoryview, headers: list[BatchHeader]) -> None:
         """Write batches that a follower has fetched, as they are, into the active segment. OSError."""
-        producers, epochs, end_offset = self.producers, self.epochs, self.log_end_offset
-        self.segments.active.append_run(run, headers)
+        producers, epochs, end_offset, position = self.producers, self.epochs, self.log_end_offset, 0
+        segment = self.segments.active
+        segment.append_run(run, headers)
         self.log_end_offset = headers[-1].last_offset + 1
         latest_epoch = epochs.latest_epoch
         for header in headers:
@@ -110,8 +118,11 @@ class Log(LogFiles):
                 epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed its first batches.
                 latest_epoch = header.leader_epoch
             end_offset = header.last_offset + 1
-            if header.producer_id >= 0:
+            if header.attributes & CONTROL_BIT:
+                record_control(producers, segment, run[position:], header)
+            elif header.producer_id >= 0:
                 producers.record(header, header.base_offset, header.max_timestamp_ms)
+            position += header.length + LENGTH_OFFSET
 
     def skip_to(self, offset: int) -> None:
         """Move the end up to `offset`, over offsets that compaction has left out; all below is synced."""
@@ -286,6 +297,7 @@ class Log(LogFiles):
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
+        self.known_producers.snapshots.remove_after(recovery_point)  # So the replay meets all markers behind.
         self._load_producers()
         self._ends_at(self.log_end_offset)
         self._mark_unflushed()

@@ -4,32 +4,35 @@ A truncated log takes no appends while they are held back: until its lower recov
 until they are loaded from the last snapshot that is left (docs/decisions/truncation.md).
 """
 
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.producer_state.control_batches import record_control
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producer_state.producers import ProducerCount, ProducerStates
 from barnabas_broker.storage.segments.batch_scan import FoundBatch
+from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments
+from barnabas_broker.wire.record_batch import CONTROL_BIT
 from barnabas_core.errors import ApiError, ErrorCode
+
+Replayed = tuple[Segment, Iterable[FoundBatch]]
+"""A segment, and those of its batches that are behind the snapshot."""
 
 
 class ProducerReplay:
     """Adds the batches behind a snapshot to its producers. `run` it in a thread: it changes nothing of the log."""
 
-    def __init__(self, log_dir: str, directory: str, states: ProducerStates, batches: Iterable[FoundBatch]) -> None:
+    def __init__(self, log_dir: str, directory: str, states: ProducerStates, segments: Sequence[Replayed]) -> None:
         self.log_dir = log_dir
         self.directory = directory
         self.states = states
-        self._batches = batches
+        self._segments = segments
 
     @disk_access
     def run(self) -> None:
         """Block until `states` are those at the log's end. StorageError."""
-        for batch in self._batches:
-            header = batch.header
-            self.states.record(header, header.base_offset, header.max_timestamp_ms)
+        _replay(self.states, self._segments)
 
 
 class LogProducers:
@@ -60,17 +63,18 @@ class LogProducers:
         self.check_not_held_back()
         if self.states is None:
             offset, states = self._from_snapshot(log_start_offset, log_end_offset)
-            for batch in self._segments.batches_from(offset):
-                states.record(batch.header, batch.header.base_offset, batch.header.max_timestamp_ms)
+            _replay(states, self._batches_from(offset))
             self.states = states
         return self.states
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
         """Return what a thread has to run for `reloaded`; files are opened here, and none is made for a new log."""
         offset, states = self._from_snapshot(log_start_offset, log_end_offset)
-        segments = [each for each in self._segments.starting_at(offset) if each.size_bytes]
-        batches = [segment.batches_from(offset) for segment in segments]
-        return ProducerReplay(log_dir, directory, states, chain.from_iterable(batches))
+        return ProducerReplay(log_dir, directory, states, list(self._batches_from(offset)))
+
+    def _batches_from(self, offset: int) -> Iterator[Replayed]:
+        segments = (each for each in self._segments.starting_at(offset) if each.size_bytes)
+        return ((segment, segment.batches_from(offset)) for segment in segments)
 
     def _from_snapshot(self, log_start_offset: int, log_end_offset: int) -> tuple[int, ProducerStates]:
         offset, entries = self.snapshots.load(log_end_offset) or (log_start_offset, [])
@@ -100,3 +104,13 @@ class LogProducers:
     def reloaded(self, replay: ProducerReplay) -> None:
         """Take appends again: the checkpoints are written, and the replay has run."""
         self.states, self.are_held_back, self.await_checkpoint = replay.states, False, False
+
+
+def _replay(states: ProducerStates, segments: Iterable[Replayed]) -> None:
+    """Add what the batches tell. The segments' indexes of aborted transactions get what a crash took from them."""
+    for segment, batches in segments:
+        for position, header in batches:
+            if header.attributes & CONTROL_BIT:
+                record_control(states, segment, segment.file.read_at(position, header.size_bytes), header)
+            else:
+                states.record(header, header.base_offset, header.max_timestamp_ms)

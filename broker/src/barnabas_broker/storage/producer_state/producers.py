@@ -1,7 +1,7 @@
-"""The idempotent producers of a partition, with the last five batches of each, to tell duplicates from gaps.
+"""The producers of a partition: the last five batches of each, to tell duplicates from gaps, and its open transaction.
 
-Pure state: `check` decides, `record` applies, on the live path, in recovery and on a reload alike. `producer_snapshots`
-keeps it on disk.
+Pure state: `check` decides, `record` and `record_marker` apply, on the live path, in recovery and on a reload alike.
+`producer_snapshots` keeps it on disk.
 """
 
 import struct
@@ -10,7 +10,10 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEntry
-from barnabas_broker.wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from barnabas_broker.storage.producer_state.transactions import Transactions
+from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
+from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, BatchHeader
+from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 BATCHES_KEPT: Final = 5
@@ -121,14 +124,18 @@ class ProducerCount:
 class ProducerStates:
     """The producers of one partition, by producer id, the one that wrote last at the end."""
 
-    __slots__ = ("_count", "producers")
+    __slots__ = ("_count", "producers", "transactions")
 
     def __init__(self, count: ProducerCount, entries: Iterable[SnapshotEntry] = ()) -> None:
         self.producers: dict[int, Producer] = {}
         for entry in entries:
             self._restore(entry)
-        oldest_first = sorted(self.producers.items(), key=lambda known: known[1].last_timestamp_ms)
-        self.producers = dict(oldest_first[-PARTITION_MAX:])
+        newest_last = sorted(self.producers.items(), key=_importance)
+        in_transaction = {each: known for each, known in newest_last if known.transaction_first_offset >= 0}
+        self.producers = dict(newest_last[-max(PARTITION_MAX, len(in_transaction)) :])
+        self.transactions = Transactions(
+            (each, in_transaction[each].transaction_first_offset) for each in in_transaction
+        )
         self._count = count
         count.add(len(self.producers))
 
@@ -159,26 +166,44 @@ class ProducerStates:
 
     def record(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
         """Note a batch that was appended at `base_offset`."""
-        if header.producer_id < 0 or header.attributes & CONTROL_BIT:
+        if header.producer_id < 0:
             return
         delta = header.last_offset_delta
         producer = self.producers.pop(header.producer_id, None)
         if producer is None:
-            producer = self._new(header)
+            producer = self._new(header.producer_id, header.producer_epoch)
         elif producer.epoch != header.producer_epoch:
             producer.begin_epoch(header.producer_epoch)
         self.producers[header.producer_id] = producer
         last_sequence = (header.base_sequence + delta) & SEQUENCE_MAX if header.base_sequence >= 0 else NO_SEQUENCE
         producer.add(last_sequence, base_offset + delta, delta, timestamp_ms)
+        if header.attributes & TRANSACTIONAL_BIT and producer.transaction_first_offset < 0:
+            producer.transaction_first_offset = base_offset
+            self.transactions.begin(header.producer_id, base_offset)
 
-    def _new(self, header: BatchHeader) -> Producer:
-        """Return a new producer; if there are too many, forget the one that has been silent for longest."""
+    def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> AbortedTransaction | None:
+        """Note a marker that was appended at `offset`; return the transaction if it aborts one."""
+        producer_id, epoch = marker.producer_id, marker.producer_epoch
+        producer = self.producers.pop(producer_id, None) or self._new(producer_id, epoch)
+        if producer.epoch != epoch:
+            producer.begin_epoch(epoch)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.transaction_first_offset = -1
+        producer.last_timestamp_ms = timestamp_ms
+        self.producers[producer_id] = producer
+        ended = self.transactions.end(producer_id, offset)
+        if ended is None or marker.is_commit:
+            return None
+        return AbortedTransaction(producer_id, ended.first_offset, offset, ended.last_stable_offset)
+
+    def _new(self, producer_id: int, epoch: int) -> Producer:
+        """One more; the one that has been silent for longest goes where there are too many."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
             silent = (each for each, producer in self.producers.items() if producer.transaction_first_offset < 0)
             self._forget(next(silent, None))
-        return Producer(header.producer_id, header.producer_epoch)
+        return Producer(producer_id, epoch)
 
     def _forget(self, producer_id: int | None) -> None:
         if producer_id is not None:
@@ -213,6 +238,11 @@ class ProducerStates:
         if entry.last_offset >= 0:
             producer.add(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
         producer.last_timestamp_ms = entry.timestamp_ms
+
+
+def _importance(known: tuple[int, Producer]) -> tuple[bool, int]:
+    """Those with an open transaction are never forgotten, and the others not before those that wrote earlier."""
+    return known[1].transaction_first_offset >= 0, known[1].last_timestamp_ms
 
 
 def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int) -> None:

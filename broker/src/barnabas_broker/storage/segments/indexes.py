@@ -72,6 +72,11 @@ class SparseIndex:
         count = self.count_up_to(target)
         return self._read(count - 1) if count else None
 
+    def ceiling(self, target: int) -> tuple[int, int] | None:
+        """Return the first entry whose second field is at least `target`."""
+        count = self.count_up_to(target - 1, field=1)
+        return self._read(count) if count < self.count else None
+
     def count_up_to(self, target: int, field: int = 0) -> int:
         """How many entries have a `field` of at most `target`."""
         entry = self._entry

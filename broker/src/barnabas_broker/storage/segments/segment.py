@@ -1,4 +1,4 @@
-"""One segment: `.log`, `.index`, `.timeindex` of one base offset. Its file opens at a use and may be closed again.
+"""One segment: `.log` and indexes of one base offset. Its file opens at a use and may be closed again.
 
 All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `Log` makes both a StorageError.
 """
@@ -21,6 +21,8 @@ from barnabas_broker.storage.segments.batch_scan import (
 )
 from barnabas_broker.storage.segments.index_pages import IndexPages
 from barnabas_broker.storage.segments.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
+from barnabas_broker.storage.segments.transaction_index import TransactionIndex
+from barnabas_broker.wire.parts import SendableFile
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 from barnabas_core.config.log_config import LogConfig
 
@@ -63,6 +65,7 @@ class SegmentSizes(NamedTuple):
     index_bytes: int | None = 0
     time_index_bytes: int | None = 0
     modified_ms: int = 0
+    transaction_index_bytes: int = 0
 
 
 class Segment:
@@ -80,6 +83,7 @@ class Segment:
         "indexes",
         "roll_jitter_ms",
         "size_bytes",
+        "transactions",
         "used",
     )
 
@@ -106,6 +110,8 @@ class Segment:
             config.index_interval_bytes,
             environment.index_pages,
         )
+        path = self.path(file_names.TXN_INDEX)
+        self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
         """The files of a new one, at once: their name is what remembers the log's end when all before is gone.
@@ -269,6 +275,10 @@ class Segment:
         found = self.find(offset)
         return self._scan(found.position, SCAN_CHUNK_BYTES) if found else iter(())
 
+    def has_open(self, file: SendableFile) -> bool:
+        """True if `file` is this segment's."""
+        return self._file is file
+
     def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
         """Where, from `offset_min` on, the first batch with a record of this time or later may be."""
         return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
@@ -312,6 +322,7 @@ class Segment:
         """
         self._looked_into = True
         self._clear_wrong_indexes()
+        self.transactions.truncate_to(recovery_point)  # The producers' replay adds what lies behind.
         end_offset = self.base_offset
         try:
             for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, crc_from=recovery_point):
@@ -331,6 +342,7 @@ class Segment:
         if found:
             with half_done():
                 self._cut(found.position)
+                self.transactions.truncate_to(offset)
                 for _ in self._observe_from(offset, LOOKUP_CHUNK_BYTES):
                     pass
 
@@ -342,13 +354,16 @@ class Segment:
         """Before a roll or a close: index entries are written, the largest timestamp among them."""
         if self._looked_into:
             self.indexes.seal()
+            self.transactions.flush()
 
     def sync_calls(self) -> list[Callable[[], None]]:
         """What a thread has to call until this segment, as it is now, is on the disk."""
         log = self.file
         self.indexes.flush()
+        self.transactions.flush()
         indexes = (self.path(file_names.INDEX), self.path(file_names.TIME_INDEX))
-        return [log.sync, *(self._environment.files.open_file(path).sync for path in indexes)]
+        calls = [log.sync, *(self._environment.files.open_file(path).sync for path in indexes)]
+        return [*calls, self.transactions.sync] if self.transactions else calls
 
     def deleted_names(self) -> list[tuple[str, str]]:
         """The files, which are closed, each with its name as `.deleted`, out of Kafka's sight."""
@@ -361,3 +376,4 @@ class Segment:
         self.directory = directory
         self.indexes.offsets.path = self.path(file_names.INDEX)
         self.indexes.times.path = self.path(file_names.TIME_INDEX)
+        self.transactions.path = self.path(file_names.TXN_INDEX)

@@ -96,6 +96,11 @@ class SegmentIndexes:
         entry = self.offsets.floor(offset - self._base_offset)
         return IndexedBatch(self._base_offset + entry[0], entry[1]) if entry else None
 
+    def offset_behind(self, position: int) -> int | None:
+        """Return an offset of the next batch that is indexed at `position` or behind it."""
+        entry = self.offsets.ceiling(position)
+        return self._base_offset + entry[0] if entry else None
+
     def offset_before(self, timestamp_ms: int) -> int:
         """No batch that ends before this offset has a record later than `timestamp_ms`."""
         entry = self.times.floor(timestamp_ms)

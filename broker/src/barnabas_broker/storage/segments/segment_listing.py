@@ -27,9 +27,11 @@ def listed_segments(
 def _sizes(found: dict[str, dict[int, FileEntry]], offset: int) -> SegmentSizes:
     log = found[file_names.LOG][offset]
     index, times = found[file_names.INDEX].get(offset), found[file_names.TIME_INDEX].get(offset)
+    aborted = found[file_names.TXN_INDEX].get(offset)
     return SegmentSizes(
         log.size_bytes,
         index.size_bytes if index else None,
         times.size_bytes if times else None,
         log.modified_ns // 1_000_000,
+        aborted.size_bytes if aborted else 0,
     )

@@ -1,0 +1,96 @@
+"""WriteTxnMarkers (27), v1 and v2: ends transactions in the partitions that this broker leads.
+
+Transaction coordinators send it, and tools that abort a hanging transaction (KIP-664). v2 says by which
+transaction.version a marker's epoch is checked (KIP-1228). A marker is answered once all replicas in sync have it.
+"""
+
+import asyncio
+from typing import Final
+
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_core.errors import ApiError, ErrorCode
+
+COMMIT_TIMEOUT_S: Final = 30
+"""As long as Kafka waits for the replicas. The coordinator then sends the marker again."""
+
+MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+TopicResult = MarkerResult.WritableTxnMarkerTopicResult
+PartitionResult = TopicResult.WritableTxnMarkerPartitionResult
+
+
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """Append all markers, some a turn, then answer with an error code for each partition. Results are by producer."""
+    writing = _Writing(environment)
+    try:
+        for wanted in request.markers:
+            marker = Marker(
+                wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch, wanted.transaction_result
+            )
+            for topic in wanted.topics:
+                async for index in writing.turn.over(topic.partition_indexes):
+                    writing.append(topic.name, index, marker, wanted.transaction_version)
+        return WriteTxnMarkersResponse(markers=await writing.results())
+    finally:
+        writing.end()
+
+
+class _Writing:
+    """The markers of one request, and when they are committed."""
+
+    def __init__(self, environment: HandlerEnvironment) -> None:
+        self.turn = environment.answers.turn()
+        self._environment = environment
+        self._codes: dict[int, dict[str, list[tuple[int, asyncio.Future[ErrorCode]]]]] = {}
+        """By producer id and topic, of each partition."""
+        self._timer = environment.timers.call_later(COMMIT_TIMEOUT_S, self._expire)
+
+    def append(self, topic: str, index: int, marker: Marker, transaction_version: int) -> None:
+        """Append one marker to one partition."""
+        code: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._codes.setdefault(marker.producer_id, {}).setdefault(topic, []).append((index, code))
+
+        def done(error: ApiError | None) -> None:
+            if not code.done():
+                code.set_result(ErrorCode.NONE if error is None else error.code)
+
+        try:
+            with self._environment.replicas.failures.using(topic, index) as partition:
+                partition.check_writable(all_replicas=True)
+                offset = partition.append_marker(marker, transaction_version, self._environment.clock.now_ms())
+                partition.when_committed(offset + 1, done)
+        except ApiError as error:
+            done(error)
+
+    async def results(self) -> list[MarkerResult]:
+        """Wait until all codes are known."""
+        return [
+            MarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    TopicResult(
+                        name=name,
+                        partitions=[
+                            PartitionResult(partition_index=index, error_code=await code) for index, code in codes
+                        ],
+                    )
+                    for name, codes in topics.items()
+                ],
+            )
+            for producer_id, topics in self._codes.items()
+        ]
+
+    def _expire(self) -> None:
+        for topics in self._codes.values():
+            for codes in topics.values():
+                for _, code in codes:
+                    if not code.done():
+                        code.set_result(ErrorCode.REQUEST_TIMED_OUT)
+
+    def end(self) -> None:
+        """Wait no longer."""
+        self._timer.cancel()

@@ -1,0 +1,35 @@
+"""Finds the aborted transactions that a consumer of committed records has to know for what it gets."""
+
+from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.wire.parts import FileSlice
+
+
+@disk_access
+def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, int]]:
+    """Return producer id and first offset of those with records in `records`, which were read from `offset` on.
+
+    Some may lie behind the records. They are in the order in which they began. StorageError.
+    """
+    end_offset = _end_offset(log, offset, records)
+    found: list[tuple[int, int]] = []
+    for segment in log.segments.starting_at(offset):
+        for aborted in segment.transactions.since(offset) if segment.transactions else ():
+            if aborted.first_offset < end_offset:
+                found.append((aborted.producer_id, aborted.first_offset))
+            if aborted.last_stable_offset >= end_offset:  # What began before is all here.
+                return sorted(found, key=_first_offset)
+    return sorted(found, key=_first_offset)
+
+
+def _end_offset(log: Log, offset: int, records: FileSlice) -> int:
+    """Return an offset behind the records, as near as the index knows."""
+    for segment in log.segments.starting_at(offset):
+        if segment.has_open(records.file):
+            indexed = segment.indexes.offset_behind(records.position + records.length)
+            return indexed or log.segments.end_offset(segment, log.log_end_offset)
+    return log.log_end_offset
+
+
+def _first_offset(aborted: tuple[int, int]) -> int:
+    return aborted[1]

@@ -1,0 +1,16 @@
+"""Takes in a control batch that is in the log: live on a follower, in recovery and on a reload alike."""
+
+from barnabas_broker.storage.producer_state.producers import ProducerStates
+from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.wire.parts import Buffer
+from barnabas_broker.wire.record_batch import BatchHeader
+from barnabas_broker.wire.transaction_markers import decode_marker
+
+
+def record_control(states: ProducerStates, segment: Segment, batch: Buffer, header: BatchHeader) -> None:
+    """End the transaction that its marker ends; the index of its segment has each aborted one once."""
+    marker = decode_marker(batch, header)
+    if marker is not None:
+        aborted = states.record_marker(marker, header.base_offset, header.max_timestamp_ms)
+        if aborted is not None:
+            segment.transactions.add(aborted)

@@ -1,0 +1,34 @@
+"""Whether a partition takes a transaction marker: Kafka's rules. Pure."""
+
+from typing import Final
+
+from barnabas_broker.storage.producer_state.producers import Producer
+from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_core.errors import ApiError, ErrorCode
+
+STRICT_SINCE: Final = 2
+"""The transaction.version whose markers carry an epoch of their own (KIP-890)."""
+EPOCH_MAX: Final = 2**15 - 1
+"""The last epoch of a producer id. No later one can fence it, so its markers may repeat it."""
+
+
+def check_marker(producer: Producer | None, marker: Marker, transaction_version: int) -> None:
+    """Raise ApiError unless the marker may follow what is known of its producer.
+
+    A marker that is late must not end the producer's next transaction. With transaction.version 2 each transaction has
+    an epoch of its own, which tells them apart; a repeated marker has nothing to end.
+    """
+    epoch = marker.producer_epoch
+    if min(marker.producer_id, epoch) < 0:
+        message = f"a marker of producer {marker.producer_id} with epoch {epoch}; 0 or above is allowed for both"
+        raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+    if producer is None:
+        return
+    is_repeated = epoch == producer.epoch and (producer.transaction_first_offset < 0 or epoch == EPOCH_MAX)
+    lowest = producer.epoch + 1 if transaction_version >= STRICT_SINCE and not is_repeated else producer.epoch
+    if epoch < lowest:
+        message = f"a marker of epoch {epoch} for producer {marker.producer_id}; {lowest} or above is allowed"
+        raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+    if marker.coordinator_epoch < producer.coordinator_epoch:
+        message = f"a marker of coordinator epoch {marker.coordinator_epoch}; {producer.coordinator_epoch} has written"
+        raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)

@@ -1,0 +1,57 @@
+"""Where the transactions of a partition stand: which are open, and which have ended by a marker not yet committed.
+
+Pure state. From it follows the last stable offset, where consumers stop that read committed records only.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+NONE_UNSTABLE: Final = 2**63 - 1
+
+
+class EndedTransaction(NamedTuple):
+    """Where it began, and the first offset that is still undecided behind it."""
+
+    first_offset: int
+    last_stable_offset: int
+
+
+class Transactions:
+    """`first_unstable_offset` may be too low until `stable_until` has been asked."""
+
+    __slots__ = ("_ended", "_open", "first_unstable_offset")
+
+    def __init__(self, opened: Iterable[tuple[int, int]] = ()) -> None:
+        """Take the open ones: producer ids with the offsets where they began."""
+        self._open: dict[int, int] = dict(sorted(opened, key=lambda each: each[1]))
+        self._ended: deque[tuple[int, int]] = deque()
+        """First offset and marker of each that has ended, by their markers."""
+        self.first_unstable_offset = NONE_UNSTABLE
+        self._find_first()
+
+    def begin(self, producer_id: int, offset: int) -> None:
+        """Open a transaction at the log's end."""
+        self._open[producer_id] = offset
+        self.first_unstable_offset = min(self.first_unstable_offset, offset)
+
+    def end(self, producer_id: int, marker_offset: int) -> EndedTransaction | None:
+        """Close the producer's transaction; None if it has none open."""
+        first = self._open.pop(producer_id, None)
+        if first is None:
+            return None
+        self._ended.append((first, marker_offset))
+        return EndedTransaction(first, next(iter(self._open.values()), marker_offset + 1))
+
+    def stable_until(self, high_watermark: int) -> int:
+        """Return the last stable offset. A marker counts once it is committed."""
+        if self.first_unstable_offset >= high_watermark:
+            return high_watermark
+        while self._ended and self._ended[0][1] < high_watermark:
+            self._ended.popleft()
+        self._find_first()
+        return min(high_watermark, self.first_unstable_offset)
+
+    def _find_first(self) -> None:
+        oldest_open = next(iter(self._open.values()), NONE_UNSTABLE)
+        self.first_unstable_offset = min([oldest_open, *(first for first, _ in self._ended)])

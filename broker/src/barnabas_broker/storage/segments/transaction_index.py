@@ -1,0 +1,96 @@
+"""The `.txnindex` of one segment: the aborted transactions whose markers lie in it, in Kafka's format.
+
+Entries wait in memory for `flush`, as those of the other indexes do: a start after a crash replays what it may lack.
+All methods raise OSError.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage.disk.files import FileSystem
+
+_ENTRY: Final = struct.Struct(">hqqqq")
+_VERSION: Final = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """Its marker is at `last_offset`; when that was written, everything below `last_stable_offset` was decided."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Read at its first use; most segments have none."""
+
+    __slots__ = ("_entries", "_files", "_written_bytes", "path")
+
+    def __init__(self, files: FileSystem, path: str, size_bytes: int) -> None:
+        self.path = path
+        self._files = files
+        self._written_bytes = size_bytes
+        self._entries: bytearray | None = None if size_bytes else bytearray()
+
+    def __bool__(self) -> bool:
+        return bool(self._written_bytes or self._entries)
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        """Add a transaction in memory, unless it is there already. Markers come in the order of their offsets."""
+        entries = self._load()
+        if not entries or _last_offset(entries, -1) < aborted.last_offset:
+            entries += _ENTRY.pack(_VERSION, *aborted)
+
+    def since(self, offset: int) -> Iterator[AbortedTransaction]:
+        """Yield those whose markers are at `offset` or above."""
+        entries = self._load()
+        count = len(entries) // _ENTRY.size
+        for number in range(bisect_left(range(count), offset, key=lambda each: _last_offset(entries, each)), count):
+            yield AbortedTransaction._make(_ENTRY.unpack_from(entries, number * _ENTRY.size)[1:])
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget those whose markers are at `offset` or above."""
+        entries = self._load()
+        count = len(entries) // _ENTRY.size
+        kept = bisect_left(range(count), offset, key=lambda each: _last_offset(entries, each)) * _ENTRY.size
+        if kept < self._written_bytes:
+            self._files.open_file(self.path).truncate(kept)
+            self._written_bytes = kept
+        del entries[kept:]
+
+    def flush(self) -> None:
+        """Write what waits in memory."""
+        if self._entries is not None and len(self._entries) > self._written_bytes:
+            file = self._files.open_file(self.path)
+            file.append(memoryview(self._entries)[self._written_bytes :], self._written_bytes)
+            self._written_bytes = len(self._entries)
+
+    def sync(self) -> None:
+        """Return when what is written is on the disk. Blocks."""
+        if self._written_bytes:
+            self._files.open_file(self.path).sync()
+
+    def _load(self) -> bytearray:
+        """Whole entries whose markers rise: a crash may have left a part of one, or pages of zeros."""
+        if self._entries is None:
+            data = bytearray(self._files.open_file(self.path).read_at(0, self._written_bytes))
+            whole = last = 0
+            for version, _, _, last_offset, _ in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size]):
+                if version != _VERSION or (whole and last_offset <= last):
+                    break
+                whole, last = whole + _ENTRY.size, last_offset
+            self._entries = data[:whole]
+            if whole < self._written_bytes:
+                self._files.open_file(self.path).truncate(whole)
+                self._written_bytes = whole
+        return self._entries
+
+
+def _last_offset(entries: bytearray, number: int) -> int:
+    """The marker of an entry; the last one is number -1."""
+    start = number * _ENTRY.size if number >= 0 else len(entries) - _ENTRY.size
+    found: int = _ENTRY.unpack_from(entries, start)[3]
+    return found

@@ -1,0 +1,51 @@
+"""The control batch that ends a transaction in a partition: one record, of which the key says commit or abort."""
+
+import struct
+from typing import Final, NamedTuple
+
+from barnabas_broker.wire.parts import Buffer
+from barnabas_broker.wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from barnabas_broker.wire.records import BrokenRecords, Record, decode_batch, encode_batch
+
+_KEY: Final = struct.Struct(">hh")
+"""Version 0, and 0 for an abort or 1 for a commit."""
+_VALUE: Final = struct.Struct(">hi")
+"""Version 0, and the coordinator's epoch. Later versions only add fields."""
+_ABORT: Final = 0
+_COMMIT: Final = 1
+_BATCH_BYTES_MAX: Final = 1 << 16
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
+def encode_marker(marker: Marker, now_ms: int) -> bytearray:
+    """Return the batch to append."""
+    key = _KEY.pack(0, _COMMIT if marker.is_commit else _ABORT)
+    return encode_batch(
+        [Record(0, now_ms, key, _VALUE.pack(0, marker.coordinator_epoch))],
+        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+    )
+
+
+def decode_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
+    """Return the marker in a control batch; None if it is of another kind, or compaction has emptied it."""
+    if header.producer_id < 0 or not header.record_count:
+        return None
+    try:
+        record = decode_batch(batch, 0, header, _BATCH_BYTES_MAX)[0]
+        _, kind = _KEY.unpack_from(record.key or b"")
+        if kind not in (_ABORT, _COMMIT):
+            return None
+        _, coordinator_epoch = _VALUE.unpack_from(record.value or b"")
+    except (BrokenRecords, struct.error):
+        return None
+    return Marker(header.producer_id, header.producer_epoch, coordinator_epoch, kind == _COMMIT)

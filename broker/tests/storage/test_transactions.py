@@ -1,0 +1,183 @@
+"""The transactions of one log: markers, the last stable offset, the index of aborted ones, and what a crash leaves."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from storage_samples import NOW_MS, OneLog, append, batch, headers_in
+
+from barnabas_broker.storage.logs.aborted_transactions import aborted_among
+from barnabas_broker.storage.logs.follower_append import append_as_follower
+from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.marker_append import append_marker
+from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.producer_state.marker_check import check_marker
+from barnabas_broker.storage.producer_state.producers import PARTITION_MAX, Producer, ProducerCount, ProducerStates
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_broker.wire.transaction_markers import Marker, decode_marker, encode_marker
+from barnabas_core.errors import ApiError, ErrorCode
+
+ALPHA, BETA = 5, 6
+TRANSACTIONAL = 0x10
+
+
+def send(log: Log, producer_id: int, sequence: int, *, epoch: int = 0, value: bytes = b"value") -> int:
+    """Append one record of a transaction; its offset."""
+    data = encode_batch(
+        [Record(0, NOW_MS, None, value)],
+        attributes=TRANSACTIONAL,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    return append(log, memoryview(data)).base_offset
+
+
+def end(log: Log, producer_id: int, *, epoch: int = 0, commit: bool = False, version: int = 0) -> int:
+    """Append a marker; its offset."""
+    marker = Marker(producer_id, epoch, 0, commit)
+    return append_marker(log, marker, version, max(log.epochs.latest_epoch, 0), NOW_MS)
+
+
+def stable(log: Log, high_watermark: int | None = None) -> int:
+    return log.producers.transactions.stable_until(log.log_end_offset if high_watermark is None else high_watermark)
+
+
+def aborted(log: Log, offset: int = 0, bytes_max: int = 1 << 20) -> list[tuple[int, int]]:
+    records = log.read(offset, bytes_max, log.log_end_offset, at_least_one_batch=True)
+    assert records is not None
+    return aborted_among(log, offset, records)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_open", "epoch", "coordinator_epoch", "refusal"),
+    [
+        (0, True, 3, 7, None),
+        (0, False, 3, 7, None),
+        (1, True, 4, 7, None),
+        (1, True, 2, 7, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, True, 4, 7, None),
+        (2, True, 3, 7, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, False, 3, 7, None),
+        (2, False, 2, 7, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, True, 4, 6, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (0, True, -1, 7, ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_which_markers_a_producer_at_epoch_3_takes(
+    version: int, is_open: bool, epoch: int, coordinator_epoch: int, refusal: ErrorCode | None
+) -> None:
+    producer = Producer(ALPHA, 3)
+    producer.coordinator_epoch, producer.transaction_first_offset = 7, 0 if is_open else -1
+    code = None
+    try:
+        check_marker(producer, Marker(ALPHA, epoch, coordinator_epoch, True), version)
+    except ApiError as error:
+        code = error.code
+    assert code is refusal
+
+
+def test_a_marker_is_a_control_batch_as_kafka_writes_it() -> None:
+    marker = Marker(ALPHA, 3, 9, True)
+    data = encode_marker(marker, NOW_MS)
+    header = parse_header(data, 0)
+    assert (header.attributes, header.base_sequence, header.record_count) == (0x30, -1, 1)
+    assert bytes(data[-12:]) == b"\x00\x00\x00\x01\x0c\x00\x00\x00\x00\x00\x09\x00"
+    assert decode_marker(data, header) == marker
+    assert decode_marker(data, header._replace(record_count=0)) is None
+
+
+def test_readers_of_committed_records_stop_at_the_first_open_transaction(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    append(log, batch(2))
+    send(log, ALPHA, 0)
+    send(log, BETA, 0)
+    assert stable(log) == 2
+    end(log, ALPHA, commit=True)
+    assert stable(log, high_watermark=4) == 2  # The marker at 4 is not committed.
+    assert stable(log, high_watermark=5) == 3
+    end(log, BETA)
+    assert stable(log, high_watermark=5) == 3
+    assert stable(log, high_watermark=6) == 6
+
+
+def test_the_index_names_the_aborted_transactions_of_what_is_read(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).with_config(segment_bytes=300).open()
+    send(log, ALPHA, 0)
+    send(log, BETA, 0)
+    for number in range(1, 8):
+        send(log, BETA, number)
+    end(log, BETA)
+    end(log, ALPHA, commit=True)
+    send(log, ALPHA, 1)
+    end(log, ALPHA)
+    assert len(log.segments) > 3
+    assert aborted(log, 0, 1) == [(BETA, 1)]
+    assert aborted(log, 11) == [(ALPHA, 11)]
+    log.close()
+    files = sorted(log.files.scan(log.directory), key=lambda each: each.name)
+    data = b"".join(log.files.read(f"{log.directory}/{each.name}") for each in files if each.name.endswith(".txnindex"))
+    assert data == struct.pack(">hqqqq", 0, BETA, 1, 9, 0) + struct.pack(">hqqqq", 0, ALPHA, 11, 12, 13)
+
+
+def test_a_crash_and_a_cut_leave_transactions_as_the_log_has_them(tmp_path: Path) -> None:
+    made = OneLog(tmp_path)
+    log = made.open()
+    send(log, ALPHA, 0)
+    end(log, ALPHA)
+    log.flush()
+    send(log, BETA, 0)
+    send(log, ALPHA, 1)
+    end(log, ALPHA)
+    log = made.open(recovery_point=2)
+    assert aborted(log) == [(ALPHA, 0), (ALPHA, 3)]
+    assert stable(log) == 2
+    truncate_to(log, 4)
+    assert aborted(log) == [(ALPHA, 0)]
+    end(log, BETA, commit=True)
+    assert stable(log) == 3
+    log.close()
+    assert stable(made.open(recovery_point=log.log_end_offset, clean=True)) == 3
+
+
+def test_a_follower_knows_what_its_leader_knows(tmp_path: Path) -> None:
+    leader, follower = OneLog(tmp_path / "leader").open(), OneLog(tmp_path / "follower").open()
+    send(leader, ALPHA, 0)
+    send(leader, BETA, 0)
+    end(leader, ALPHA)
+    records = leader.read(0, 1 << 20, 3, at_least_one_batch=True)
+    assert records is not None
+    data = records.file.read_at(records.position, records.length)
+    assert len(headers_in(data)) == 3
+    append_as_follower(follower, memoryview(data), 0, 3, NOW_MS)
+    assert stable(follower) == stable(leader) == 1
+    assert aborted(follower) == aborted(leader) == [(ALPHA, 0)]
+    assert follower.producers.snapshot() == leader.producers.snapshot()
+
+
+def test_a_late_record_of_an_ended_transaction_is_refused_where_epochs_rise(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    send(log, ALPHA, 0)
+    end(log, ALPHA, epoch=1, version=2)
+    with pytest.raises(ApiError) as refused:
+        send(log, ALPHA, 1)
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert send(log, ALPHA, 0, epoch=1) == 2
+    with pytest.raises(ApiError):
+        end(log, ALPHA, epoch=1, version=2)
+    assert log.log_end_offset == 3
+
+
+def test_no_producer_with_an_open_transaction_is_forgotten() -> None:
+    count = ProducerCount()
+    states = ProducerStates(count)
+    states.record(
+        parse_header(encode_batch([Record(0, 0, None, b"")], attributes=TRANSACTIONAL, producer_id=1), 0), 0, 0
+    )
+    for number in range(2, PARTITION_MAX + 3):
+        states.record(parse_header(encode_batch([Record(0, 9, None, b"")], producer_id=number), 0), number, 9)
+    again = ProducerStates(count, states.snapshot())
+    assert 1 in states.producers
+    assert 1 in again.producers
+    assert again.transactions.stable_until(100) == 0
