@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
 WRITES_MAX = 60
-EVERY = size(6, 1)
-"""A death at each such write."""
+EVERY = size(10, 1)
+"""A death at each such write of a full set-up."""
+DEATHS_MIN = size(2, 50)
+"""Before a write is sent, and as many before its answer."""
 OWNED = (
     "ConfigMap",
     "NetworkPolicy",
@@ -53,9 +56,9 @@ def declare(plane: ControlPlane, namespace: str, topic: str) -> None:
         plane.requests.apply({**body, "spec": spec})
 
 
-async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, sent: bool) -> bool:
+async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, number: int, last: int, *, sent: bool) -> bool:
     """Whether there was a `last` write to die at. What is there in the end is checked."""
-    namespace = f"killed-{last}-{'sent' if sent else 'unsent'}"
+    namespace = f"killed-{number}-{last}-{'sent' if sent else 'unsent'}"
     topic = namespace
     declare(plane, namespace, topic)
     async with api_client(plane) as opened:
@@ -78,12 +81,16 @@ def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
     defined_api_server: ControlPlane, broker: ServerProcess, sent: bool
 ) -> None:
     assert set(OWNED) <= API_RESOURCES.keys()
-    deaths = 0
-    for last in range(1, WRITES_MAX, EVERY):
-        if not asyncio.run(die_and_begin_anew(defined_api_server, f"127.0.0.1:{broker.port}", last, sent=sent)):
-            break
-        deaths += 1
-    assert 10 < deaths * EVERY < WRITES_MAX - 1
+    deaths, bootstrap, numbers = 0, f"127.0.0.1:{broker.port}", count()
+    while deaths < DEATHS_MIN:
+        number = next(numbers)
+        for last in range(1, WRITES_MAX, EVERY):
+            if not asyncio.run(die_and_begin_anew(defined_api_server, bootstrap, number, last, sent=sent)):
+                break
+            deaths += 1
+        else:
+            pytest.fail(f"a full set-up takes more than {WRITES_MAX} writes")
+    print(f"{deaths} deaths")
 
 
 async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done: Callable[[], bool]) -> None:
