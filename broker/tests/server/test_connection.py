@@ -126,24 +126,6 @@ def test_no_request_is_looked_at_while_an_answer_is_outstanding() -> None:
     asyncio.run(_deferred())
 
 
-async def _answer_after_close() -> None:
-    async with connected(Recorder()) as (connection, reader, _):
-        first, second = (connection.defer(reads_on=True) for _ in range(2))
-        second([framed(b"waits for the first")])
-        await asyncio.sleep(0)
-        assert connection.unsent_bytes > 0
-        connection.close()
-        assert not connection.has_unsent
-        first([framed(b"too late")])
-        await asyncio.sleep(0)
-        assert not connection.has_unsent
-        assert await reader.read() == b""
-
-
-def test_answers_that_wait_or_come_after_the_client_left_are_dropped_with_their_memory() -> None:
-    asyncio.run(_answer_after_close())
-
-
 @pytest.mark.parametrize("size", [-1, 0, REQUEST_BYTES_MAX + 1, 2**31 - 1])
 def test_a_request_of_an_impossible_size_closes_the_connection_and_takes_no_memory(size: int) -> None:
     async def run() -> None:

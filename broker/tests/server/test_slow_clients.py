@@ -13,8 +13,7 @@ from barnabas_broker.app.connection_settings import socket_settings
 from barnabas_broker.server import listener as server_listener
 from barnabas_broker.server import slow_clients
 from barnabas_broker.server.admission import ConnectionLimits
-from barnabas_broker.server.answers import LATE_BYTES_MAX
-from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
+from barnabas_broker.server.connection import SCRATCH_BYTES, Connection
 from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_core.config.broker_config import parse_broker_config
@@ -281,18 +280,6 @@ async def _slow_reader() -> None:
 def test_who_reads_a_long_answer_slowly_is_not_silent_and_who_stops_reading_is() -> None:
     """`connections.max.idle.ms` counts from the last byte in either direction, as in Kafka."""
     run(_slow_reader())
-
-
-async def _late_answers() -> None:
-    async with listening() as (listener, port):
-        _, writer = await connect(port)
-        writer.write(framed(b"late") + framed(b"large") * 1000)
-        await until(lambda: bool(listener.connections) and not next(iter(listener.connections)).waits_for_client)
-        assert listener.slow_clients.answer_bytes <= LATE_BYTES_MAX + 8 * MIB + KEPT_BYTES_MAX
-
-
-def test_answers_behind_one_that_is_outstanding_are_bounded() -> None:
-    run(_late_answers())
 
 
 async def _brokers_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
