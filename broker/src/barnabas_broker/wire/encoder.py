@@ -15,6 +15,7 @@ from typing import Any, Final
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS
 from barnabas_broker.wire.framing import encode_unsigned_varint
+from barnabas_broker.wire.strings import write_count
 
 Get = Callable[[Any], Any]
 WriteField = Callable[[bytearray, Any], None]
@@ -143,10 +144,10 @@ def _array_writer(field: schema.Field, version: int, flexible: bool) -> WriteFie
     write_element = _field_writer(element, version, flexible)
 
     def write_numbers(out: bytearray, values: Collection[Any]) -> None:
-        out += _count(len(values), flexible) + struct.pack(f">{len(values)}{character}", *values)
+        out += write_count(len(values), flexible=flexible) + struct.pack(f">{len(values)}{character}", *values)
 
     def write_elements(out: bytearray, values: Collection[Any]) -> None:
-        out += _count(len(values), flexible)
+        out += write_count(len(values), flexible=flexible)
         for value in values:
             if value.__class__ is Encoded:
                 out += value
@@ -176,7 +177,7 @@ def _string_writer(flexible: bool) -> WriteField:
 
 def _bytes_writer(flexible: bool) -> WriteField:
     def write(out: bytearray, value: bytes) -> None:
-        out += _count(len(value), flexible)
+        out += write_count(len(value), flexible=flexible)
         out += value
 
     return write
@@ -189,10 +190,6 @@ def _fixed_writer(kind: str) -> WriteField:
         out += pack(value)
 
     return write
-
-
-def _count(count: int, flexible: bool) -> bytes:
-    return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)
 
 
 def _write_uuid(out: bytearray, value: uuid.UUID | None) -> None:

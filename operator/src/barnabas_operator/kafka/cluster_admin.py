@@ -25,10 +25,9 @@ from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, con
 from barnabas_operator.kafka import features
 from barnabas_operator.kafka.blocking_clock import BlockingClock
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
-from barnabas_operator.kafka.min_isr import MinIsr
 from barnabas_operator.kafka.reassignments import reassignments, topics_and_moves
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
-from barnabas_operator.kafka.topic_overrides import TopicOverrides
+from barnabas_operator.kafka.topic_configs import TopicAnswers, min_isr, overrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
@@ -77,8 +76,8 @@ class ClusterAdmin:
         self.answered_at = self._clock.monotonic_s()
         """When brokers answered last to steps, which may be many requests."""
         self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator")
-        self._overrides = TopicOverrides(self.client, configs_kept_s, clock.monotonic_s)
-        self._min_isr = MinIsr(self.client, configs_kept_s, clock.monotonic_s)
+        self._overrides = TopicAnswers(overrides, self.client, configs_kept_s, clock.monotonic_s)
+        self._min_isr = TopicAnswers(min_isr, self.client, configs_kept_s, clock.monotonic_s)
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ Nothing is written. A broker may run on them meanwhile: what vanishes between tw
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -211,8 +211,12 @@ def unreadable(log_dirs: Sequence[LogDir]) -> list[Stray]:
 
     In two looks, for a broker may be at it.
     """
-    found = [each for log_dir in log_dirs for each in _unreadable_in(log_dir)]
-    again = {each.path for log_dir in {one.log_dir for one in found} for each in _unreadable_in(log_dir)}
+    return _seen_twice(log_dirs, _unreadable_in)
+
+
+def _seen_twice(log_dirs: Sequence[LogDir], look: Callable[[LogDir], Iterable[Stray]]) -> list[Stray]:
+    found = [each for log_dir in log_dirs for each in look(log_dir)]
+    again = {each.path for log_dir in {one.log_dir for one in found} for each in look(log_dir)}
     return [each for each in found if each.path in again]
 
 
@@ -234,9 +238,7 @@ def _unreadable_in(log_dir: LogDir) -> Iterator[Stray]:
 
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
     """What belongs to no partition, here and in its folders: in two looks, for a file may be on its way."""
-    found = [each for log_dir in log_dirs for each in _strays_in(log_dir)]
-    again = {each.path for log_dir in {stray.log_dir for stray in found} for each in _strays_in(log_dir)}
-    return [each for each in found if each.path in again]
+    return _seen_twice(log_dirs, _strays_in)
 
 
 def _strays_in(log_dir: LogDir) -> list[Stray]:
