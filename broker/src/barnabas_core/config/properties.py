@@ -1,7 +1,8 @@
 """Java's properties file format, read exactly: comments, continued lines, escapes and the three separators.
 
 After `java.util.Properties.load`: a comment line cannot be continued, a key ends at the first unescaped `=`, `:` or
-blank, and of a key that comes twice the last one counts.
+blank, and of a key that comes twice the last one counts. The package javaproperties reads empty continued lines
+otherwise.
 """
 
 import re
