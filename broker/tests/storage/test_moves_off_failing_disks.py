@@ -127,26 +127,6 @@ def test_one_that_was_finished_is_used_by_the_next_start_where_the_log_gets_no_n
     assert (found.log_dir, found.topic_id, len(read_all(found))) == (str(broker.path / "new"), TOPIC_ID, RECORDS)
 
 
-def test_an_empty_folder_in_the_place_of_the_copy_does_not_pass_for_the_log(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker is killed while neither of the two has its name."""
-    (broker.path / "new" / "flights-0").mkdir()
-    move = broker.move(records=RECORDS)
-
-    def kill(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(move, "_take_its_place", kill)
-    with pytest.raises(KeyboardInterrupt):
-        broker.logs.moves.finish(move)
-    for log_dir in broker.logs.log_dirs:
-        log_dir.fail(LogDirFailed(log_dir.path, "the process is dead"))
-    broker.start()
-    broker.empty_trash()
-    assert len(read_all(broker.logs.logs[FLIGHTS])) == RECORDS
-
-
 def test_one_that_was_finished_goes_where_the_log_goes_on_without_it(broker: Broker) -> None:
     """It would be taken for the log, which has more by then, where the other disk is replaced later."""
     move = broker.move(records=RECORDS)

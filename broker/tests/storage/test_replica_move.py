@@ -12,10 +12,10 @@ import pytest
 from storage_samples import NOW_MS, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.disk.files import FileEntry, PosixFile, PosixFileSystem
+from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash, remove_all
-from barnabas_broker.storage.errors import LogDirFailed, StorageError
+from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
@@ -129,8 +129,7 @@ def test_a_move_that_is_refused_leaves_the_one_that_is_under_way(tmp_path: Path)
     damaged = tmp_path / "b" / str(FLIGHTS)
     move = begun(logs, tmp_path / "c")
     damaged.mkdir()
-    (damaged / "00000000000000000000.log").write_bytes(b"damaged")
-    with pytest.raises(ApiError, match="has files"):
+    with pytest.raises(ApiError, match="move it away first"):
         logs.moves.start(FLIGHTS, str(tmp_path / "b"))
     assert logs.moves.under_way == {FLIGHTS: move}
     assert logs.moves.start(FLIGHTS, log.log_dir) is None
@@ -142,26 +141,10 @@ def test_a_log_does_not_move_to_where_a_damaged_one_has_its_name(tmp_path: Path)
     filled(logs, tmp_path / "a")
     damaged = tmp_path / "b" / str(FLIGHTS)
     damaged.mkdir()
-    (damaged / "00000000000000000000.log").write_bytes(b"damaged")
-    with pytest.raises(ApiError, match=f"{damaged} has files.*move it away first") as raised:
+    with pytest.raises(ApiError, match=f"{damaged} is there.*move it away first") as raised:
         logs.moves.start(FLIGHTS, str(tmp_path / "b"))
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert not logs.moves.under_way
-
-
-def test_a_disk_that_does_not_say_what_it_has_is_a_failed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = PosixFileSystem()
-    logs = started(tmp_path, files)
-    filled(logs, tmp_path / "a")
-    (tmp_path / "b" / str(FLIGHTS)).mkdir()
-
-    def fail(_: str) -> list[FileEntry]:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(files, "scan", fail)
-    with pytest.raises(LogDirFailed) as raised:
-        logs.moves.start(FLIGHTS, str(tmp_path / "b"))
-    assert raised.value.log_dir == str(tmp_path / "b")
 
 
 def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) -> None:
@@ -378,7 +361,7 @@ def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Pa
     for log_dir in logs.log_dirs:
         (Path(log_dir.path) / ".lock").unlink()
     again = started(tmp_path, PosixFileSystem())
-    assert again.moves.interrupted.to_resume == {FLIGHTS: str(tmp_path / "b")}
+    assert again.moves.interrupted == {FLIGHTS: str(tmp_path / "b")}
     assert again.logs[FLIGHTS].log_dir == str(tmp_path / "a")
     again.remove_files(again.due_deletions(NOW_MS))
     assert list((tmp_path / "b").glob("flights*")) == []

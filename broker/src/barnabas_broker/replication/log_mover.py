@@ -61,13 +61,13 @@ class LogMover:
 
     def resume(self) -> None:
         """Begin anew what a stop or a crash has interrupted. For a start, once the partitions are here."""
-        for topic_partition, log_dir in self._logs.moves.interrupted.to_resume.items():
+        for topic_partition, log_dir in self._logs.moves.interrupted.items():
             try:
                 self.move(topic_partition, log_dir)
                 log.info("%s moves to %s again", topic_partition, log_dir)
             except ApiError as error:
                 log.warning("%s does not move to %s any more: %s", topic_partition, log_dir, error)
-        self._logs.moves.interrupted.to_resume.clear()
+        self._logs.moves.interrupted.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
         """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there, or offline.

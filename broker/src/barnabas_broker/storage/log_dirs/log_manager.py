@@ -17,6 +17,7 @@ from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.disk.trash import remove_all
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.log_dirs.duplicate_logs import superfluous_logs
+from barnabas_broker.storage.log_dirs.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log_dirs.log_dir import HighWatermarkOf, LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress, LogDirLoader
@@ -176,9 +177,7 @@ class LogManager:
         """
         self._loader.last_incarnation = last_incarnation
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
-        self._on_each_online_dir(self._find_copies)
-        if all(log_dir.is_online for log_dir in self.log_dirs):
-            self._on_each_online_dir(lambda log_dir: self.moves.interrupted.finish(log_dir.path))
+        self._on_each_online_dir(self._finish_moves)
         self._on_each_online_dir(lambda log_dir: self._loader.load(log_dir, on_progress))
         superfluous = superfluous_logs(self.online_logs(), self._assigned)
         self._on_each_online_dir(lambda log_dir: self._set_aside_from(log_dir, superfluous))
@@ -187,8 +186,11 @@ class LogManager:
             raise LogDirRefused(",".join(self._settings.log_dirs), f"no log dir can be used: {reasons}")
         return self.logs
 
-    def _find_copies(self, log_dir: LogDir) -> None:
-        self.moves.interrupted.found(log_dir.path, self._loader.names(log_dir))
+    def _finish_moves(self, log_dir: LogDir) -> None:
+        names, log_dirs = self._loader.names(log_dir), self._settings.log_dirs
+        if all(each.is_online for each in self.log_dirs):
+            resumed = finish_interrupted_moves(self._environment, log_dir.path, names, log_dirs)
+            self.moves.interrupted.update(resumed)
 
     def _set_aside_from(self, log_dir: LogDir, superfluous: Sequence[Log]) -> None:
         for log in superfluous:

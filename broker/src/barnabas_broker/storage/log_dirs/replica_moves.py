@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from barnabas_broker.storage.errors import storage_error
-from barnabas_broker.storage.log_dirs.interrupted_moves import InterruptedMoves
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_lookup import online_log
@@ -31,7 +29,8 @@ class ReplicaMoves:
         self._choice = choice
         self._log_dirs = log_dirs
         self.under_way: dict[TopicPartition, ReplicaMove] = {}
-        self.interrupted = InterruptedMoves(environment)
+        self.interrupted: dict[TopicPartition, str] = {}
+        """Where logs were on their way to when the broker ended: to be started again."""
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
         """Begin to move a log to the directory at this path; None when it is there. A second move that is
@@ -44,7 +43,7 @@ class ReplicaMoves:
         if log is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
-            self._make_free(target.path, f"{target.path}/{topic_partition}")
+            target.check_free(topic_partition)
             target.damaged.pop(topic_partition, None)  # Moved away: what the checkpoints have is not of this log.
         self.stop(topic_partition)
         if log.log_dir == target.path:
@@ -54,22 +53,6 @@ class ReplicaMoves:
         move.begin()
         self.under_way[topic_partition] = move
         return move
-
-    def _make_free(self, log_dir: str, directory: str) -> None:
-        """The copy takes this name at the end, when the log has lost its own.
-
-        An empty folder goes: a start after a crash just then would take it for the log, and throw the copy away.
-        """
-        files = self._environment.files
-        try:
-            is_free = not (files.exists(directory) and files.scan(directory))
-            if is_free:
-                files.remove(directory)
-        except OSError as error:
-            raise storage_error(log_dir, directory, error) from error
-        if not is_free:
-            message = f"{directory} has files, and no log could be loaded from it at the start: move it away first"
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def stop(self, topic_partition: TopicPartition) -> None:
         """Call a move off, if there is one."""
