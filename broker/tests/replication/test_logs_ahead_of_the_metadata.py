@@ -34,14 +34,6 @@ def test_a_leader_does_not_lead_in_an_epoch_below_that_of_its_log(tmp_path: Path
     assert len(broker.ahead) == 2
 
 
-def test_a_follower_truncates_nothing_while_its_log_is_ahead_of_the_leader(tmp_path: Path) -> None:
-    broker = restarted(tmp_path, led(HERE, 9, HERE), led(OTHER, 4, HERE, OTHER))
-    assert broker.fetching.followed == set()
-    assert broker.ahead == [{FLIGHTS: LogAhead(9, waits=True)}]
-    broker.show(led(OTHER, 10, OTHER))
-    assert broker.fetching.followed == {FLIGHTS}
-
-
 def test_a_leader_goes_on_in_the_epoch_of_its_log(tmp_path: Path) -> None:
     broker = restarted(tmp_path, led(HERE, 9, HERE, replicas=1), led(HERE, 9, HERE, replicas=1, partition_epoch=1))
     assert broker.error_of_read() is None

@@ -24,13 +24,27 @@ from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LONG_MAX
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+BATCH_BYTES = len(encode_batch([Record(0, NOW_MS, None, b"value")]))
 TOPIC_IDS = {"first": UUID(int=7), "later": UUID(int=8)}
 
 
-def partition_state(leader: str, epoch: str, isr: str = "", replicas: str = "1,2") -> PartitionState:
-    """The numbers as a command has them; the partition epoch is the leader epoch."""
-    brokers, in_sync = (tuple(map(int, filter(None, text.split(",")))) for text in (replicas, isr))
-    return PartitionState(brokers, int(leader), int(epoch), in_sync, partition_epoch=int(epoch))
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(",") if each)
+
+
+def partition_state(
+    leader: str, epoch: str, version: str = "", replicas: str = "1,2", isr: str = "", elr: str = "", lacking: str = ""
+) -> PartitionState:
+    """As a command has it; the partition epoch is `version`, or `epoch`."""
+    return PartitionState(
+        numbers(replicas),
+        int(leader),
+        int(epoch),
+        numbers(isr),
+        partition_epoch=int(version or epoch),
+        elr=numbers(elr),
+        lacking=numbers(lacking),
+    )
 
 
 class Replica:
@@ -104,6 +118,12 @@ class Replica:
     def disk_is_replaced(self) -> None:
         shutil.rmtree(self.broker.folder)
 
+    def records_go(self, left: str) -> None:
+        """The disk has lost the last ones; each is a batch of its own, and all have the same size."""
+        [segment] = self.broker.folder.glob("flights-0/*.log")
+        data = segment.read_bytes()
+        segment.write_bytes(data[: int(left) * BATCH_BYTES])
+
     def log_goes(self) -> None:
         shutil.rmtree(self.broker.folder / str(FLIGHTS))
 
@@ -154,6 +174,7 @@ class Replica:
         if partition is None:
             return state.value
         does = "leads" if partition.is_leader else "follows" if FLIGHTS in self.broker.fetching.followed else "waits"
+        does = does if state is ReplicaState.ONLINE else "is not served"
         where, log = Path(partition.log.log_dir).name, partition.log
         ends = f"ends at {log.log_end_offset}, committed {partition.high_watermark}"
         return f"{state.value}: {does} in epoch {partition.leader_epoch}, {ends}, in {where}"

@@ -22,90 +22,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 
-def test_a_leader_whose_disk_lost_records_leads_only_when_the_loss_is_accepted_and_in_a_later_epoch(
-    tmp_path: Path,
-) -> None:
-    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
-    broker.append(5)
-    size_bytes = broker.partition.log.size_bytes
-    assert broker.partition.high_watermark == 5
-    broker.lose_disk()
-    assert broker.offline_reports == [{FLIGHTS: 4}]
-    broker.find_disk(cut_to_bytes=3 * size_bytes // 5)
-    assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
-    assert broker.partition.high_watermark == 5
-    broker.show(led(HERE, 5, HERE, replicas=1))
-    assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
-    assert broker.losses == [{FLIGHTS: 5}]
-    broker.replicas.bring_back()
-    assert broker.losses == [{FLIGHTS: 5}] * 2
-    broker.show(PartitionState((HERE,), NO_LEADER, 6, (), partition_epoch=6, lacking=(HERE,)))
-    assert broker.error_of_read() is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    broker.show(led(HERE, 7, HERE, replicas=1))
-    assert broker.error_of_read() is None
-    assert (broker.partition.log.log_end_offset, broker.partition.high_watermark) == (3, 3)
-    leadership = broker.partition.leadership
-    assert leadership is not None
-    assert leadership.epoch_start_offset == 3
-    broker.append(1)
-    assert broker.partition.end_offset_for_epoch(4) == (4, 3)
-
-
-def test_a_follower_whose_disk_failed_fetches_again_only_when_it_is_out_of_the_isr(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
-    assert broker.fetching.followed == {FLIGHTS}
-    broker.lose_disk()
-    assert broker.offline_reports == [{FLIGHTS: 4}]
-    assert broker.fetching.followed == set()
-    broker.find_disk()
-    broker.show(led(OTHER, 4, OTHER, partition_epoch=5))  # What it fetched before may still be heard in this epoch.
-    assert broker.fetching.followed == set()
-    broker.show(led(OTHER, 5, OTHER, partition_epoch=6))
-    assert broker.fetching.followed == {FLIGHTS}
-    assert broker.partition.failure is None
-
-
-def test_what_the_metadata_has_not_heard_is_said_again(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
-    broker.lose_disk()
-    broker.replicas.bring_back()
-    broker.replicas.bring_back()
-    assert broker.offline_reports == [{FLIGHTS: 4}] * 3
-    broker.show(led(OTHER, 5, OTHER))
-    broker.replicas.bring_back()
-    assert len(broker.offline_reports) == 3
-
-
-def test_who_is_elected_while_its_disk_is_away_gives_up_where_others_have_all(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER, AWAY))
-    broker.lose_disk()
-    broker.show(led(HERE, 5, HERE, AWAY))
-    assert broker.offline_reports == [{FLIGHTS: 4}] * 2
-    broker.show(led(HERE, 6, HERE))
-    assert len(broker.offline_reports) == 2
-    broker.find_disk()
-    assert broker.error_of_read() is None
-
-
-def test_who_has_no_leader_waits_with_its_log_online(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, led(HERE, 4, HERE, elr=(AWAY,)))
-    broker.lose_disk()
-    broker.show(led(NO_LEADER, 5, elr=(AWAY,)))
-    broker.find_disk()
-    assert broker.error_of_read() is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    broker.show(led(HERE, 6, HERE))
-    assert broker.error_of_read() is None
-
-
-def test_a_disk_that_fails_again_takes_its_replicas_out_again(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
-    broker.lose_disk()
-    broker.show(led(HERE, 5, HERE, replicas=1))
-    broker.find_disk()
-    broker.lose_disk()
-    assert broker.offline_reports == [{FLIGHTS: 4}, {FLIGHTS: 5}]
-
-
 def test_the_checkpoint_of_high_watermarks_keeps_those_of_partitions_that_wait_for_the_metadata(tmp_path: Path) -> None:
     """A crash just then would begin at 0, and a compacted log in sync drops all for the next cut."""
     broker = Broker(tmp_path, led(HERE, 5, HERE))
@@ -141,15 +57,6 @@ def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_pat
     broker.logs.probe(broker.logs.log_dirs)
     broker.replicas.bring_back()
     assert broker.replicas.offline() == [FLIGHTS]
-
-
-def test_the_log_of_a_partition_that_went_while_its_disk_was_away_goes_when_that_is_back(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
-    broker.lose_disk()
-    broker.show(PartitionState((OTHER, AWAY), OTHER, 5, (OTHER, AWAY), partition_epoch=5))
-    broker.find_disk()
-    assert broker.logs.logs == {}
-    assert [path.name.rpartition("-")[2] for path in broker.folder.glob(f"{FLIGHTS.topic}*")] == ["delete"]
 
 
 def test_a_topic_that_is_deleted_takes_no_log_of_an_earlier_topic_with_it(tmp_path: Path) -> None:
@@ -242,29 +149,6 @@ def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> No
         assert (partition.log.log_dir, partition.log.log_end_offset) == (str(tmp_path / "more"), 3)
 
     asyncio.run(scenario())
-
-
-def test_a_log_that_is_relied_on_is_not_made_anew_when_its_log_dir_is_back_without_it(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
-    broker.append(3)
-    broker.stop()
-    here = tmp_path / "logs"
-    here.rename(tmp_path / "away")
-    here.write_text("no directory: its disk did not come up", encoding="utf-8")
-    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
-    assert broker.error_of_find() is ErrorCode.KAFKA_STORAGE_ERROR
-    here.unlink()
-    here.mkdir()
-    (tmp_path / "away" / "meta.properties").rename(here / "meta.properties")
-    broker.find_disk()
-    assert broker.losses[-1] == {FLIGHTS: 4}
-    assert broker.logs.logs == {}
-    lost = PartitionState((HERE,), NO_LEADER, 5, (), partition_epoch=5, last_known_leader=HERE, lacking=(HERE,))
-    broker.show(lost)
-    broker.replicas.bring_back()
-    assert broker.error_of_read() is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    broker.show(led(HERE, 6, HERE, replicas=1))
-    assert (broker.error_of_read(), broker.partition.log.log_end_offset) == (None, 0)
 
 
 @pytest.mark.parametrize(("machine_ran_on", "was_cut_before"), [(False, False), (True, True), (True, False)])
