@@ -163,7 +163,7 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     unsynced, end_offset = log.segments.starting_at(recovery_point), log.log_end_offset
     epochs: list[FoundEpoch] = []
     for number, segment in enumerate(unsynced):
-        if number and segment.base_offset != end_offset:
+        if number and not _follows(segment, end_offset):
             _warn_of_loss(f"there is nothing from {end_offset} on", unsynced[number:])
             log.discard_above(unsynced[number - 1].base_offset)
             break
@@ -181,6 +181,11 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
             log.discard_above(segment.base_offset)
             break
     log.recovered(recovery_point, end_offset, epochs)
+
+
+def _follows(segment: Segment, end_offset: int) -> bool:
+    """True if a segment begins where the one before it ends."""
+    return segment.base_offset == end_offset
 
 
 def _rewrite(log: Log) -> None:
