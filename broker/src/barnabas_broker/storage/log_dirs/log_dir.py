@@ -22,7 +22,6 @@ from barnabas_broker.storage.log_dirs.checkpointed_offsets import offset_of_each
 from barnabas_broker.storage.log_dirs.kept_records import KeptRecords
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity, checked_owner
 from barnabas_broker.storage.logs.log import Log
-from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
@@ -154,14 +153,6 @@ class LogDir:
         """LogDirFailed unless the directory is there and takes a write."""
         if not self._files.exists(f"{self.path}/{file_names.META_PROPERTIES}"):
             raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
-
-    @disk_access
-    def check_free(self, topic_partition: TopicPartition) -> None:
-        """ApiError where there is a directory of this name: a log that moves here takes the name at the end."""
-        directory = f"{self.path}/{topic_partition}"
-        if self._files.exists(directory):
-            message = f"{directory} is there, and no log could be loaded from it at the start: move it away first"
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def problems(self) -> list[StorageError]:
         """What `check` says, if anything."""

@@ -43,7 +43,7 @@ class ReplicaMoves:
         if log is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
-            target.check_free(topic_partition)
+            self._check_free(f"{target.path}/{topic_partition}")
             target.damaged.pop(topic_partition, None)  # Moved away: what the checkpoints have is not of this log.
         self.stop(topic_partition)
         if log.log_dir == target.path:
@@ -53,6 +53,12 @@ class ReplicaMoves:
         move.begin()
         self.under_way[topic_partition] = move
         return move
+
+    def _check_free(self, directory: str) -> None:
+        """ApiError where there is a directory of this name: the copy takes the name at the end."""
+        if self._environment.files.exists(directory):
+            message = f"{directory} is there, and no log could be loaded from it at the start: move it away first"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def stop(self, topic_partition: TopicPartition) -> None:
         """Call a move off, if there is one."""
