@@ -158,7 +158,9 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
     forgotten, position = _parse_forgotten(data, position, version)
     if version >= RACK_SINCE:  # No replica is preferred by its rack.
         _, position = read_name(data, position, flexible=flexible)
-    if flexible:
+    if flexible and not data[position]:
+        position += 1
+    elif flexible:
         (replica_id, replica_epoch), position = _read_replica_state(data, position, (replica_id, replica_epoch))
     request = FetchRequest(
         replica_id,

@@ -151,9 +151,10 @@ def _parse(data: memoryview) -> ReplicaFetchResponse:
         for _ in range(count):
             partition, position = _parse_partition(data, position)
             partitions.append(partition)
-        position = skip_tagged_fields(data, position)
+        position = skip_tagged_fields(data, position) if data[position] else position + 1
         topics.append((topic_id, partitions))
-    skip_tagged_fields(data, position)
+    if data[position]:
+        skip_tagged_fields(data, position)
     return ReplicaFetchResponse(correlation_id, error, session_id, topics)
 
 
