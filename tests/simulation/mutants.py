@@ -179,7 +179,9 @@ def keeps_the_leader_epoch() -> Iterator[None]:
 def shows_what_is_not_committed() -> Iterator[None]:
     """Consumers read up to the log's end."""
 
-    def mistaken(self: Partition, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+    def mistaken(
+        self: Partition, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool
+    ) -> FileSlice | None:
         return self.log.read(offset, length_max, self.log.log_end_offset, at_least_one_batch=at_least_one_batch)
 
     with patch.object(Partition, "read", mistaken):
@@ -191,8 +193,8 @@ def followers_forget_the_producers() -> Iterator[None]:
     """Only leaders take note of sequence numbers: a retry after a failover is written twice."""
     append_fetched = Log.append_fetched
 
-    def mistaken(self: Log, run: memoryview, headers: list[Any]) -> None:
-        append_fetched(self, run, [header._replace(producer_id=-1) for header in headers])
+    def mistaken(self: Log, run: memoryview, headers: list[Any], high_watermark: int) -> None:
+        append_fetched(self, run, [header._replace(producer_id=-1) for header in headers], high_watermark)
 
     with patch.object(Log, "append_fetched", mistaken):
         yield

@@ -40,7 +40,7 @@ class OnePartition:
         if not self.is_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leads")
 
-    def read(self, offset: int, length_max: int, *, at_least_one_batch: bool, is_stable: bool) -> FileSlice | None:
+    def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         length = (self.high_watermark - offset) * BATCH_BYTES
         return FileSlice(None, 0, length) if 0 < length <= length_max or (at_least_one_batch and length) else None  # type: ignore[arg-type]
 

@@ -90,7 +90,7 @@ def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_befor
         await one.until(lambda: disk.begun == 1)
         one.broker.append(3)
         assert (partition.high_watermark, partition.log.ack_end_offset) == (2, 2)
-        assert partition.read(2, 1000, at_least_one_batch=True) is None
+        assert partition.read(2, 1000, partition.high_watermark, at_least_one_batch=True) is None
         assert one.answers == []
         disk.work_on()
         await one.until(lambda: len(one.answers) == 2 and partition.high_watermark == 6)

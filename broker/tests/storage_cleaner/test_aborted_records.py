@@ -17,7 +17,7 @@ def test_an_aborted_value_takes_the_place_of_no_committed_one(tmp_path: Path) ->
     made.append([(b"a", b"old")])
     made.append([(b"a", b"committed")])
     made.append([(b"a", b"aborted")], producer_id=ALPHA, sequence=0, attributes=TRANSACTIONAL)
-    append_marker(made.log, Marker(ALPHA, 0, 0, False), 0, 0, made.clock.now_ms())
+    append_marker(made.log, Marker(ALPHA, 0, 0, False), 0, 0, 0, made.clock.now_ms())
     made.roll()
     assert made.clean()
     values = [value for _, value in made.records().values()]

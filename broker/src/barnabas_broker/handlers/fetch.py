@@ -15,7 +15,7 @@ from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_le
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
-from barnabas_broker.replication.stable_offset import known_stable_offset
+from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.aborted_transactions import aborted_among
 from barnabas_broker.wire.fetch import (
@@ -33,7 +33,6 @@ from barnabas_core.fair_turns import FETCHED_PARTITIONS, in_turns
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
-READ_COMMITTED: Final = 1
 ZSTD_SINCE: Final = 10
 """A topic whose codec this is is not for clients that do not know it (KIP-110); other batches are not looked at."""
 
@@ -95,12 +94,8 @@ class _Fetch:
         self._respond: Callable[[list[Part]], None] | None = None
         self._end_wait: Callable[[], None] | None = None
         self._is_given_up = False
-        self._reader = _Reader(
-            environment,
-            min(request.max_bytes, environment.config.fetch_max_bytes),
-            version,
-            channel.client,
-            is_committed=request.isolation_level == READ_COMMITTED,
+        self._reader = (_CommittedReader if request.isolation_level else _Reader)(
+            environment, min(request.max_bytes, environment.config.fetch_max_bytes), version, channel.client
         )
         self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
         self._places: dict[WaitList, list[_Place]] = {}
@@ -192,23 +187,12 @@ class _Fetch:
 class _Reader:
     """Reads partition after partition within one request's byte limit; the first with records ignores the limits."""
 
-    __slots__ = (
-        "_bytes_left",
-        "_client",
-        "_environment",
-        "_is_before_zstd",
-        "_is_committed",
-        "bytes_read",
-        "is_urgent",
-    )
+    __slots__ = ("_bytes_left", "_client", "_environment", "_is_before_zstd", "bytes_read", "is_urgent")
 
-    def __init__(
-        self, environment: HandlerEnvironment, bytes_left: int, version: int, client: Client, *, is_committed: bool
-    ) -> None:
+    def __init__(self, environment: HandlerEnvironment, bytes_left: int, version: int, client: Client) -> None:
         self._environment = environment
         self._client = client
         self._is_before_zstd = version < ZSTD_SINCE
-        self._is_committed = is_committed
         self._bytes_left = bytes_left
         self.bytes_read = 0
         self.is_urgent = False
@@ -238,33 +222,24 @@ class _Reader:
             self._bytes_left += result.records.length
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> FetchResult:
-        records = aborted = None
+        records = None
+        log, high_watermark = partition.log, partition.high_watermark
         diverging = diverging_epoch(partition, wanted)
         if diverging is None:
-            length_max = min(wanted.max_bytes, self._bytes_left)
-            records = partition.read(
-                wanted.fetch_offset,
-                length_max,
-                at_least_one_batch=self.bytes_read == 0,
-                is_stable=self._is_committed,
-            )
+            length_max, is_first = min(wanted.max_bytes, self._bytes_left), self.bytes_read == 0
+            records = partition.read(wanted.fetch_offset, length_max, high_watermark, at_least_one_batch=is_first)
             if records is not None:
                 self.bytes_read += records.length
                 self._bytes_left -= records.length
-            if self._is_committed:
-                aborted = aborted_among(partition.log, wanted.fetch_offset, records) if records is not None else []
         else:
             self.is_urgent = True
+        states = log.known_producers.states
+        if states is None or states.transactions.first_unstable_offset >= high_watermark:
+            stable_offset = high_watermark
+        else:
+            stable_offset = last_stable_offset(partition)
         return FetchResult(
-            wanted.partition,
-            NO_ERROR,
-            partition.high_watermark,
-            known_stable_offset(partition),
-            partition.log.log_start_offset,
-            records,
-            diverging,
-            None,
-            aborted,
+            wanted.partition, NO_ERROR, high_watermark, stable_offset, log.log_start_offset, records, diverging
         )
 
     def _refused(self, topic: FetchTopic, index: int, error: ApiError) -> FetchResult:
@@ -274,3 +249,34 @@ class _Reader:
             listener_name = self._client.listener_name
             leader = current_leader(self._environment.image, listener_name, topic.name, topic.topic_id, index)
         return FetchResult(index, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, None, leader=leader)
+
+
+class _CommittedReader(_Reader):
+    """Reads up to the last stable offset, and names the aborted transactions of what it reads."""
+
+    __slots__ = ()
+
+    def _read_partition(self, partition: Partition, wanted: FetchPartition) -> FetchResult:
+        records, aborted = None, []
+        diverging = diverging_epoch(partition, wanted)
+        stable_offset = last_stable_offset(partition)
+        if diverging is None:
+            length_max, is_first = min(wanted.max_bytes, self._bytes_left), self.bytes_read == 0
+            records = partition.read(wanted.fetch_offset, length_max, stable_offset, at_least_one_batch=is_first)
+            if records is not None:
+                self.bytes_read += records.length
+                self._bytes_left -= records.length
+                aborted = aborted_among(partition.log, wanted.fetch_offset, records)
+        else:
+            self.is_urgent = True
+        return FetchResult(
+            wanted.partition,
+            NO_ERROR,
+            partition.high_watermark,
+            stable_offset,
+            partition.log_start_offset,
+            records,
+            diverging,
+            None,
+            aborted,
+        )

@@ -15,7 +15,6 @@ from barnabas_broker.replication.not_leader_errors import other_epoch
 from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionEnvironment, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.replica import Replica
-from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.inspection.batch_inspection import inspects_records
 from barnabas_broker.storage.logs.log import Log
@@ -249,7 +248,8 @@ class Partition(Replica):
         leadership = self._leadership
         if leadership is None:
             raise LOST_LEADERSHIP
-        offset = append_marker(self.log, marker, transaction_version, self._state.leader_epoch, now_ms)
+        epoch, high_watermark = self._state.leader_epoch, self.high_watermark
+        offset = append_marker(self.log, marker, transaction_version, epoch, high_watermark, now_ms)
         leadership.appended(offset, monotonic_ms(self._environment.clock))
         self.synced()
         self._wake_all()
@@ -305,12 +305,9 @@ class Partition(Replica):
         for watcher in self._watchers.values():
             watcher.changed()
 
-    def read(
-        self, offset: int, length_max: int, *, at_least_one_batch: bool, is_stable: bool = False
-    ) -> FileSlice | None:
-        """Return committed batches from `offset` on, or decided ones; None if there are none. OFFSET_OUT_OF_RANGE."""
-        end = last_stable_offset(self) if is_stable else self.high_watermark
-        records = self.log.read(offset, length_max, end, at_least_one_batch=at_least_one_batch)
+    def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+        """Return batches from `offset` to `offset_max`; None if there are none. ApiError OFFSET_OUT_OF_RANGE."""
+        records = self.log.read(offset, length_max, offset_max, at_least_one_batch=at_least_one_batch)
         if records is not None:
             self.bytes_out += records.length
         return records

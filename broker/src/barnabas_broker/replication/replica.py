@@ -73,8 +73,6 @@ class Replica:
     def _follow_high_watermark(self, leader_high_watermark: int) -> None:
         """What is committed stays committed; what is not here is not reported."""
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
-        if self.log.known_producers.states is not None:  # Forget transactions whose markers are committed.
-            self.log.known_producers.states.transactions.stable_until(self.high_watermark)
 
     def diverged(self, epoch: int, end_offset: int) -> None:
         """The leader's log has `epoch` as the largest one up to ours, ending at `end_offset`: truncate, and ask again.

@@ -10,11 +10,3 @@ def last_stable_offset(replica: Replica) -> int:
     """
     stable_offset = replica.log.producers.transactions.stable_until(replica.high_watermark)
     return max(stable_offset, replica.log.log_start_offset)
-
-
-def known_stable_offset(replica: Replica) -> int:
-    """Return the same for consumers of all records; the high watermark while nobody has asked for the producers."""
-    states = replica.log.known_producers.states
-    if states is None or states.transactions.first_unstable_offset >= replica.high_watermark:
-        return replica.high_watermark
-    return last_stable_offset(replica)

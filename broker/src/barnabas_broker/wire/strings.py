@@ -52,8 +52,8 @@ def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int,
     """How many elements an array has, 0 for null. Whoever reads the elements of a short one notices its end."""
     if flexible:
         count = data[position]
-        if 0 < count < ONE_BYTE_VARINT:
-            return count - 1, position + 1
+        if count < ONE_BYTE_VARINT:
+            return (count or 1) - 1, position + 1
         count, position = read_unsigned_varint(data, position)
         count -= 1
     else:

@@ -34,9 +34,9 @@ def append_as_follower(
     position, end_offset = sum(header.length + LENGTH_OFFSET for header in headers), log.log_end_offset
     try:
         if headers and _has_room(log, headers, position, now_ms):
-            log.append_fetched(records[:position], headers)
+            log.append_fetched(records[:position], headers, leader_high_watermark)
         else:
-            _append_rolling(log, records, headers, now_ms)
+            _append_rolling(log, records, headers, leader_high_watermark, now_ms)
     finally:  # A full disk may have taken some of them.
         if log.log_end_offset >= log.syncs.due_at:
             log.await_sync(end_offset)
@@ -50,7 +50,9 @@ def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int
     return not log.segments.active.must_roll(log.config, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms)
 
 
-def _append_rolling(log: Log, records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
+def _append_rolling(
+    log: Log, records: memoryview, headers: list[BatchHeader], high_watermark: int, now_ms: int
+) -> None:
     """Append in runs, with a new segment wherever one is due."""
     run: list[BatchHeader] = []
     run_start = position = 0
@@ -60,13 +62,13 @@ def _append_rolling(log: Log, records: memoryview, headers: list[BatchHeader], n
         last_offset, timestamp_ms = header.last_offset, header.max_timestamp_ms
         if log.segments.active.must_roll(log.config, run_bytes, last_offset, timestamp_ms, now_ms):
             if run:
-                log.append_fetched(records[run_start:position], run)
+                log.append_fetched(records[run_start:position], run, high_watermark)
             _roll_to(log, header, now_ms)
             run_start, run = position, []
         run.append(header)
         position += size_bytes
     if run:
-        log.append_fetched(records[run_start:position], run)
+        log.append_fetched(records[run_start:position], run, high_watermark)
 
 
 def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:

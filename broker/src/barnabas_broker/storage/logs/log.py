@@ -18,7 +18,7 @@ from barnabas_broker.storage.logs.log_offsets import LogAppend, LogOffsets
 from barnabas_broker.storage.logs.log_reader import LogReader
 from barnabas_broker.storage.logs.retention import RetentionBounds, expired_segments
 from barnabas_broker.storage.logs.segment_removal import SegmentRemoval
-from barnabas_broker.storage.producer_state.control_batches import record_control
+from barnabas_broker.storage.producer_state.control_batches import control_batches, record_control
 from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producer_state.producers import ProducerStates
@@ -106,11 +106,11 @@ class Log(LogFiles):
             raise storage_error(self.log_dir, self.directory, error) from error
         self.log_end_offset = last_offset + 1
 
-    def append_fetched(self, run: memoryview, headers: list[BatchHeader]) -> None:
+    def append_fetched(self, run: memoryview, headers: list[BatchHeader], high_watermark: int) -> None:
         """Write batches that a follower has fetched, as they are, into the active segment. OSError."""
-        producers, epochs, end_offset, position = self.producers, self.epochs, self.log_end_offset, 0
-        segment = self.segments.active
-        segment.append_run(run, headers)
+        producers, epochs, end_offset = self.producers, self.epochs, self.log_end_offset
+        self.segments.active.append_run(run, headers)
+        controls = None
         self.log_end_offset = headers[-1].last_offset + 1
         latest_epoch = epochs.latest_epoch
         for header in headers:
@@ -118,11 +118,13 @@ class Log(LogFiles):
                 epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed its first batches.
                 latest_epoch = header.leader_epoch
             end_offset = header.last_offset + 1
-            if header.attributes & CONTROL_BIT:
-                record_control(producers, segment, run[position:], header)
-            elif header.producer_id >= 0:
-                producers.record(header, header.base_offset, header.max_timestamp_ms)
-            position += header.length + LENGTH_OFFSET
+            if header.producer_id >= 0:
+                if header.attributes & CONTROL_BIT:
+                    controls = controls or control_batches(run, headers)
+                    record_control(producers, self.segments.active, next(controls), header)
+                    producers.transactions.stable_until(high_watermark)  # Forgets those that are decided.
+                else:
+                    producers.record(header, header.base_offset, header.max_timestamp_ms)
 
     def skip_to(self, offset: int) -> None:
         """Move the end up to `offset`, over offsets that compaction has left out; all below is synced."""

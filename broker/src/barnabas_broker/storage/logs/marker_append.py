@@ -7,7 +7,9 @@ from barnabas_broker.wire.record_batch import assign_offset
 from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 
 
-def append_marker(log: Log, marker: Marker, transaction_version: int, leader_epoch: int, now_ms: int) -> int:
+def append_marker(
+    log: Log, marker: Marker, transaction_version: int, leader_epoch: int, high_watermark: int, now_ms: int
+) -> int:
     """Write what ends a transaction, as a follower writes it; its offset. StorageError.
 
     ApiError for an epoch of the past, before anything has changed.
@@ -16,5 +18,5 @@ def append_marker(log: Log, marker: Marker, transaction_version: int, leader_epo
     log.epochs.check_may_begin(leader_epoch)
     batch, offset = encode_marker(marker, now_ms), log.log_end_offset
     assign_offset(batch, 0, offset, leader_epoch)
-    append_as_follower(log, memoryview(batch), leader_epoch, offset, now_ms)
+    append_as_follower(log, memoryview(batch), leader_epoch, high_watermark, now_ms)
     return offset

@@ -1,10 +1,21 @@
 """Takes in a control batch that is in the log: live on a follower, in recovery and on a reload alike."""
 
+from collections.abc import Iterator, Sequence
+
 from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.parts import Buffer
-from barnabas_broker.wire.record_batch import BatchHeader
+from barnabas_broker.wire.record_batch import CONTROL_BIT, BatchHeader
 from barnabas_broker.wire.transaction_markers import decode_marker
+
+
+def control_batches(run: memoryview, headers: Sequence[BatchHeader]) -> Iterator[memoryview]:
+    """Yield the control batches among those that lie one behind the other in `run`."""
+    position = 0
+    for header in headers:
+        if header.producer_id >= 0 and header.attributes & CONTROL_BIT:
+            yield run[position:]
+        position += header.size_bytes
 
 
 def record_control(states: ProducerStates, segment: Segment, batch: Buffer, header: BatchHeader) -> None:
