@@ -143,8 +143,9 @@ def write_joined(job: Compaction, files: Sequence[DataFile], run_folder: str, re
     url = job.folder.store.url
     with spark_failures(f"joining files of {job.folder}"):
         reader = job.spark.read.option("basePath", job.folder.data).option(PAGE_CHECKSUMS, "true")
-        old = reader.parquet(*(url(file.path) for file in files)).drop("topic_id", "run", "date")
+        old = reader.parquet(*(url(file.path) for file in files)).drop("topic_id", "run")
+        joined = old.repartition("date", "partition").drop("date")  # So that a day of a partition is one file.
         with phase(job.spark, "joining", records):
-            write_parquet(old.withColumn("partition", F.col("partition").cast("int")), url(run_folder))
+            write_parquet(joined.withColumn("partition", F.col("partition").cast("int")), url(run_folder))
         paths = [url(file.path) for file in job.folder.synced(run_folder)]
         return {partition: each.records for partition, each in counts(job.spark, job.folder.data, paths).items()}
