@@ -63,6 +63,8 @@ class CostsOfARun:
         self._left_out: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:  # Now: the whole run may take half an hour more.
+            print(f"\nFAILED: {report.nodeid}\n{report.longreprtext}", flush=True)
         if report.skipped and isinstance(report.longrepr, tuple):
             self._left_out[report.longrepr[2].removeprefix("Skipped: ")] += 1
         if report.when == "teardown":
