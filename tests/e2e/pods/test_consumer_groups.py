@@ -44,6 +44,7 @@ class Billing:
     """What the people of this group do and see."""
 
     def __init__(self, castle: Castle, image: str) -> None:
+        """`image` has kafka-python."""
         self.castle = castle
         self.client = StockClient(castle.bootstrap)
         self._image = image
@@ -93,7 +94,7 @@ class Billing:
 
 @pytest.fixture
 def billing(castle: Castle, cluster: Cluster) -> Iterator[Billing]:
-    with closing(Billing(castle, cluster.image("barnabas-broker"))) as made:
+    with closing(Billing(castle, cluster.image("barnabas-operator"))) as made:
         made.start()
         yield made
 
