@@ -259,9 +259,11 @@ def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stays(monk
 
 async def _slow_reader() -> None:
     async with listening(send_buffer_bytes=50_000) as (listener, port):
-        client = socket.create_connection(("127.0.0.1", port))
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)  # Else the kernel may take the whole answer.
         client.setblocking(False)
         loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, ("127.0.0.1", port))
         await loop.sock_sendall(client, framed(b"large"))
         await until(lambda: any(each.has_unsent for each in listener.connections))
         (connection,) = listener.connections
