@@ -31,9 +31,9 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     paths: list[str] = []
     request = ApiRequests.request
 
-    async def counted(self: ApiRequests, method: str, path: str, *more: object) -> object:
+    async def counted(self: ApiRequests, method: str, path: str, *more: object, **named: object) -> object:
         paths.extend([path] if method == "GET" else [])
-        return await request(self, method, path, *more)  # type: ignore[arg-type]
+        return await request(self, method, path, *more, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ApiRequests, "request", counted)
     return paths
