@@ -64,6 +64,15 @@ class Edited:
             return str(refusal)
         return ""
 
+    def is_checked(self) -> bool:
+        """True once the API server asks the webhook. A Cluster that it stored before that is deleted: an edit that
+        changes nothing is never refused.
+        """
+        refusal = self.apply(self.with_volumes(self.volume(0, storageClass="x")))
+        if not refusal:
+            self.plane.kubectl("-n", self.namespace, "delete", "clusters.barnabas.dev", NAME)
+        return "no such StorageClass" in refusal
+
     def claim(self, volume: int, *, is_bound: bool) -> None:
         """Of broker 0, as its StatefulSet makes it."""
         name = f"volume-{volume}-{NAME}-broker-0"
@@ -98,7 +107,7 @@ def cluster(defined_api_server: ControlPlane) -> Iterator[Edited]:
             return await operator_webhook.answer(asked, Inventory(), lambda _: None, dry_run, no_preview)
 
     with webhook(plane, lambda asked: asyncio.run(answer(asked))):
-        wait_for(lambda: "no such StorageClass" in found.apply(found.with_volumes(found.volume(0, storageClass="x"))))
+        wait_for(found.is_checked)
         assert found.apply(found.good) == ""
         found.claim(0, is_bound=True)
         reported = json.dumps({"status": {"metadataVersion": 2}})
