@@ -1,4 +1,4 @@
-"""Compaction beside transactions: an aborted value takes the place of none, and readers are still told of it."""
+"""Compaction beside transactions: an aborted value takes the place of none, and fetches still name its transaction."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ ON_ITS_WAY = SimpleNamespace(name="flights", partitions=[PARTITION])
 
 
 class Client:
-    """A client of brokers of which only the one that moves are sent to knows a move yet."""
+    """A client of brokers where only the one that got the request knows a move yet."""
 
     def __init__(
         self, mover: int | None = WRITER, failing: Collection[int] = (), *, is_mover_gone: bool = False

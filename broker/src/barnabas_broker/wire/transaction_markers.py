@@ -1,4 +1,4 @@
-"""The control batch that ends a transaction in a partition: one record, of which the key says commit or abort."""
+"""The control batch that ends a transaction in a partition: one record, whose key says commit or abort."""
 
 import struct
 from typing import Final, NamedTuple

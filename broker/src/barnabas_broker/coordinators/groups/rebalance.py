@@ -119,7 +119,7 @@ def _add(group: Group, request: JoinRequest, member_id: str, token: Token, step:
 
 
 def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """A member joins again. Without a change it is told the current generation, unless it leads a stable group.
+    """A member joins again. Without a change it gets the current generation, unless it leads a stable group.
 
     A leader's rejoin always rebalances: it saw new topics or partitions. A follower of a complete generation that tells
     nothing new most likely missed an answer.
@@ -148,7 +148,7 @@ def _update(group: Group, member: Member, request: JoinRequest, token: Token, st
 
 
 def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
-    """A static member starts anew: the old id is fenced; a stable group goes on where nothing changed for it."""
+    """A static member starts again: the old id is fenced; a stable group goes on where nothing changed for it."""
     old_leader = group.leader
     member = group.replace_static(old_member_id, request)
     fenced = ErrorCode.FENCED_INSTANCE_ID

@@ -52,7 +52,7 @@ class GroupEnvironment(NamedTuple):
     deleted_topics: Callable[[], Mapping[UUID, str]]
     """Names of deleted topics by id, as far as tombstones tell them."""
     is_awake: Callable[[], bool]
-    """False while this broker may not know that another one coordinates by now."""
+    """False while another broker may coordinate without this one knowing."""
     new_id: Callable[[], str]
     """What makes a member id one of a kind."""
 

@@ -37,7 +37,7 @@ class RuntimeEnvironment(NamedTuple):
     timers: Timers
     turns: Turns
     is_awake: Callable[[], bool]
-    """False while this broker may not know that another one coordinates by now."""
+    """False while another broker may coordinate without this one knowing."""
     write_timeout_ms: int
 
 

@@ -332,7 +332,7 @@ class Log(LogFiles):
         return checkpointed > self.log_end_offset
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
-        """Take what is known of the log of which this is a copy, with its producers."""
+        """Take over what the copied log knows, with its producers."""
         self.known_producers.states = producers
         self.compaction = log.compaction
 
