@@ -102,7 +102,7 @@ class KubeMemory(KubeApi):
         return {"items": items, "metadata": {"resourceVersion": str(next(self._versions))}}
 
     async def changes(self, *_place: object) -> AsyncIterator[JsonObject]:
-        """A stream that ends at once: whoever follows lists again."""
+        """Return a stream that ends at once, so that a follower lists again."""
         nothing: tuple[JsonObject, ...] = ()
         for each in nothing:
             yield each

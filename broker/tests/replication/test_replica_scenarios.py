@@ -1,4 +1,4 @@
-"""Scenarios of one replica of flights-0 on broker 1, as documents: each command, and below `----` what is there then.
+"""Scenarios of one replica of flights-0 on broker 1, as documents: each command, and its outcome below `----`.
 
 `WRITE_SCENARIOS=1 pytest` of this file writes what is below the lines anew; read the difference.
 """

@@ -174,7 +174,7 @@ class ReplicaManager:
         while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
             self._make(unmade)
             await turn.give_way()
-        await self._policy.sweep(turn)  # What went during the first sweep, nobody was told of.
+        await self._policy.sweep(turn)  # Nobody heard of replicas that went during the first one.
 
     async def sweep(self, *, is_due: bool = True) -> None:
         """Logs that came back with a disk, of partitions that went meanwhile, and those that no disk has let go."""
