@@ -82,8 +82,9 @@ test: .venv/spark
 test-floors: .venv/spark
 	$(PYTEST) -n $(WORKERS) --part floors broker/tests operator/tests
 
+# Its workers mostly wait: one has Spark, one Kubernetes' API server, one all the rest.
 test-rest: .venv/spark
-	$(PYTEST) -n $(WORKERS) --part rest
+	$(PYTEST) -n $(or $(REST_WORKERS),3) --part rest
 
 # The tests in tests/gate/quarantine.toml, which `make test` and `make e2e` leave out.
 quarantine: .venv/spark

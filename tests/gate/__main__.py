@@ -18,7 +18,7 @@ from typing import Final
 
 from gate.costs import from_lines, read_budgets, report
 from gate.quarantine import read_quarantine
-from gate.stages import QUARANTINED, STAGES, Outcome, Stage, due, table
+from gate.stages import QUARANTINED, STAGES, Outcome, Stage, due, failures, table
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHOWN_SECONDS_MAX: Final = 10.0
@@ -38,7 +38,9 @@ def main() -> int:
     print("\n".join(["", *report(costs, read_budgets()), "", *table(run.outcomes)]), flush=True)
     failed = [outcome.stage for outcome in run.outcomes if outcome.code]
     for stage in failed:
-        print(f"FAILED: {stage}; its output is in {RESULTS / stage}.log", flush=True)
+        log = RESULTS / f"{stage}.log"
+        output = log.read_text("utf-8", errors="replace")
+        print("\n".join([f"FAILED: {stage}; its output is in {log}", *failures(stage, output)]), flush=True)
     return int(bool(failed))
 
 

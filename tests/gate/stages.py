@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 
 AT_ONCE_MAX: Final = 3
 """Stages that run at a time. Two processors are busy then, though downloads and tests wait for much else."""
+FAILURES_SHOWN: Final = 20
+"""Of each stage, in the last lines of all."""
 
 
 class Stage(NamedTuple):
@@ -64,6 +66,14 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"{one.began_s / 60:7.1f} {one.seconds / 60:7.1f} {one.processor_s / 60:7.1f}  {one.stage}{failed}"
     minutes, processor_minutes = _in_all(outcomes)
     yield f"        {minutes:7.1f} {processor_minutes:7.1f}  in all"
+
+
+def failures(stage: str, output: str) -> Iterator[str]:
+    """Return the lines in which pytest sums up what failed, at most FAILURES_SHOWN, for a stage that has failed."""
+    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    yield from (f"[{stage}] {line}" for line in lines[:FAILURES_SHOWN])
+    if len(lines) > FAILURES_SHOWN:
+        yield f"[{stage}] and {len(lines) - FAILURES_SHOWN} more"
 
 
 def _in_all(outcomes: Sequence[Outcome]) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Which stages of `.ci/run` may begin when."""
 
-from gate.stages import AT_ONCE_MAX, STAGES, Outcome, Stage, due, table
+from gate.stages import AT_ONCE_MAX, FAILURES_SHOWN, STAGES, Outcome, Stage, due, failures, table
 
 WANTED = (Stage("a", "true"), Stage("b", "true", ("a",)), Stage("c", "true", ("a",)), Stage("d", "true", ("b", "c")))
 
@@ -41,3 +41,13 @@ def test_the_table_names_the_stage_that_failed() -> None:
     lines = list(table([*ended("a").values(), *ended("b", 2).values()]))
     assert [line for line in lines if "FAILED" in line] == ["    0.0     1.0     0.5  b  FAILED: exit code 2"]
     assert lines[-1].split() == ["1.0", "1.0", "in", "all"]
+
+
+def test_what_failed_in_a_stage_is_in_its_last_lines() -> None:
+    assert list(failures("b", "a line\nFAILED t.py::test_x - it broke\nERROR t.py::test_y\n1 passed\n")) == [
+        "[b] FAILED t.py::test_x - it broke",
+        "[b] ERROR t.py::test_y",
+    ]
+    many = list(failures("b", "FAILED t.py::test_x\n" * (FAILURES_SHOWN + 2)))
+    assert len(many) == FAILURES_SHOWN + 1
+    assert many[-1] == "[b] and 2 more"
