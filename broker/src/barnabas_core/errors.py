@@ -131,6 +131,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_SUBSCRIPTION_ID = 117
     TELEMETRY_TOO_LARGE = 118
     INVALID_REGISTRATION = 119
+    TRANSACTION_ABORTABLE = 120
 
 
 class ApiError(Exception):

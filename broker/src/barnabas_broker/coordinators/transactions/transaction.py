@@ -1,0 +1,77 @@
+"""One transactional id: what its record in `__transaction_state` says, and the table of its states. No IO, no clock."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+NOT_STARTED: Final = -1
+FENCING_EPOCH: Final = 32767
+"""The last epoch of a producer id: only the markers of its last transaction have it."""
+LAST_CLIENT_EPOCH: Final = FENCING_EPOCH - 1
+
+
+class TransactionState(IntEnum):
+    """The states, by the numbers that records hold."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+
+
+EMPTY, ONGOING, DEAD = TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.DEAD
+PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
+COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+IDLE: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
+PREPARED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
+
+PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
+    EMPTY: IDLE,  # InitProducerId.
+    ONGOING: IDLE | {ONGOING},  # AddPartitionsToTxn, AddOffsetsToTxn, the first Produce of TV2.
+    PREPARE_COMMIT: frozenset({ONGOING}),  # EndTxn.
+    PREPARE_ABORT: IDLE | {ONGOING},  # EndTxn, a timeout, InitProducerId; without partitions EndTxn of TV2 alone.
+    COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),  # All markers are written.
+    COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
+    DEAD: IDLE,  # Expiry of the id: a tombstone.
+}
+"""From where a state may be entered."""
+
+
+class ProducerEpoch(NamedTuple):
+    """Who writes: a producer id with its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+class Transaction(NamedTuple):
+    """The durable state of a transactional id, but for `last_epoch`, which nobody knows after a loading."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TransactionState = EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    updated_ms: int = NOT_STARTED
+    started_ms: int = NOT_STARTED
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
+    last_epoch: int = NO_EPOCH
+
+    @property
+    def producer(self) -> ProducerEpoch:
+        """Who may write next, or whose markers are being written."""
+        return ProducerEpoch(self.producer_id, self.epoch)
+
+    def enter(self, state: TransactionState, now_ms: int, **changes: Any) -> "Transaction":
+        """The transaction in its next state."""
+        assert self.state in PREVIOUS_STATES[state], f"{self.state.name} to {state.name}"
+        return self._replace(state=state, updated_ms=now_ms, **changes)

@@ -1,0 +1,158 @@
+"""What each request to the transaction coordinator is answered in each state, and what it makes of the transaction."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_broker.coordinators.transactions.decisions import (
+    NOBODY,
+    Decision,
+    abort,
+    add_partitions,
+    completed,
+    end,
+    init_producer_id,
+    is_expired,
+    is_timed_out,
+    verify,
+)
+from barnabas_broker.coordinators.transactions.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    ProducerEpoch,
+    Transaction,
+    TransactionState,
+)
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+FLIGHTS = TopicPartition("flights", 0)
+NONE, FENCED, INVALID = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
+BUSY, MAPPING = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+NEW_ID = 77
+
+
+def transaction(state: TransactionState, epoch: int = 5, **changes: Any) -> Transaction:
+    partitions = frozenset({FLIGHTS}) if state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT) else frozenset()
+    return Transaction(7, epoch, 60_000, state, partitions, updated_ms=1_000, started_ms=1_000)._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "epoch", "error"),
+    [
+        (EMPTY, False, 4, FENCED),
+        (EMPTY, True, 4, FENCED),
+        (EMPTY, True, 5, INVALID),
+        (ONGOING, True, 4, FENCED),
+        (PREPARE_COMMIT, True, 4, BUSY),
+        (PREPARE_COMMIT, False, 4, INVALID),
+        (PREPARE_COMMIT, True, 5, FENCED),
+        (COMPLETE_ABORT, False, 4, NONE),
+        (COMPLETE_ABORT, True, 4, FENCED),
+        (COMPLETE_ABORT, True, 5, INVALID),
+        (COMPLETE_COMMIT, False, 4, INVALID),
+        (COMPLETE_COMMIT, True, 4, NONE),
+        (COMPLETE_COMMIT, True, 5, INVALID),
+        (COMPLETE_COMMIT, True, 3, FENCED),
+    ],
+)
+def test_an_end_that_writes_nothing_with_version_2(
+    state: TransactionState, commit: bool, epoch: int, error: ErrorCode
+) -> None:
+    decided = end(transaction(state), ProducerEpoch(7, epoch), commit, 2, NEW_ID, 2_000)
+    assert decided == Decision(error, None, ProducerEpoch(7, 5) if error is NONE else NOBODY)
+
+
+@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
+def test_an_abort_of_nothing_raises_the_epoch_with_version_2(state: TransactionState) -> None:
+    decided = end(transaction(state), ProducerEpoch(7, 5), False, 2, NEW_ID, 2_000)
+    assert decided.write == transaction(PREPARE_ABORT, 6, partitions=frozenset())._replace(
+        updated_ms=2_000, started_ms=2_000, last_epoch=5
+    )
+    assert decided.producer == ProducerEpoch(7, 6)
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "by", "error"),
+    [
+        (ONGOING, True, ProducerEpoch(7, 4), FENCED),
+        (ONGOING, True, ProducerEpoch(8, 5), MAPPING),
+        (EMPTY, True, ProducerEpoch(7, 5), INVALID),
+        (PREPARE_COMMIT, True, ProducerEpoch(7, 5), BUSY),
+        (PREPARE_COMMIT, False, ProducerEpoch(7, 5), INVALID),
+        (COMPLETE_COMMIT, True, ProducerEpoch(7, 5), NONE),
+        (COMPLETE_ABORT, True, ProducerEpoch(7, 5), INVALID),
+    ],
+)
+def test_an_end_that_writes_nothing_before_version_2(
+    state: TransactionState, commit: bool, by: ProducerEpoch, error: ErrorCode
+) -> None:
+    decided = end(transaction(state), by, commit, 0, NEW_ID, 2_000)
+    assert (decided.error, decided.write) == (error, None)
+
+
+def test_a_transaction_lives_with_version_2_and_a_lost_answer_is_given_again() -> None:
+    begun = init_producer_id(None, NOBODY, 60_000, 7, 1_000)
+    assert begun.producer == ProducerEpoch(7, 0)
+    ongoing = add_partitions(begun.write, begun.producer, [FLIGHTS], 2, 2_000).write
+    assert verify(ongoing, begun.producer, FLIGHTS) is NONE
+    assert verify(ongoing, begun.producer, TopicPartition("flights", 1)) is ErrorCode.TRANSACTION_ABORTABLE
+    assert add_partitions(ongoing, begun.producer, [FLIGHTS], 2, 3_000) == Decision(NONE)
+    ended = end(ongoing, begun.producer, True, 2, NEW_ID, 4_000)
+    assert ended.write is not None
+    assert (ended.write.state, ended.write.producer, ended.producer) == (PREPARE_COMMIT, (7, 1), (7, 1))
+    assert add_partitions(ended.write, ended.producer, [FLIGHTS], 2, 4_000).error is BUSY
+    done = completed(ended.write, 5_000)
+    assert (done.state, done.partitions, done.producer) == (COMPLETE_COMMIT, frozenset(), (7, 1))
+    assert end(done, begun.producer, True, 2, NEW_ID, 6_000) == Decision(NONE, None, ended.producer)
+
+
+def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
+    last = ProducerEpoch(7, 32_766)
+    ended = end(transaction(ONGOING, 32_766), last, True, 2, NEW_ID, 2_000)
+    assert ended.write is not None
+    assert (ended.write.producer, ended.write.next_producer_id) == ((7, 32_767), NEW_ID)
+    assert ended.producer == ProducerEpoch(NEW_ID, 0)
+    done = completed(ended.write, 3_000)
+    assert (done.producer, done.previous_producer_id) == ((NEW_ID, 0), 7)
+    assert end(done, last, True, 2, 78, 4_000) == Decision(NONE, None, ProducerEpoch(NEW_ID, 0))
+
+
+def test_another_producer_aborts_what_the_one_before_left_open_and_fences_it() -> None:
+    fenced = init_producer_id(transaction(ONGOING), NOBODY, 60_000, NEW_ID, 2_000)
+    assert (fenced.error, fenced.write) == (BUSY, abort(transaction(ONGOING), NEW_ID, 2_000))
+    assert fenced.write is not None
+    assert init_producer_id(fenced.write, NOBODY, 60_000, NEW_ID, 2_000) == Decision(BUSY)
+    again = init_producer_id(completed(fenced.write, 3_000), NOBODY, 60_000, NEW_ID, 4_000)
+    assert again.producer == ProducerEpoch(7, 7)
+    assert end(again.write, ProducerEpoch(7, 5), True, 2, NEW_ID, 5_000) == Decision(FENCED)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "given"),
+    [
+        (ProducerEpoch(7, 5), {}, ProducerEpoch(7, 6)),
+        (ProducerEpoch(7, 4), {"last_epoch": 4}, ProducerEpoch(7, 5)),  # A retry.
+        (ProducerEpoch(7, 4), {}, None),
+        (ProducerEpoch(8, 5), {}, None),
+        (ProducerEpoch(7, 32_766), {"epoch": 32_766}, ProducerEpoch(NEW_ID, 0)),
+        (ProducerEpoch(6, 32_766), {"epoch": 0, "previous_producer_id": 6, "last_epoch": 32_766}, ProducerEpoch(7, 0)),
+    ],
+)
+def test_a_producer_that_names_what_it_had_gets_the_next_epoch_or_is_fenced(
+    expected: ProducerEpoch, found: dict[str, object], given: ProducerEpoch | None
+) -> None:
+    decided = init_producer_id(transaction(EMPTY, **found), expected, 60_000, NEW_ID, 2_000)  # type: ignore[arg-type]
+    assert decided.error is (FENCED if given is None else NONE)
+    assert decided.producer == (given or NOBODY)
+
+
+def test_time_ends_transactions_and_forgets_ids() -> None:
+    assert [is_timed_out(transaction(ONGOING), now_ms) for now_ms in (61_000, 61_001)] == [False, True]
+    assert not is_timed_out(transaction(EMPTY), 10**9)
+    assert [is_expired(transaction(EMPTY), 500, now_ms) for now_ms in (1_499, 1_500)] == [False, True]
+    assert not is_expired(transaction(PREPARE_COMMIT), 500, 10**9)
