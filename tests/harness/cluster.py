@@ -255,7 +255,8 @@ def prepare_cluster(
 ) -> BarnabasCluster:
     """Brokers 0, 1, ... that are not running, all with these properties over the harness's own."""
     replicas = min(REPLICAS_OF_OFFSETS_MAX, brokers)
-    settings = {"offsets.topic.replication.factor": str(replicas), **(properties or {})}
+    factors = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+    settings = {**dict.fromkeys(factors, str(replicas)), **(properties or {})}
     cluster = BarnabasCluster(folder, settings, log_dirs)
     for number in range(brokers):
         cluster.add_broker(number)

@@ -22,14 +22,25 @@ METADATA_LEVEL: Final = "barnabas.metadata.version"
 SPLIT_TOPICS_LEVEL: Final = 2
 ELR: Final = "eligible.leader.replicas.version"
 """Eligible leader replicas (KIP-966) are always on, so there is no level 0."""
+TRANSACTION_VERSION: Final = "transaction.version"
+"""2: each transaction has an epoch of its own, and partitions join it with their first batch (KIP-890)."""
 
-SUPPORTED: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 2)}
+SUPPORTED: Final[Supported] = {
+    ELR: SupportedLevels(1, 1),
+    METADATA_LEVEL: SupportedLevels(1, 2),
+    TRANSACTION_VERSION: SupportedLevels(0, 2),
+}
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
 """What a broker supports that registers without saying so, as those of before levels do."""
 FIRST_LEVELS: Final[Mapping[str, int]] = {name: levels.lowest for name, levels in BASE.items()}
 """Of a cluster that was made before there was a document of levels."""
 NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in SUPPORTED.items()}
 """Of a new cluster."""
+
+
+def transaction_version(finalized: Mapping[str, int]) -> int:
+    """By which rules transactions go: 0 in a cluster that was made before there was such a level."""
+    return finalized.get(TRANSACTION_VERSION, 0)
 
 
 def unsupported(finalized: Mapping[str, int]) -> str | None:

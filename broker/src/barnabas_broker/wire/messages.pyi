@@ -83,8 +83,16 @@ from kafka.protocol.metadata import FindCoordinatorRequest as FindCoordinatorReq
 from kafka.protocol.metadata import FindCoordinatorResponse as FindCoordinatorResponse
 from kafka.protocol.metadata import MetadataRequest as MetadataRequest
 from kafka.protocol.metadata import MetadataResponse as MetadataResponse
+from kafka.protocol.producer import AddOffsetsToTxnRequest as AddOffsetsToTxnRequest
+from kafka.protocol.producer import AddOffsetsToTxnResponse as AddOffsetsToTxnResponse
+from kafka.protocol.producer import AddPartitionsToTxnRequest as AddPartitionsToTxnRequest
+from kafka.protocol.producer import AddPartitionsToTxnResponse as AddPartitionsToTxnResponse
+from kafka.protocol.producer import EndTxnRequest as EndTxnRequest
+from kafka.protocol.producer import EndTxnResponse as EndTxnResponse
 from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
 from kafka.protocol.producer import InitProducerIdResponse as InitProducerIdResponse
+from kafka.protocol.producer import TxnOffsetCommitRequest as TxnOffsetCommitRequest
+from kafka.protocol.producer import TxnOffsetCommitResponse as TxnOffsetCommitResponse
 from kafka.protocol.producer import WriteTxnMarkersRequest as WriteTxnMarkersRequest
 from kafka.protocol.producer import WriteTxnMarkersResponse as WriteTxnMarkersResponse
 

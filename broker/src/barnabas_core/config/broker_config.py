@@ -89,6 +89,16 @@ class BrokerConfig:
     offsets_topic_segment_bytes: int
     offsets_topic_compression_codec: int
 
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
+    transaction_state_log_load_buffer_size: int
+
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
 

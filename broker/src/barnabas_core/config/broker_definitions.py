@@ -262,6 +262,50 @@ _PRODUCERS: Final = (
     _D("producer.id.expiration.check.interval.ms", _INT, 600000, _POSITIVE, "How often such producers are looked for."),
 )
 
+_TRANSACTIONS: Final = (
+    _D("transaction.max.timeout.ms", _INT, 900000, _POSITIVE, "The longest timeout that a producer may ask for."),
+    _D("transactional.id.expiration.ms", _INT, 604800000, _POSITIVE, "How long an id that nobody uses is kept."),
+    _D(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        _INT,
+        10000,
+        _POSITIVE,
+        "How often transactions are looked for whose time is up, to be aborted.",
+    ),
+    _D(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        _INT,
+        3600000,
+        _POSITIVE,
+        "How often transactional ids are looked for that nobody uses any more.",
+    ),
+    _D(
+        "transaction.state.log.num.partitions",
+        _INT,
+        50,
+        _POSITIVE,
+        "Partitions of __transaction_state; only read at its creation.",
+    ),
+    _D(
+        "transaction.state.log.replication.factor",
+        _SHORT,
+        3,
+        _REPLICATION_FACTOR,
+        "Replicas of __transaction_state; it is not created before so many brokers are there.",
+    ),
+    _D("transaction.state.log.min.isr", _INT, 2, _POSITIVE, "The min.insync.replicas of __transaction_state."),
+    _D(
+        "transaction.state.log.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __transaction_state."
+    ),
+    _D(
+        "transaction.state.log.load.buffer.size",
+        _INT,
+        5242880,
+        _POSITIVE,
+        "Bytes read at once when a coordinator of transactions loads a partition.",
+    ),
+)
+
 _DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _STORE: Final = rf"(sqlite:///.+|kubernetes://{_DNS_LABEL}/{_DNS_LABEL})?"
 
@@ -305,5 +349,5 @@ _OWN: Final = (
 )
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
-    *_IDENTITY, *_SOCKETS, *_TOPICS, *_REPLICAS, *_GROUPS, *_PRODUCERS, *LOG_CONFIGS, *_OWN
+    *_IDENTITY, *_SOCKETS, *_TOPICS, *_REPLICAS, *_GROUPS, *_TRANSACTIONS, *_PRODUCERS, *LOG_CONFIGS, *_OWN
 )

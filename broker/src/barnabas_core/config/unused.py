@@ -13,7 +13,7 @@ _METADATA: Final = "metadata is kept by metadata.store; there are no controller 
 _ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
 _NO_TLS: Final = "no listener uses TLS or SASL"
 _NO_TIERS: Final = "there is no tiered storage"
-_NO_TRANSACTIONS: Final = "there are no transactions"
+_VERIFIED: Final = "each batch that begins a transaction is verified, and waits as long as its request may"
 _NO_SHARE_GROUPS: Final = "there are no share groups"
 _NO_STREAMS_GROUPS: Final = "there are no streams groups"
 _CLASSIC_ONLY: Final = "groups use the classic protocol"
@@ -44,7 +44,7 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "principal.builder.class": _NO_TLS,
     "security.providers": _NO_TLS,
     "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
-    "transactional.id.expiration.ms": _NO_TRANSACTIONS,
+    "transaction.partition.verification.enable": _VERIFIED,
     "group.coordinator.rebalance.protocols": _CLASSIC_ONLY,
     "group.coordinator.append.linger.ms": "group records are appended at once",
     "group.coordinator.cached.buffer.max.bytes": "group records are appended at once",
@@ -97,8 +97,7 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "remote.": _NO_TIERS,
     "rlmm.": _NO_TIERS,
     "rsm.": _NO_TIERS,
-    "add.partitions.to.txn.": _NO_TRANSACTIONS,
-    "transaction.": _NO_TRANSACTIONS,
+    "add.partitions.to.txn.": _VERIFIED,
     "group.share.": _NO_SHARE_GROUPS,
     "share.": _NO_SHARE_GROUPS,
     "errors.deadletterqueue.": _NO_SHARE_GROUPS,
@@ -138,7 +137,9 @@ REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
     "config.providers": Refusal(("",), "must be empty: values are not looked up elsewhere"),
     "cordoned.log.dirs": Refusal(("",), "must be empty: log dirs cannot be cordoned"),
     "remote.log.storage.system.enable": Refusal(("false",), "must be false: there is no tiered storage"),
-    "transaction.two.phase.commit.enable": Refusal(("false",), "must be false: there are no transactions"),
+    "transaction.two.phase.commit.enable": Refusal(
+        ("false",), "must be false: two-phase commit (KIP-939) is not supported"
+    ),
 }
 
 

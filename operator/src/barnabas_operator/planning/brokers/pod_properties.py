@@ -56,6 +56,7 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
         "log.dirs": ",".join(log_dir(volume.id) for volume in cluster.spec.storage.volumes),
         "metadata.store": f"kubernetes://{namespace}/{name}",
         "offsets.topic.replication.factor": str(internal_replicas(cluster)),
+        "transaction.state.log.replication.factor": str(internal_replicas(cluster)),
         **{name: text for name, text in declared_texts(cluster.spec.config).items() if not _is_dynamic(name)},
     }
 
@@ -81,7 +82,12 @@ def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
 
     The same for all brokers and any number of them, so that one more does not restart the others.
     """
-    left_out = {"node.id", "advertised.listeners", "offsets.topic.replication.factor"}
+    left_out = {
+        "node.id",
+        "advertised.listeners",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+    }
     settings = {name: text for name, text in pod_properties(cluster, 0, external).items() if name not in left_out}
     declared = declared_texts(cluster.spec.config)
     settings |= {name: text for name, text in declared.items() if name in left_out}

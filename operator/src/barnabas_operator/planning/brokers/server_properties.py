@@ -68,6 +68,7 @@ def server_properties(cluster: Cluster, place: BrokerPlace) -> dict[str, str]:
         "log.dirs": ",".join(log_dirs),
         "metadata.store": f"sqlite:///{place.metadata_file}",
         "offsets.topic.replication.factor": str(internal_replicas(cluster)),
+        "transaction.state.log.replication.factor": str(internal_replicas(cluster)),
         **declared_texts(cluster.spec.config),
     }
 
@@ -134,6 +135,7 @@ def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tupl
     factors = {
         "default.replication.factor": config.default_replication_factor,
         "offsets.topic.replication.factor": config.offsets_topic_replication_factor,
+        "transaction.state.log.replication.factor": config.transaction_state_log_replication_factor,
     }
     for name, factor in factors.items():
         if factor > brokers:

@@ -42,8 +42,9 @@ def decide_update_features(
     for update in updates:
         if update.name not in SUPPORTED:
             raise _refusal(update, f"there are {', '.join(sorted(SUPPORTED))}")
-        if update.level < levels[update.name] and update.upgrade_type is UpgradeType.UPGRADE:
-            raise _refusal(update, f"it is at level {levels[update.name]}, and a downgrade has to be asked for")
+        known = levels.get(update.name, 0)
+        if update.level < known and update.upgrade_type is UpgradeType.UPGRADE:
+            raise _refusal(update, f"it is at level {known}, and a downgrade has to be asked for")
         if update.name == METADATA_LEVEL and update.level < SPLIT_TOPICS_LEVEL and split_topics:
             named = ", ".join(split_topics[:NAMED_MAX])
             raise _refusal(update, f"topics of many partitions have several documents ({named}); delete them first")

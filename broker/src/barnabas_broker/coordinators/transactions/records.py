@@ -1,0 +1,103 @@
+"""The records of `__transaction_state`, in Kafka's own format: an id, and what is known of its last transaction.
+
+A key begins with version 0; later versions are kinds of record that Kafka 4.4 does not have, and are passed over.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas_broker.coordinators.transactions.transaction import EMPTY, Transaction, TransactionState
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.messages import message_class
+from barnabas_core.topic_partition import TopicPartition
+
+_KEY: Final = "TransactionLogKey"
+_VALUE: Final = "TransactionLogValue"
+_KEY_VERSION: Final = 0
+_VALUE_VERSION_MAX: Final = 1
+_INT16: Final = struct.Struct(">h")
+
+
+class MalformedTransaction(ValueError):
+    """The bytes are not a record of the version that they claim to be."""
+
+
+class TransactionRecord(NamedTuple):
+    """One record, decoded; a transaction of None is a tombstone."""
+
+    transactional_id: str
+    transaction: Transaction | None
+    value_version: int = _VALUE_VERSION_MAX
+    """0 as long as a broker may be there that reads no other: below transaction.version 1."""
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """Key and value as they are appended."""
+        key = _encoded(_KEY, _KEY_VERSION, {"transactional_id": self.transactional_id})
+        if self.transaction is None:
+            return key, None
+        version = min(self.value_version, _VALUE_VERSION_MAX)
+        return key, _encoded(_VALUE, version, _fields(self.transaction))
+
+
+def _encoded(name: str, version: int, fields: Mapping[str, Any]) -> bytes:
+    out = bytearray(_INT16.pack(version))
+    encoder(name, version)(out, message_class(name)(**fields))
+    return bytes(out)
+
+
+def _fields(transaction: Transaction) -> dict[str, Any]:
+    return {
+        "producer_id": transaction.producer_id,
+        "previous_producer_id": transaction.previous_producer_id,
+        "next_producer_id": transaction.next_producer_id,
+        "producer_epoch": transaction.epoch,
+        "transaction_timeout_ms": transaction.timeout_ms,
+        "transaction_status": transaction.state,
+        "transaction_partitions": None if transaction.state is EMPTY else _topics(transaction.partitions),
+        "transaction_last_update_timestamp_ms": transaction.updated_ms,
+        "transaction_start_timestamp_ms": transaction.started_ms,
+        "client_transaction_version": transaction.client_version,
+    }
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> list[Any]:
+    topic_class = message_class(_VALUE).PartitionsSchema
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [topic_class(topic=topic, partition_ids=numbers) for topic, numbers in topics.items()]
+
+
+def decode(key: bytes, value: bytes) -> TransactionRecord | None:
+    """The record; None for kinds and versions that are not known. MalformedTransaction."""
+    try:
+        (key_version,), (version,) = _INT16.unpack_from(key), _INT16.unpack_from(value)
+        if key_version != _KEY_VERSION or not 0 <= version <= _VALUE_VERSION_MAX:
+            return None
+        transactional_id = decoder(_KEY, key_version)(memoryview(key)[_INT16.size :]).transactional_id
+        found = decoder(_VALUE, version)(memoryview(value)[_INT16.size :])
+        return TransactionRecord(transactional_id, _transaction(found))
+    except (struct.error, MalformedRequest, ValueError) as error:
+        raise MalformedTransaction(f"{_VALUE}: {error}") from error
+
+
+def _transaction(found: Any) -> Transaction:
+    return Transaction(
+        producer_id=found.producer_id,
+        epoch=found.producer_epoch,
+        timeout_ms=found.transaction_timeout_ms,
+        state=TransactionState(found.transaction_status),
+        partitions=frozenset(
+            TopicPartition(each.topic, number)
+            for each in found.transaction_partitions or ()
+            for number in each.partition_ids
+        ),
+        updated_ms=found.transaction_last_update_timestamp_ms,
+        started_ms=found.transaction_start_timestamp_ms,
+        previous_producer_id=found.previous_producer_id,
+        next_producer_id=found.next_producer_id,
+        client_version=found.client_transaction_version,
+    )
