@@ -21,7 +21,8 @@ from barnabas_broker.coordinators.groups.messages import (
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.replication.record_log import KeyValue
-from barnabas_broker.wire.key_values import KeyValues
+from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
+from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_timers import ManualTimers
@@ -44,19 +45,27 @@ class MemoryLog:
         self.holding = False
         self.failing: ErrorCode | None = None
         self._timers = timers
-        self._written: list[list[Sequence[KeyValue]]] = [[] for _ in range(partitions)]
+        self._written: list[list[Sequence[Any]]] = [[] for _ in range(partitions)]
         self._committed = [0] * partitions
         self._waiting: list[list[tuple[int, Done]]] = [[] for _ in range(partitions)]
 
-    def append(self, partition: int, records: Sequence[KeyValue], done: Done) -> None:
+    def append(
+        self, partition: int, records: Sequence[KeyValue], done: Done, producer: ProducerEpoch | None = None
+    ) -> None:
+        self._append(partition, records if producer is None else [(producer, record) for record in records], done)
+
+    def append_marker(self, partition: int, marker: Marker, transaction_version: int, done: Done) -> None:
+        self._append(partition, [marker], done)
+
+    def _append(self, partition: int, batch: Sequence[Any], done: Done) -> None:
         self.batches += 1
         if self.failing is not None:
             done(ApiError(self.failing))
             return
-        self.write(partition, records)
+        self.write(partition, batch)
         self.when_committed(partition, done)
 
-    def write(self, partition: int, records: Sequence[KeyValue]) -> None:
+    def write(self, partition: int, records: Sequence[Any]) -> None:
         """Nobody asks what becomes of it."""
         self._written[partition].append(records)
 
@@ -91,14 +100,22 @@ class MemoryLog:
             for _, done in waiting:
                 done(ApiError(error))
 
-    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValues | None]:
+    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
         self._timers.call_soon(on_ready)
         yield None
-        yield from map(dict, list(self._written[partition]))
+        yield from map(_slice, list(self._written[partition]))
 
     def committed(self, partition: int) -> list[KeyValue]:
         """The records that are committed."""
         return [record for batch in self._written[partition][: self._committed[partition]] for record in batch]
+
+
+def _slice(batch: Sequence[Any]) -> KeyValueSlice:
+    if isinstance(batch[0], Marker):
+        return batch[0]
+    if isinstance(batch[0][0], ProducerEpoch):
+        return TransactionalKeyValues(batch[0][0].producer_id, dict(record for _, record in batch))
+    return dict(batch)
 
 
 class World:

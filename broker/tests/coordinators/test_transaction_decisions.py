@@ -23,10 +23,10 @@ from barnabas_broker.coordinators.transactions.transaction import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
-    ProducerEpoch,
     Transaction,
     TransactionState,
 )
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -7,10 +7,11 @@ from typing import Final
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import CorruptLog, StorageError, storage_error
-from barnabas_broker.wire.key_values import KeyValueReader, KeyValues
+from barnabas_broker.wire.key_values import KeyValueReader, KeyValueSlice
 from barnabas_broker.wire.parts import FileSlice
-from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
 from barnabas_broker.wire.records import BrokenRecords, Record, encode_batch
+from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError
 
@@ -31,13 +32,22 @@ class RecordLog:
         self._replicas = replicas
         self._clock = clock
 
-    def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
-        """Append one batch. `done(error)` before this returns: nothing was written. Else later, in the order of the
-        appends: `done(None)` once it is committed, `done(error)` when nobody can say whether it will be.
+    def append(
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        done: Callable[[ApiError | None], object],
+        producer: ProducerEpoch | None = None,
+    ) -> None:
+        """Append one batch, of the producer's transaction if one is named. `done(error)` before this returns: nothing
+        was written. Else later, in the order of the appends: `done(None)` once it is committed, `done(error)` when
+        nobody can say whether it will be.
         """
         now_ms = self._clock.now_ms()
         written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
-        batch = encode_batch(written, attributes=self._codec)
+        attributes = self._codec | (0 if producer is None else TRANSACTIONAL_BIT)
+        who = {} if producer is None else {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+        batch = encode_batch(written, attributes=attributes, **who)
         try:
             with self._replicas.failures.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)
@@ -46,6 +56,19 @@ class RecordLog:
             done(error)
             return
         hosted.when_committed(appended.base_offset + len(records), done)
+
+    def append_marker(
+        self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
+    ) -> None:
+        """Append what ends a transaction; `done` as for `append`."""
+        try:
+            with self._replicas.failures.using(self._topic, partition) as hosted:
+                hosted.check_writable(all_replicas=True)
+                offset = hosted.append_marker(marker, transaction_version, self._clock.now_ms())
+        except ApiError as error:
+            done(error)
+            return
+        hosted.when_committed(offset + 1, done)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
         """`done(None)` once all that is in the log now is committed, `done(error)` when nobody can say that."""
@@ -57,7 +80,7 @@ class RecordLog:
             return
         hosted.when_committed(hosted.log.log_end_offset, done)
 
-    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValues | None]:
+    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
         """The last value of each key, for one slice after the other from the log's start to its end of now; a slice
         takes about a millisecond. After a None the disk is being read, in a thread: go on when `on_ready` is called.
         ApiError, StorageError.
@@ -95,7 +118,7 @@ def _read_in_thread(
         raise storage_error(hosted.log.log_dir, hosted.log.directory, error) from error
 
 
-def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValues, None, int]:
+def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValueSlice, None, int]:
     """The records of the whole batches in `data`; returns where to read on."""
     reader = KeyValueReader(data, BATCH_BYTES_MAX)
     try:

@@ -4,14 +4,33 @@ million records: what else a record has (timestamp, offset, headers) is passed o
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.wire.compression import BrokenCompression, decompress
-from barnabas_broker.wire.record_batch import COMPRESSION_MASK, CONTROL_BIT, HEADER_BYTES, LENGTH_OFFSET, MAGIC
+from barnabas_broker.wire.record_batch import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LENGTH_OFFSET,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    parse_header,
+)
 from barnabas_broker.wire.records import BrokenRecords, read_varint
+from barnabas_broker.wire.transaction_markers import Marker, decode_marker
 
 KeyValues = Mapping[bytes, bytes | None]
 """The last value of each key."""
+
+
+class TransactionalKeyValues(NamedTuple):
+    """Records that count once a marker commits them."""
+
+    producer_id: int
+    key_values: KeyValues
+
+
+KeyValueSlice = KeyValues | TransactionalKeyValues | Marker
 
 _HEADER: Final = struct.Struct(">qi4xb4xhi30xi")
 """Of the 61 bytes: base offset, length, magic, attributes, last offset delta, record count."""
@@ -31,8 +50,11 @@ class KeyValueReader:
         self._data = data
         self._batch_bytes_max = batch_bytes_max
 
-    def slices(self) -> Iterator[KeyValues]:
-        """All records that have a key, in slices that take about a millisecond each. BrokenRecords."""
+    def slices(self) -> Iterator[KeyValueSlice]:
+        """All records that have a key, in slices that take about a millisecond each. BrokenRecords.
+
+        Those of transactions, and the markers that end these, are slices of their own.
+        """
         data, position = self._data, 0
         found: _Found = {}
         records = 0
@@ -45,10 +67,14 @@ class KeyValueReader:
                 break
             if last_delta < 0 or base_offset < (self.next_offset or 0):  # Who reads on from there would go in circles.
                 raise BrokenRecords(f"batch at offset {base_offset}+{last_delta}, after {self.next_offset}")
-            if not attributes & (CONTROL_BIT | COMPRESSION_MASK) and 0 < count <= _RECORDS_AT_ONCE:
+            if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
+                yield found
+                found, records = {}, 0
+                yield from self._of_transaction(start, position, attributes, count, base_offset)
+            elif not attributes & COMPRESSION_MASK and 0 < count <= _RECORDS_AT_ONCE:
                 _read_batch(data, start, position, count, base_offset, found)
                 records += count
-            elif not attributes & CONTROL_BIT:
+            else:
                 yield found
                 found, records = {}, 0
                 yield from self._large_batch(start, position, attributes & COMPRESSION_MASK, count, base_offset)
@@ -57,6 +83,18 @@ class KeyValueReader:
                 found, records = {}, 0
             self.next_offset = base_offset + last_delta + 1
         yield found
+
+    def _of_transaction(
+        self, start: int, end: int, attributes: int, count: int, base_offset: int
+    ) -> Iterator[TransactionalKeyValues | Marker]:
+        header = parse_header(self._data, start - HEADER_BYTES)
+        if attributes & CONTROL_BIT:
+            marker = decode_marker(memoryview(self._data)[start - HEADER_BYTES : end], header)
+            if marker is not None:
+                yield marker
+            return
+        for found in self._large_batch(start, end, attributes & COMPRESSION_MASK, count, base_offset):
+            yield TransactionalKeyValues(header.producer_id, found)
 
     def _large_batch(self, start: int, end: int, codec: int, count: int, base_offset: int) -> Iterator[KeyValues]:
         """One batch that may be large when it is unpacked."""

@@ -16,6 +16,13 @@ _COMMIT: Final = 1
 _BATCH_BYTES_MAX: Final = 1 << 16
 
 
+class ProducerEpoch(NamedTuple):
+    """Who writes: a producer id with its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
 class Marker(NamedTuple):
     """The end of a producer's transaction."""
 

@@ -294,9 +294,7 @@ _TRANSACTIONS: Final = (
         "Replicas of __transaction_state; it is not created before so many brokers are there.",
     ),
     _D("transaction.state.log.min.isr", _INT, 2, _POSITIVE, "The min.insync.replicas of __transaction_state."),
-    _D(
-        "transaction.state.log.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __transaction_state."
-    ),
+    _D("transaction.state.log.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __transaction_state."),
     _D(
         "transaction.state.log.load.buffer.size",
         _INT,

@@ -71,7 +71,11 @@ class Runtime(Generic[MachineT]):
 
     def find(self, name: str) -> MachineT:
         """The state machine that a name belongs to. ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
-        shard = self._shards.get(coordinator_partition(name, self.partition_count))
+        return self.at(coordinator_partition(name, self.partition_count))
+
+    def at(self, partition: int) -> MachineT:
+        """The state machine of a partition. ApiError as for `find`."""
+        shard = self._shards.get(partition)
         if shard is None or not self._environment.is_awake():
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if shard.state is not ShardState.ACTIVE:

@@ -2,15 +2,18 @@
 
 A new leader has all that was ever committed and perhaps more, which may be committed yet or already is without its
 knowledge. So it reads everything, and serves once its high watermark has reached what it has read. A record counts
-until the next of its key, so only the newest of each key is decoded. All partitions are loaded by turns: after a
+until the next of its key, so only the newest of each key is decoded; one of a transaction counts from the marker on
+that commits it (`pending_records`). All partitions are loaded by turns: after a
 failover they may be many, and small ones do not wait for a large one.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter, RecordT
 from barnabas_broker.storage.errors import CorruptLog, StorageError
@@ -116,7 +119,13 @@ class Shard(Generic[MachineT]):
         self._new_machine = new_machine
         self._on_loaded = on_loaded
         self._writer: PartitionWriter[Any] = PartitionWriter(
-            partition, environment.log, environment.timers, environment.write_timeout_ms, self._apply, on_doubt
+            partition,
+            environment.log,
+            environment.timers,
+            environment.write_timeout_ms,
+            self._apply,
+            on_doubt,
+            leader_epoch,
         )
         self.machine = new_machine(self._writer)
         self._name = f"{environment.topic}-{partition}"
@@ -158,16 +167,16 @@ class Shard(Generic[MachineT]):
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()
         self._keys = 0
-        newest: dict[bytes, bytes | None] = {}
-        for key_values in self._environment.log.read(self._partition, self.load):
-            if key_values is not None:
-                self._keys += len(key_values)
-                newest.update(key_values)
-            yield key_values is not None
+        loaded = LoadedRecords()
+        for some in self._environment.log.read(self._partition, self.load):
+            if some is not None:
+                self._keys += loaded.add(some)
+            yield some is not None
         decode = self.machine.decoder()
-        while newest:
-            self._apply_some(newest, decode)
+        while loaded.newest:
+            self._apply_some(loaded.newest, decode)
             yield True
+        self._writer.transactions = loaded.pending.decoded(partial(self._decoded, decode))
         self._patience = self._environment.timers.call_later(_PROGRESS_S, self._report_uncommitted)
         self._environment.log.when_committed(self._partition, self._committed)
 
@@ -182,7 +191,17 @@ class Shard(Generic[MachineT]):
                 if record is not None:
                     apply(record)
             except Exception as error:
-                self.left_out.add(f"key {key[:_KEY_BYTES_SHOWN].hex()}", error)
+                self._leave_out(key, error)
+
+    def _decoded(self, decode: Callable[[bytes, bytes], Any], key: bytes, value: bytes) -> Any:
+        try:
+            return decode(key, value)
+        except Exception as error:
+            self._leave_out(key, error)
+            return None
+
+    def _leave_out(self, key: bytes, error: Exception) -> None:
+        self.left_out.add(f"key {key[:_KEY_BYTES_SHOWN].hex()}", error)
 
     def _committed(self, error: ApiError | None) -> None:
         """All that was read is committed, or the log cannot say."""

@@ -9,10 +9,13 @@ so it has to be read again.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from barnabas_broker.coordinators.runtime.pending_records import PendingRecords
 from barnabas_broker.replication.record_log import KeyValue
-from barnabas_broker.wire.key_values import KeyValues
+from barnabas_broker.wire.key_values import KeyValueSlice
+from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -35,13 +38,26 @@ _ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
 class CoordinatorLog(Protocol):
     """The partitions of the coordinator's topic that this broker leads."""
 
-    def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
-        """Append one batch now. `done(error)` before this returns: nothing was written. Else later, in the order of the
-        appends: `done(None)` once the high watermark is past it, `done(error)` when nobody can say whether it will be.
+    def append(
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        done: Callable[[ApiError | None], object],
+        producer: ProducerEpoch | None = None,
+    ) -> None:
+        """Append one batch now, of the producer's transaction if one is named. `done(error)` before this returns:
+        nothing was written. Else later, in the order of the appends: `done(None)` once the high watermark is past it,
+        `done(error)` when nobody can say whether it will be.
         """
         ...
 
-    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValues | None]:
+    def append_marker(
+        self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
+    ) -> None:
+        """Append what ends a transaction; `done` as for `append`."""
+        ...
+
+    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
         """The last value of each key, for one slice after the other from the log's start to its end, committed or not;
         a slice takes about a millisecond. After a None there is nothing yet: go on when `on_ready` is called. ApiError,
         StorageError.
@@ -85,6 +101,8 @@ class _Part(Generic[RecordT]):
     """A write, or as much of it as fits a batch."""
 
     write: _Write
+    producer: ProducerEpoch | None = None
+    """Whose transaction the records belong to: such a part is a batch of its own."""
     records: list[RecordT] = field(default_factory=list)
     encoded: list[KeyValue] = field(default_factory=list)
     size_bytes: int = 0
@@ -101,6 +119,7 @@ class PartitionWriter(Generic[RecordT]):
         timeout_ms: int,
         apply: Callable[[RecordT], None],
         on_doubt: Callable[[], object],
+        leader_epoch: int = 0,
     ) -> None:
         """`on_doubt`: records were written and nobody knows whether they stay, so what was applied may be outdated."""
         self._partition = partition
@@ -109,16 +128,27 @@ class PartitionWriter(Generic[RecordT]):
         self._timeout_ms = timeout_ms
         self._apply = apply
         self._on_doubt = on_doubt
+        self.leader_epoch = leader_epoch
+        """Under which this broker coordinates."""
         self._queue: list[_Part[RecordT]] = []
         self._in_flight: Counter[str] = Counter()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._batches: dict[_Batch, None] = {}
         """What is appended and not committed, in the order of the log."""
         self.is_closed = False
+        self.transactions: PendingRecords[RecordT] = PendingRecords()
+        """The records that are applied once their transaction has committed."""
 
-    def submit(self, name: str, records: Sequence[RecordT], answer: Callable[[ErrorCode], object]) -> None:
-        """Append records at the end of this turn; `answer(NONE)` when they are committed and applied. They are in one
-        batch, and so in the log or not, unless they are larger than a batch.
+    def submit(
+        self,
+        name: str,
+        records: Sequence[RecordT],
+        answer: Callable[[ErrorCode], object],
+        producer: ProducerEpoch | None = None,
+    ) -> None:
+        """Append records at the end of this turn; `answer(NONE)` when they are committed and applied, or wait for the
+        end of the producer's transaction. They are in one batch, and so in the log or not, unless they are larger than
+        a batch.
         """
         if self.is_closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)
@@ -126,10 +156,21 @@ class PartitionWriter(Generic[RecordT]):
         if not self._queue:
             self._timers.call_soon(self._flush)
         write = _Write(name, answer)
-        for part in _parts(write, records):
+        for part in _parts(write, records, producer):
             write.parts += 1
             self._in_flight[name] += 1
             self._queue.append(part)
+
+    def end_transaction(self, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]) -> None:
+        """Append a marker behind all that was submitted; `answer(NONE)` when what it commits is applied."""
+        if self.is_closed:
+            answer(ErrorCode.NOT_COORDINATOR)
+            return
+        self._flush()
+        batch = _Batch(self, [_Part(_Write("", answer, parts=1))], marker)
+        self._in_flight[""] += 1
+        append_marker = self._log.append_marker
+        self._append(batch, lambda done: append_marker(self._partition, marker, transaction_version, done))
 
     def is_writing(self, name: str) -> bool:
         """Whether records of that name wait for the log."""
@@ -167,11 +208,14 @@ class PartitionWriter(Generic[RecordT]):
     def _flush(self) -> None:
         queue, self._queue = self._queue, []
         for parts in _batches(queue):
-            batch = _Batch(self, parts)
-            self._batches[batch] = None
-            self._log.append(self._partition, [each for part in parts for each in part.encoded], batch.done)
-            if batch in self._batches:
-                batch.timer = self._timers.call_later(self._timeout_ms / 1000, batch.late)
+            records, producer = [each for part in parts for each in part.encoded], parts[0].producer
+            self._append(_Batch(self, parts), partial(self._log.append, self._partition, records, producer=producer))
+
+    def _append(self, batch: "_Batch", append: Callable[[Callable[[ApiError | None], object]], object]) -> None:
+        self._batches[batch] = None
+        append(batch.done)
+        if batch in self._batches:
+            batch.timer = self._timers.call_later(self._timeout_ms / 1000, batch.late)
 
     def finished(self, batch: "_Batch", error: ErrorCode) -> None:
         """A batch is committed or has failed."""
@@ -180,11 +224,30 @@ class PartitionWriter(Generic[RecordT]):
         del self._batches[batch]
         for part in batch.parts:
             if error is ErrorCode.NONE:
-                for record in part.records:
-                    self._apply(record)
+                self._apply_part(part)
+                self._apply_marker(batch.marker)
             self._part_finished(part.write, error)
         if error is not ErrorCode.NONE and batch.timer is not None and not self.is_closed:
             self._on_doubt()
+
+    def _apply_part(self, part: _Part[RecordT]) -> None:
+        if part.producer is not None:
+            for (key, _), record in zip(part.encoded, part.records, strict=True):
+                self.transactions.add(part.producer.producer_id, key, record)
+            return
+        for record in part.records:
+            self._apply(record)
+        if self.transactions:
+            for key, value in part.encoded:
+                if value is None:
+                    self.transactions.removed(key)
+                else:
+                    self.transactions.replaced(key)
+
+    def _apply_marker(self, marker: Marker | None) -> None:
+        if marker is not None:
+            for _, record in self.transactions.end(marker.producer_id, is_commit=marker.is_commit):
+                self._apply(record)
 
     def _part_finished(self, write: _Write, error: ErrorCode) -> None:
         write.parts -= 1
@@ -203,6 +266,8 @@ class _Batch:
 
     writer: PartitionWriter[Any]
     parts: list[_Part[Any]]
+    marker: Marker | None = None
+    """What the batch is, unless it holds records."""
     timer: Cancellable | None = None
     """Set from when the batch is in the log."""
 
@@ -223,15 +288,15 @@ class _Batch:
             part.write.finish(_ANSWERS[ErrorCode.REQUEST_TIMED_OUT])
 
 
-def _parts(write: _Write, records: Iterable[RecordT]) -> Iterator[_Part[RecordT]]:
+def _parts(write: _Write, records: Iterable[RecordT], producer: ProducerEpoch | None) -> Iterator[_Part[RecordT]]:
     """The records in order, cut where a batch would become too large."""
-    part: _Part[RecordT] = _Part(write)
+    part: _Part[RecordT] = _Part(write, producer)
     for record in records:
         key, value = record.encode()
         size_bytes = len(key) + len(value or b"")
         if part.records and part.size_bytes + size_bytes > _BATCH_BYTES_MAX:
             yield part
-            part = _Part(write)
+            part = _Part(write, producer)
         part.records.append(record)
         part.encoded.append((key, value))
         part.size_bytes += size_bytes
@@ -243,7 +308,8 @@ def _batches(parts: Iterable[_Part[RecordT]]) -> Iterator[list[_Part[RecordT]]]:
     batch: list[_Part[RecordT]] = []
     size_bytes = 0
     for part in parts:
-        if batch and size_bytes + part.size_bytes > _BATCH_BYTES_MAX:
+        is_full = size_bytes + part.size_bytes > _BATCH_BYTES_MAX
+        if batch and (is_full or part.producer is not None or batch[0].producer is not None):
             yield batch
             batch, size_bytes = [], 0
         batch.append(part)

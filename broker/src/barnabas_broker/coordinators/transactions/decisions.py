@@ -21,10 +21,10 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
-    ProducerEpoch,
     Transaction,
     TransactionState,
 )
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.topic_partition import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
@@ -42,13 +43,6 @@ PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] =
     DEAD: IDLE,  # Expiry of the id: a tombstone.
 }
 """From where a state may be entered."""
-
-
-class ProducerEpoch(NamedTuple):
-    """Who writes: a producer id with its epoch."""
-
-    producer_id: int
-    epoch: int
 
 
 class Transaction(NamedTuple):

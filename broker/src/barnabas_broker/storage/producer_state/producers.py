@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEntry
 from barnabas_broker.storage.producer_state.transactions import Transactions
+from barnabas_broker.storage.producer_state.verifications import Verifications
 from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, BatchHeader
 from barnabas_broker.wire.transaction_markers import Marker
@@ -124,7 +125,7 @@ class ProducerCount:
 class ProducerStates:
     """The producers of one partition, by producer id, the one that wrote last at the end."""
 
-    __slots__ = ("_count", "producers", "transactions")
+    __slots__ = ("_count", "producers", "transactions", "verifications")
 
     def __init__(self, count: ProducerCount, entries: Iterable[SnapshotEntry] = ()) -> None:
         self.producers: dict[int, Producer] = {}
@@ -136,6 +137,7 @@ class ProducerStates:
         self.transactions = Transactions(
             (each, in_transaction[each].transaction_first_offset) for each in in_transaction
         )
+        self.verifications = Verifications()
         self._count = count
         count.add(len(self.producers))
 
@@ -152,6 +154,9 @@ class ProducerStates:
         if producer is None:
             return None
         epoch, first = header.producer_epoch, header.base_sequence
+        if first < 0:  # A coordinator writes for it, and numbers nothing.
+            _check_epoch(producer, epoch)
+            return None
         if epoch != producer.epoch or first != (producer.last_sequence + 1) & SEQUENCE_MAX:
             duplicate = producer.duplicate_of(epoch, first, (first + header.last_offset_delta) & SEQUENCE_MAX)
             if duplicate is not None:
@@ -163,6 +168,11 @@ class ProducerStates:
                 f"producer {producer.producer_id} has an open transaction; this batch is not part of it",
             )
         return None
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """True if the producer has a transaction open here."""
+        producer = self.producers.get(producer_id)
+        return producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0
 
     def record(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
         """Note a batch that was appended at `base_offset`."""
@@ -179,11 +189,13 @@ class ProducerStates:
         producer.add(last_sequence, base_offset + delta, delta, timestamp_ms)
         if header.attributes & TRANSACTIONAL_BIT and producer.transaction_first_offset < 0:
             producer.transaction_first_offset = base_offset
+            self.verifications.appended(header.producer_id)
             self.transactions.begin(header.producer_id, base_offset)
 
     def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> AbortedTransaction | None:
         """Note a marker that was appended at `offset`; return the transaction if it aborts one."""
         producer_id, epoch = marker.producer_id, marker.producer_epoch
+        self.verifications.ended(producer_id, epoch)
         producer = self.producers.pop(producer_id, None) or self._new(producer_id, epoch)
         if producer.epoch != epoch:
             producer.begin_epoch(epoch)
@@ -245,12 +257,16 @@ def _importance(known: tuple[int, Producer]) -> tuple[bool, int]:
     return known[1].transaction_first_offset >= 0, known[1].last_timestamp_ms
 
 
-def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int) -> None:
+def _check_epoch(producer: Producer, epoch: int) -> None:
     if epoch < producer.epoch:
         raise ApiError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer {producer.producer_id} sent epoch {epoch}; epoch {producer.epoch} has taken its place",
         )
+
+
+def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int) -> None:
+    _check_epoch(producer, epoch)
     expected = 0 if epoch > producer.epoch else (producer.last_sequence + 1) & SEQUENCE_MAX
     if base_sequence != expected:
         raise ApiError(

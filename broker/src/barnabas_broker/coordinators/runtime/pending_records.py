@@ -1,0 +1,107 @@
+"""Records of open transactions in a compacted topic: they count once their transaction has committed, in the order of
+the log. A later record of the same key that counts before them stays.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
+from barnabas_broker.wire.transaction_markers import Marker
+
+ValueT = TypeVar("ValueT")
+OtherT = TypeVar("OtherT")
+
+
+class PendingRecords(Generic[ValueT]):
+    """The records of a partition whose transactions are open, by producer id and key."""
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, dict[bytes, tuple[int, ValueT]]] = {}
+        """With the order in which they came."""
+        self._producers: dict[bytes, set[int]] = {}
+        self._counting: dict[bytes, int] = {}
+        """Of keys that are pending, when the record came that counts now."""
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._producers)
+
+    def __contains__(self, key: bytes) -> bool:
+        """True if the value of the key may change when a transaction ends."""
+        return key in self._producers
+
+    def __iter__(self) -> Iterator[ValueT]:
+        return (value for pending in self._by_producer.values() for _, value in pending.values())
+
+    def decoded(self, decode: Callable[[bytes, ValueT], OtherT | None]) -> "PendingRecords[OtherT]":
+        """The same records, each as `decode` has it; without those for which that is None."""
+        made: PendingRecords[OtherT] = PendingRecords()
+        made._last, made._counting = self._last, dict(self._counting)
+        for producer_id, pending in self._by_producer.items():
+            for key, (order, value) in pending.items():
+                record = decode(key, value)
+                if record is not None:
+                    made._put(producer_id, key, order, record)
+        return made
+
+    def add(self, producer_id: int, key: bytes, value: ValueT) -> None:
+        """Take a record of an open transaction."""
+        self._last += 1
+        self._put(producer_id, key, self._last, value)
+
+    def _put(self, producer_id: int, key: bytes, order: int, value: ValueT) -> None:
+        self._by_producer.setdefault(producer_id, {})[key] = order, value
+        self._producers.setdefault(key, set()).add(producer_id)
+
+    def replaced(self, key: bytes) -> None:
+        """Note a record of this key that counts at once; it came after those that are pending."""
+        if key in self._producers:
+            self._last += 1
+            self._counting[key] = self._last
+
+    def removed(self, key: bytes) -> None:
+        """Forget what is pending of a key: a tombstone takes it, too."""
+        for producer_id in self._producers.pop(key, ()):
+            del self._by_producer[producer_id][key]
+        self._counting.pop(key, None)
+
+    def end(self, producer_id: int, *, is_commit: bool) -> list[tuple[bytes, ValueT]]:
+        """Close the producer's transaction, and return the records that count from now on."""
+        counting = []
+        for key, (order, value) in self._by_producer.pop(producer_id, {}).items():
+            if is_commit and order > self._counting.get(key, 0):
+                self._counting[key] = order
+                counting.append((key, value))
+            others = self._producers[key]
+            others.discard(producer_id)
+            if not others:
+                del self._producers[key]
+                self._counting.pop(key, None)
+        return counting
+
+
+class LoadedRecords:
+    """What has been read of a log: the newest value of each key that counts, and what is pending at the end."""
+
+    def __init__(self) -> None:
+        self.newest: dict[bytes, bytes | None] = {}
+        self.pending: PendingRecords[bytes] = PendingRecords()
+
+    def add(self, some: KeyValueSlice) -> int:
+        """Take the next slice of the log; return how many records it has."""
+        if isinstance(some, Marker):
+            self.newest.update(self.pending.end(some.producer_id, is_commit=some.is_commit))
+            return 0
+        if isinstance(some, TransactionalKeyValues):
+            for key, value in some.key_values.items():
+                if value is not None:
+                    self.pending.add(some.producer_id, key, value)
+            return len(some.key_values)
+        self.newest.update(some)
+        if self.pending:
+            for key, value in some.items():
+                if value is None:
+                    self.pending.removed(key)
+                else:
+                    self.pending.replaced(key)
+        return len(some)

@@ -1,0 +1,49 @@
+"""Whose next transaction is being verified: its first batch waits for the coordinator's word, which a marker outdates.
+
+Without this a batch could begin a transaction that has ended meanwhile, and nobody would ever end it (KIP-890).
+"""
+
+from typing import NamedTuple
+
+
+class Verification(NamedTuple):
+    """One that has begun. It is compared by identity."""
+
+    epoch: int
+    has_own_epoch: bool
+    """True if each transaction has an epoch of its own (transaction.version 2)."""
+
+
+class Verifications:
+    """By producer id. One that has vanished has to be made again."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[int, Verification] = {}
+
+    def begin(self, producer_id: int, epoch: int, *, has_own_epoch: bool) -> Verification:
+        """The one for this epoch, which others of the producer's batches may wait for, too."""
+        known = self._open.get(producer_id)
+        if known is None or known.epoch < epoch:
+            known = self._open[producer_id] = Verification(epoch, has_own_epoch)
+        return known
+
+    def is_current(self, producer_id: int, verification: Verification) -> bool:
+        """True if the producer's transaction has not ended since the verification began."""
+        return self._open.get(producer_id) is verification
+
+    def drop(self, producer_id: int, verification: Verification) -> None:
+        """The coordinator's word is there, or will not come."""
+        if self.is_current(producer_id, verification):
+            del self._open[producer_id]
+
+    def appended(self, producer_id: int) -> None:
+        """The transaction is open: nothing is left to verify."""
+        self._open.pop(producer_id, None)
+
+    def ended(self, producer_id: int, epoch: int) -> None:
+        """A marker has been written: what was verified before is outdated, unless it is for the next transaction."""
+        known = self._open.get(producer_id)
+        if known is not None and not (known.has_own_epoch and known.epoch == epoch):
+            del self._open[producer_id]
