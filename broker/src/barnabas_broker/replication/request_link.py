@@ -13,6 +13,11 @@ class RequestLink:
         self._reason: str | None = None
         self._link = links.open(broker_id, self._closed)
 
+    @property
+    def is_broken(self) -> bool:
+        """True if it will never answer any more."""
+        return self._reason is not None
+
     async def ask(self, request: bytes | bytearray) -> memoryview:
         """The answer to a framed request, without its size. ConnectionError, also when the link broke before."""
         if self._reason is not None:

@@ -28,6 +28,7 @@ from barnabas_broker.coordinators.groups.shard import Counters, GroupEnvironment
 from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
@@ -163,7 +164,29 @@ class GroupCoordinator:
             if check is ErrorCode.NONE
         ]
         self.counters.offset_commits += len(records)
-        shard.writer.submit(request.group_id, records, lambda failure: answer([check or failure for check in checks]))
+        shard.writer.submit(
+            request.group_id,
+            records,
+            lambda failure: answer([check or failure for check in checks]),
+            producer=request.producer,
+        )
+
+    def end_transaction(
+        self, partition: int, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]
+    ) -> None:
+        """A marker for a partition of `__consumer_offsets`: the producer's offsets count from now on, or never."""
+        try:
+            shard = self.runtime.at(partition)
+        except ApiError as error:
+            answer(error.code)
+            return
+        shard.writer.end_transaction(marker, transaction_version, answer)
+
+    def unstable(self, group_id: str) -> frozenset[TopicPartition]:
+        """The partitions whose offsets an open transaction may change. ApiError where there is no coordinator."""
+        pending = (record.key for record in self.runtime.find(group_id).writer.transactions)
+        offset_keys = (key for key in pending if isinstance(key, OffsetKey) and key.group_id == group_id)
+        return frozenset(TopicPartition(key.topic, key.partition) for key in offset_keys)
 
     def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
         fits = len(offset.metadata) <= self.config.offset_metadata_max_bytes
@@ -252,6 +275,8 @@ def _serve(shard: GroupShard) -> Iterator[None]:
 
 
 def _check_commit(group: Group | None, request: CommitRequest, now: Now) -> ErrorCode:
+    if group is not None and request.producer is not None:
+        return offsets.check_transactional_commit(group, request.member_id, request.instance_id, request.generation)
     if group is None:
         return offsets.check_unknown_group_commit(request.generation, request.api_version)
     return offsets.check_commit(group, request.member_id, request.instance_id, request.generation, now)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, NewType
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -110,7 +111,9 @@ class LeaveResult(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit; generation -1 and no member id from a stranger. The coordinator sets commit timestamps."""
+    """An OffsetCommit, or a TxnOffsetCommit of a `producer`; generation -1 and no member id from a stranger. The
+    coordinator sets commit timestamps.
+    """
 
     group_id: str
     member_id: str
@@ -118,6 +121,8 @@ class CommitRequest(NamedTuple):
     generation: int
     api_version: int
     offsets: Sequence[tuple[TopicPartition, CommittedOffset]]
+    producer: ProducerEpoch | None = None
+    """Whose transaction the offsets belong to: they count once that has committed."""
 
 
 Reply = JoinReply | SyncReply

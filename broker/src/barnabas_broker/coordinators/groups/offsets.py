@@ -37,6 +37,19 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
     return ErrorCode.NONE
 
 
+def check_transactional_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    """Whether a producer may commit for this member (KIP-447); one that names none may always."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    is_named = generation >= 0 or member_id != NO_MEMBER_ID or instance_id is not None
+    if not is_named or (generation < 0 and group.state is GroupState.EMPTY):
+        return ErrorCode.NONE
+    error = group.check_member(member_id, instance_id)
+    if error is ErrorCode.NONE and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
 def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
     """A commit for a group that is not known: strangers may begin one; members are told that it is gone."""
     if generation < 0:

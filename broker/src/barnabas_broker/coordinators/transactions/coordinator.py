@@ -1,0 +1,139 @@
+"""The transaction coordinator of one broker: finds the shard of a transactional id, and has its requests decided there.
+
+Handlers call it with a callback for the answer. Its `runtime` knows the partitions of `__transaction_state` that this
+broker leads. One event-loop thread; nothing here waits.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from barnabas_broker.coordinators.runtime.runtime import Runtime
+from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
+from barnabas_broker.coordinators.transactions import decisions
+from barnabas_broker.coordinators.transactions.decisions import Decision
+from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment, TransactionShard
+from barnabas_broker.coordinators.transactions.transaction import Transaction
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+Answer = Callable[[Decision], object]
+
+
+class Intervals(NamedTuple):
+    """How often time is looked at."""
+
+    timeouts_s: float
+    expiry_s: float
+
+
+class TransactionCoordinator:
+    """All transactional ids whose partition this broker leads."""
+
+    def __init__(
+        self,
+        environment: TransactionEnvironment,
+        of_runtime: RuntimeEnvironment,
+        partition_count: int,
+        intervals: Intervals,
+    ) -> None:
+        self._intervals = intervals
+        self.runtime = Runtime(of_runtime, partition_count, partial(TransactionShard, environment), _serve)
+
+    def start(self) -> None:
+        """Begin to look for transactions and ids whose time is up."""
+        self.runtime.sweep_every(self._intervals.timeouts_s, TransactionShard.end_timed_out)
+        self.runtime.sweep_every(self._intervals.expiry_s, TransactionShard.expire)
+
+    def lacks_id(self, transactional_id: str) -> bool:
+        """True if a request of this id may need a new producer id. ApiError where there is no coordinator."""
+        return self.runtime.find(transactional_id).lacks_id(transactional_id)
+
+    def init_producer_id(
+        self, transactional_id: str, expected: ProducerEpoch, timeout_ms: int, new_id: int, answer: Answer
+    ) -> None:
+        """An InitProducerId: who writes from now on, all others are fenced."""
+
+        def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
+            return decisions.init_producer_id(found, expected, timeout_ms, new_id, shard.now_ms())
+
+        self._run(transactional_id, decide, answer)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        by: ProducerEpoch,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        answer: Answer,
+    ) -> None:
+        """An AddPartitionsToTxn, an AddOffsetsToTxn, or the first batch of a transaction."""
+
+        def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
+            return decisions.add_partitions(found, by, partitions, client_version, shard.now_ms())
+
+        self._run(transactional_id, decide, answer)
+
+    def verify(
+        self, transactional_id: str, by: ProducerEpoch, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each partition is in the producer's open transaction. ApiError where there is no coordinator."""
+        _check_named(transactional_id)
+        found = self.runtime.find(transactional_id).transactions.get(transactional_id)
+        return {partition: decisions.verify(found, by, partition) for partition in partitions}
+
+    def end(
+        self,
+        transactional_id: str,
+        by: ProducerEpoch,
+        *,
+        commit: bool,
+        client_version: int,
+        new_id: int,
+        answer: Answer,
+    ) -> None:
+        """An EndTxn: answered when what was decided is committed; the markers are written afterwards."""
+
+        def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
+            return decisions.end(found, by, commit, client_version, new_id, shard.now_ms())
+
+        self._run(transactional_id, decide, answer)
+
+    def _run(
+        self,
+        transactional_id: str,
+        decide: Callable[[TransactionShard, Transaction | None], Decision],
+        answer: Answer,
+    ) -> None:
+        try:
+            _check_named(transactional_id)
+            shard = self.runtime.find(transactional_id)
+        except ApiError as error:
+            answer(Decision(error.code))
+            return
+        shard.run(transactional_id, partial(decide, shard), answer)
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """One id of a DescribeTransactions. ApiError: no coordinator, or TRANSACTIONAL_ID_NOT_FOUND."""
+        _check_named(transactional_id)
+        found = self.runtime.find(transactional_id).transactions.get(transactional_id)
+        if found is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return found
+
+    def transactions(self) -> Iterator[tuple[str, Transaction]]:
+        """All ids of this coordinator. ApiError while one of its partitions is loading: the list would lack some."""
+        if self.runtime.partition_counts()["loading"]:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        for shard in self.runtime.loaded():
+            yield from list(shard.transactions.items())
+
+
+def _serve(shard: TransactionShard) -> Iterator[None]:
+    return shard.serve()
+
+
+def _check_named(transactional_id: str) -> None:
+    if not transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")

@@ -1,0 +1,206 @@
+"""The transactional ids of one partition of `__transaction_state` (a `StateMachine`): what is decided of each is
+written, and once it is committed it holds, is answered, and its markers are on their way.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from barnabas_broker.coordinators.runtime.shard import LeftOut
+from barnabas_broker.coordinators.runtime.turns import Pace
+from barnabas_broker.coordinators.runtime.writer import PartitionWriter
+from barnabas_broker.coordinators.transactions.decisions import (
+    Decision,
+    abort,
+    completed,
+    is_expired,
+    is_timed_out,
+)
+from barnabas_broker.coordinators.transactions.records import TransactionRecord, decode
+from barnabas_broker.coordinators.transactions.transaction import (
+    DEAD,
+    FENCING_EPOCH,
+    LAST_CLIENT_EPOCH,
+    NO_PRODUCER_ID,
+    PREPARE_COMMIT,
+    PREPARED,
+    Transaction,
+)
+from barnabas_broker.wire.transaction_markers import Marker
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+_RETRY_S: Final = 0.5
+"""Before the end of a transaction is written once more, where it was refused."""
+
+SendMarkers = Callable[[Marker, int, Collection[TopicPartition], Callable[[], bool], Callable[[], object]], object]
+"""Marker, transaction version, where to, whether it is still wanted, and what to call when it is in all of them."""
+
+
+class TransactionEnvironment(NamedTuple):
+    """What the coordinator of transactions is given of the world."""
+
+    clock: Clock
+    timers: Timers
+    send_markers: SendMarkers
+    transaction_version: Callable[[], int]
+    """That is finalized."""
+    expiration_ms: int
+    """How long an id is kept that nobody uses."""
+    ask_new_id: Callable[[Callable[[int], object]], object]
+    """Call back with a producer id that nobody has, or not at all."""
+
+
+class TransactionShard:
+    """The ids of one partition, from one loading on."""
+
+    def __init__(self, environment: TransactionEnvironment, writer: PartitionWriter[TransactionRecord]) -> None:
+        self.writer = writer
+        self.transactions: dict[str, Transaction] = {}
+        self._environment = environment
+
+    # What the runtime asks for
+
+    def decoder(self) -> Callable[[bytes, bytes], TransactionRecord | None]:
+        """For one loading."""
+        return decode
+
+    def apply(self, record: TransactionRecord) -> None:
+        """A record is committed, or read again."""
+        if record.transaction is None:
+            self.transactions.pop(record.transactional_id, None)
+        else:
+            self.transactions[record.transactional_id] = record.transaction
+
+    def restore(self, left_out: LeftOut) -> Iterator[None]:  # noqa: ARG002  # As the runtime calls it.
+        """A transaction is its record: nothing is to be made of it."""
+        return iter(())
+
+    def contents(self) -> str:
+        """How many ids there are."""
+        return f"{len(self.transactions)} transactional ids"
+
+    def close(self) -> None:
+        """The partition is led elsewhere: markers that are not sent yet are sent by the next coordinator."""
+
+    def serve(self) -> Iterator[None]:
+        """They are loaded: the markers of each transaction that has been decided are sent again."""
+        pace = Pace()
+        for transactional_id, transaction in list(self.transactions.items()):
+            if transaction.state in PREPARED:
+                self._send_markers(transactional_id, transaction)
+            if pace.spent(1):
+                yield
+
+    # Requests and time
+
+    def now_ms(self) -> int:
+        """The time of a decision."""
+        return self._environment.clock.now_ms()
+
+    def lacks_id(self, transactional_id: str) -> bool:
+        """True if the next decision of this id may need a new producer id."""
+        found = self.transactions.get(transactional_id)
+        return found is None or found.epoch >= LAST_CLIENT_EPOCH
+
+    def run(
+        self,
+        transactional_id: str,
+        decide: Callable[[Transaction | None], Decision],
+        answer: Callable[[Decision], object],
+    ) -> None:
+        """Decide, write, and answer once that is committed. What is being written is not decided upon."""
+        if self.writer.is_writing(transactional_id):
+            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))
+            return
+        decision = decide(self.transactions.get(transactional_id))
+        written = decision.write
+        if written is None:
+            answer(decision)
+            return
+        is_last = written.state in PREPARED and written.epoch == FENCING_EPOCH
+        if (written.next_producer_id if is_last else written.producer_id) == NO_PRODUCER_ID:
+            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # It needs an id since the request came: once more.
+            return
+        self._write(transactional_id, written, lambda error: answer(Decision(error) if error else decision))
+
+    def _write(self, transactional_id: str, written: Transaction, answer: Callable[[ErrorCode], object]) -> None:
+        version = self._environment.transaction_version()
+        record = TransactionRecord(transactional_id, written, version)
+
+        def finished(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and written.state in PREPARED:
+                self._send_markers(transactional_id, written)
+            answer(error)
+
+        self.writer.submit(transactional_id, (record,), finished)
+
+    # Markers
+
+    def _send_markers(self, transactional_id: str, prepared: Transaction) -> None:
+        marker = Marker(
+            prepared.producer_id, prepared.epoch, self.writer.leader_epoch, prepared.state is PREPARE_COMMIT
+        )
+        self._environment.send_markers(
+            marker,
+            prepared.client_version,
+            prepared.partitions,
+            lambda: not self.writer.is_closed,
+            partial(self._complete, transactional_id, prepared),
+        )
+
+    def _complete(self, transactional_id: str, prepared: Transaction) -> None:
+        """All markers are written. Where that cannot be noted now, it is tried again until it is, or another one is
+        the coordinator.
+        """
+        if self.writer.is_closed or self.transactions.get(transactional_id) is not prepared:
+            return
+
+        def answer(error: ErrorCode) -> None:
+            if error:
+                again = partial(self._complete, transactional_id, prepared)
+                self._environment.timers.call_later(_RETRY_S, again)
+
+        if self.writer.is_writing(transactional_id):
+            answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            self._write(transactional_id, completed(prepared, self.now_ms()), answer)
+
+    # Time
+
+    def end_timed_out(self) -> Iterator[None]:
+        """Abort the transactions whose time is up."""
+        pace = Pace()
+        for transactional_id, transaction in list(self.transactions.items()):
+            if is_timed_out(transaction, self.now_ms()):
+                self._end_timed_out(transactional_id, transaction)
+            if pace.spent(1):
+                yield
+
+    def _end_timed_out(self, transactional_id: str, transaction: Transaction) -> None:
+        def end(new_id: int) -> None:
+            is_unchanged = self.transactions.get(transactional_id) is transaction
+            if is_unchanged and not self.writer.is_closed and not self.writer.is_writing(transactional_id):
+                _logger.warning("transactional id %s: its transaction timed out and is aborted", transactional_id)
+                self._write(transactional_id, abort(transaction, new_id, self.now_ms()), lambda _: None)
+
+        if self.lacks_id(transactional_id):
+            self._environment.ask_new_id(end)
+        else:
+            end(NO_PRODUCER_ID)
+
+    def expire(self) -> Iterator[None]:
+        """Forget the ids that nobody has used for long."""
+        pace = Pace()
+        for transactional_id, transaction in list(self.transactions.items()):
+            is_due = is_expired(transaction, self._environment.expiration_ms, self.now_ms())
+            if is_due and not self.writer.is_closed and not self.writer.is_writing(transactional_id):
+                transaction.enter(DEAD, self.now_ms())
+                record = TransactionRecord(transactional_id, None)
+                self.writer.submit(transactional_id, (record,), lambda _: None)
+            if pace.spent(1):
+                yield
