@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.app.offsets_topic import follow_offsets_topic
+from barnabas_broker.app.coordinator_topics import follow_topic, forget_deleted_topics
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.topic_name import CONSUMER_OFFSETS
@@ -18,7 +18,6 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.heard: list[object] = []
-        self.runtime = self
 
     def elect(self, partition: int, leader_epoch: int) -> None:
         self.heard.append(("elected", partition, leader_epoch))
@@ -39,16 +38,22 @@ def heard_of(before: TopicDocument, change: ImageChange) -> list[object]:
     listeners: list[Callable[[ImageChange], None]] = []
     coordinator: Any = Coordinator()
     image: Any = SimpleNamespace(topics={before.name: before}, subscribe=listeners.append)
-    follow_offsets_topic(coordinator, 1, image)
+    follow_topic(CONSUMER_OFFSETS, coordinator, 1, image)
+    forget_deleted_topics(coordinator, image)
     coordinator.heard.clear()
     image.topics.update({document.name: document for document in change.created})
-    listeners[0](change)
+    for listener in listeners:
+        listener(change)
     return list(coordinator.heard)
 
 
 def test_an_offsets_topic_that_was_made_again_is_loaded_whatever_the_epochs_of_the_one_before() -> None:
     old, new = topic(CONSUMER_OFFSETS, 1, leader_epoch=5), topic(CONSUMER_OFFSETS, 2)
-    assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == ["resigned", ("elected", 0, 0)]
+    assert heard_of(old, ImageChange(created=(new,), deleted=(old,))) == [
+        "resigned",
+        ("elected", 0, 0),
+        {UUID(int=1): CONSUMER_OFFSETS},
+    ]
 
 
 def test_a_topic_that_was_made_again_takes_the_offsets_of_the_one_before_with_it() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.app.chores import Chore, Chores
+from barnabas_broker.app.coordinators import CoordinatorWorld, make_groups, make_transactions, start_coordinators
 from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
 from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
@@ -18,12 +19,8 @@ from barnabas_broker.app.log_dir_owner import cluster_of_log_dirs
 from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.app.log_wiring import make_log_manager
 from barnabas_broker.app.node_environment import NodeEnvironment
-from barnabas_broker.app.offsets_topic import follow_offsets_topic
 from barnabas_broker.app.registration import last_incarnation, registration_of
 from barnabas_broker.app.supervision import Supervisor, every
-from barnabas_broker.coordinators.groups.config import group_config
-from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
-from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
@@ -53,7 +50,6 @@ from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.offline_reports import OfflineReports
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.throttle import Throttle
@@ -65,7 +61,6 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.steps import Steps
-from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 log = logging.getLogger(__name__)
 
@@ -158,9 +153,20 @@ class Node:
         propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
         self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, propagation, self._client_drain)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
-        offsets_log = RecordLog(
-            CONSUMER_OFFSETS, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
+        producer_ids = ProducerIds(metadata_writer.allocate_producer_ids)
+        world = CoordinatorWorld(
+            config,
+            self.image,
+            clock,
+            timers,
+            replicas,
+            links,
+            producer_ids,
+            self.pause_detection.is_awake,
+            self._environment.new_id,
+            self.supervisor.attempt,
         )
+        transactions, gate = make_transactions(world)
         self.handler_environment = HandlerEnvironment(
             broker_id=config.broker_id,
             config=config,
@@ -176,8 +182,10 @@ class Node:
             end_offsets=EndOffsets(config.broker_id, links, self.image, asyncio.timeout),
             purgatory=purgatory,
             mover=self._make_mover(logs, replicas),
-            groups=GroupCoordinator(self._group_environment(offsets_log), config.offsets_topic_num_partitions),
-            producer_ids=ProducerIds(metadata_writer.allocate_producer_ids),
+            groups=make_groups(world),
+            transactions=transactions,
+            gate=gate,
+            producer_ids=producer_ids,
             inspector=self._environment.inspector,
             trust=BatchTrust(),
             encoded_topics=EncodedTopics(),
@@ -185,18 +193,6 @@ class Node:
             metadata_answers=LargeResponses(clock, timers),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
-        )
-
-    def _group_environment(self, offsets_log: RecordLog) -> GroupEnvironment:
-        return GroupEnvironment(
-            group_config(self.config),
-            offsets_log,
-            self._environment.clock,
-            self._environment.timers,
-            topic_exists=lambda topic: topic in self.image.topics,
-            deleted_topics=lambda: {each: stone.name for each, stone in self.image.tombstones.items()},
-            is_awake=self.pause_detection.is_awake,
-            new_id=self._environment.new_id,
         )
 
     def _make_mover(self, logs: LogManager, replicas: ReplicaManager) -> LogMover:
@@ -338,9 +334,9 @@ class Node:
         self._takedown.append(self.fetchers.close)
         await environment.replicas.start()
         environment.mover.resume()
-        follow_offsets_topic(environment.groups, environment.broker_id, self.image)
-        environment.groups.start()
-        self._takedown.append(environment.groups.runtime.stop)
+        self._takedown += start_coordinators(
+            environment.groups, environment.transactions, environment.broker_id, self.image
+        )
         self.image.subscribe(self._configs_changed)
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG

@@ -15,6 +15,7 @@ from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, ResultPlace, TopicAnswers, refused
+from barnabas_broker.handlers.transactional_append import append_in_transaction
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper.requests import Inspected
@@ -28,7 +29,14 @@ from barnabas_broker.storage.inspection.inspector import (
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.plausibility import is_implausible
 from barnabas_broker.wire.produce import ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
-from barnabas_broker.wire.record_batch import BatchHeader, assign_max_timestamp, parse_header, validate_produced
+from barnabas_broker.wire.record_batch import (
+    TRANSACTIONAL_ATTRIBUTES,
+    BatchHeader,
+    TransactionalBatch,
+    assign_max_timestamp,
+    parse_header,
+    validate_produced,
+)
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import is_internal
 
@@ -92,13 +100,40 @@ class Appender(msgspec.Struct):
             if self.trust.doubted or is_implausible(header, self.now_ms):
                 return self._look_into_doubted(partition, batch, header, place)
             return self._append_batch(partition, batch, header, place)
+        except TransactionalBatch:
+            assert partition is not None
+            return self._append_in_transaction(partition, start, end, place)
         except ApiError as error:
-            return self._refused(place, error)
+            return self.refused(place, error)
         except StorageError as error:
             assert partition is not None
-            return self._refused(place, self.environment.replicas.failures.storage_failed(partition, error))
+            return self.refused(place, self.environment.replicas.failures.storage_failed(partition, error))
 
-    def _refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
+    def _append_in_transaction(
+        self, partition: Partition, start: int, end: int, place: ResultPlace
+    ) -> ProduceResult | None:
+        """The result of a batch of a transaction; None when it comes later."""
+        failures = self.environment.replicas.failures
+        try:
+            header = validate_produced(self.buffer, start, end, partition.batch_bytes_max, TRANSACTIONAL_ATTRIBUTES)
+            return append_in_transaction(self, partition, self.buffer[start:end], header, place)
+        except ApiError as error:
+            return self.refused(place, error)
+        except StorageError as error:
+            return self.refused(place, failures.storage_failed(partition, error))
+
+    def append_checked(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+    ) -> ProduceResult | None:
+        """The result of a batch that may be appended, unless its records are at fault; None when it comes later."""
+        if partition.inspects_records and must_inspect(partition.log.config, header):
+            return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
+        if self.trust.doubted or is_implausible(header, self.now_ms):
+            return self._look_into_doubted(partition, batch, header, place)
+        return self._append_batch(partition, batch, header, place)
+
+    def refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
+        """The result that carries an error, and who leads where that is the error."""
         topic = self.request.topics[place[0]]
         number = topic.partitions[place[1]][0]
         if error.code not in LEADER_ERRORS:
@@ -123,16 +158,17 @@ class Appender(msgspec.Struct):
             or not self.request.acks
         ):
             return result
-        late = self._answer_later()
+        late = self.answer_later()
         late.wait_for(place, partition)
 
         def done(error: ApiError | None) -> None:
-            late.complete(place, result if error is None else self._refused(place, error))
+            late.complete(place, result if error is None else self.refused(place, error))
 
         partition.when_committed(end_offset, done, all_replicas=is_for_all)
         return None
 
-    def _answer_later(self) -> PendingProduce:
+    def answer_later(self) -> PendingProduce:
+        """What takes the results that come later."""
         if self.late is None:
             self.late = PendingProduce(self.environment, self.channel, self.request, self.version, self.correlation_id)
         return self.late
@@ -171,7 +207,7 @@ class Appender(msgspec.Struct):
             if inspected is not None:
                 return self._append_inspected(partition, batch, header, inspected, place)
         copy = inspector.keep(batch)
-        late = self._answer_later()
+        late = self.answer_later()
         late.hold(place, partition)
         self.environment.attempt(self._append_later(partition, copy, late, place))
         return None
@@ -196,20 +232,20 @@ class Appender(msgspec.Struct):
             with self._counting_invalid(partition):
                 inspected = await self.environment.inspector.inspect(batch, partition.log.config)
             if late.may_append(place):
-                with self._using_again(partition, self.request.topics[place[0]]) as current:
+                with self.using_again(partition, place) as current:
                     header = parse_header(batch, 0)
                     result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
         except ApiError as error:
-            result = self._refused(place, error)
+            result = self.refused(place, error)
         finally:
             self.environment.inspector.release(batch)
         if result is not None:
             late.complete(place, result)
 
     @contextmanager
-    def _using_again(self, partition: Partition, topic: ProduceTopic) -> Iterator[Partition]:
+    def using_again(self, partition: Partition, place: ResultPlace) -> Iterator[Partition]:
         """The same partition as it is now, if the request may be appended to it. ApiError."""
-        number = partition.topic_partition.partition
+        topic, number = self.request.topics[place[0]], partition.topic_partition.partition
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:
                 message = f"topic {topic.name} was deleted and made again while the batch was looked into"

@@ -7,6 +7,12 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 
+async def awaited(start: Callable[[Callable[[Answer], object]], object]) -> Answer:
+    """The answer itself, once it is there."""
+    answer: Answer | Awaitable[Answer] = answer_of(start)
+    return await answer if isinstance(answer, asyncio.Future) else answer  # type: ignore[return-value]
+
+
 def answer_of(start: Callable[[Callable[[Answer], object]], object]) -> Answer | Awaitable[Answer]:
     """`start` is given a callback and calls it once, at once or later; the argument of that call."""
     given: list[Answer] = []

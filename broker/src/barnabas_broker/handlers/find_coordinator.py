@@ -1,7 +1,7 @@
-"""FindCoordinator (10), v0 to v6: the broker that coordinates a group. From v4 on a request asks for many (KIP-699).
+"""FindCoordinator (10), v0 to v6: the broker that coordinates a group or a transactional id. From v4 on a request asks
+for many (KIP-699).
 
-The first request for a group makes `__consumer_offsets`. Transactional ids have no coordinator here: their refusal is
-the one error that makes every client give up at once instead of asking for ever, and the message says why.
+The first request of a kind makes its topic: `__consumer_offsets` or `__transaction_state`.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from barnabas_broker.wire.messages import FindCoordinatorRequest, FindCoordinato
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.java_hash import coordinator_partition
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-GROUP: Final = 0
-TRANSACTION: Final = 1
+_TOPICS: Final[Mapping[int, str]] = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
+"""By the kind of key: a group, a transactional id."""
 FIRST_BATCHED_VERSION: Final = 4
 NO_NODE: Final = -1
 
@@ -37,8 +37,9 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """The coordinator of each key; the topic is created first where it must be. Many keys take several turns."""
-    if request.key_type == GROUP and CONSUMER_OFFSETS not in environment.image.topics:
-        await environment.metadata_writer.create_automatically([CONSUMER_OFFSETS])
+    topic = _TOPICS.get(request.key_type)
+    if topic is not None and topic not in environment.image.topics:
+        await environment.metadata_writer.create_automatically([topic])
     nodes = {
         registration.broker_id: endpoint for registration, endpoint in environment.nodes(context.client.listener_name)
     }
@@ -73,7 +74,7 @@ def _coordinator(found: _Found) -> FindCoordinatorResponse.Coordinator:
 
 def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str) -> _Found:
     try:
-        leader = _group_coordinator(environment, key_type, key)
+        leader = _coordinator_of(environment, key_type, key)
         if leader not in nodes:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}, broker {leader}, is away")
     except ApiError as error:
@@ -81,13 +82,12 @@ def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str
     return _Found(key, leader, nodes[leader].host, nodes[leader].port)
 
 
-def _group_coordinator(environment: HandlerEnvironment, key_type: int, key: str) -> int:
-    if key_type == TRANSACTION:
-        message = "this broker does not support transactions; use the idempotent producer without transactional.id"
-        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
-    if key_type != GROUP:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {key_type}; 0 (group) is supported")
-    topic = environment.image.topics.get(CONSUMER_OFFSETS)
+def _coordinator_of(environment: HandlerEnvironment, key_type: int, key: str) -> int:
+    name = _TOPICS.get(key_type)
+    if name is None:
+        message = f"key type {key_type}; 0 (group) and 1 (transactional id) are supported"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    topic = environment.image.topics.get(name)
     if topic is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} cannot be created yet")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} cannot be created yet")
     return topic.partitions[coordinator_partition(key, len(topic.partitions))].leader

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.broker_loggers import BrokerLoggers
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
@@ -55,6 +57,8 @@ class HandlerEnvironment:
     purgatory: Purgatory
     mover: LogMover
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    gate: TransactionGate
     producer_ids: ProducerIds
     inspector: BatchInspector
     trust: BatchTrust

@@ -1,44 +1,73 @@
-"""InitProducerId (22), v0 to v5: an id for an idempotent producer, always a new one, with epoch 0.
+"""InitProducerId (22), v0 to v5: who writes. Without a transactional id, always a new producer id with epoch 0.
 
-A transactional id is refused, with the error that makes a producer give up at once: there are no transactions here.
+With one, the id's own: its epoch rises, which fences all who had it before, and a transaction that they left open is
+aborted. v3 and later say which producer id and epoch they have now (KIP-360), v4 and later know PRODUCER_FENCED.
 """
 
 from typing import Final
 
+from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.transaction_answers import id_if_lacking, outcome
 from barnabas_broker.wire.messages import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
 FIRST_EPOCH: Final = 0
+FENCED_SINCE: Final = 4
 
 
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """A producer id that nobody else has."""
-    if request.transactional_id is not None:
-        is_named = request.transactional_id != ""
-        return _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_named else ErrorCode.INVALID_REQUEST)
+    """A producer id and an epoch that nobody else has."""
+    expected = ProducerEpoch(request.producer_id, request.producer_epoch)
     try:
-        producer_id = await environment.producer_ids.next_id()
+        if (expected.producer_id < 0) != (expected.epoch < 0):
+            message = f"producer id {expected.producer_id} with epoch {expected.epoch}; both or none (-1) are allowed"
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        if request.transactional_id is None:
+            return _response(Decision(ErrorCode.NONE, None, await _new_producer(environment)))
+        return _response(await _of_id(environment, context, request, request.transactional_id, expected))
     except ApiError as error:
-        return _refusal(error.code)
-    return _response(ErrorCode.NONE, producer_id, FIRST_EPOCH)
+        return _response(Decision(error.code))
 
 
-def _refusal(error: ErrorCode) -> InitProducerIdResponse:
-    return _response(error, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+async def _new_producer(environment: HandlerEnvironment) -> ProducerEpoch:
+    return ProducerEpoch(await environment.producer_ids.next_id(), FIRST_EPOCH)
 
 
-def _response(error: ErrorCode, producer_id: int, producer_epoch: int) -> InitProducerIdResponse:
+async def _of_id(
+    environment: HandlerEnvironment,
+    context: RequestContext,
+    request: InitProducerIdRequest,
+    transactional_id: str,
+    expected: ProducerEpoch,
+) -> Decision:
+    if not transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    timeout_ms, timeout_max_ms = request.transaction_timeout_ms, environment.config.transaction_max_timeout_ms
+    if not 0 < timeout_ms <= timeout_max_ms:
+        message = f"a transaction timeout of {timeout_ms} ms; 1 to {timeout_max_ms} are allowed"
+        raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
+    new_id = await id_if_lacking(environment, transactional_id)
+    expected = NOBODY if expected.producer_id < 0 else expected
+    return await outcome(
+        lambda answer: environment.transactions.init_producer_id(
+            transactional_id, expected, timeout_ms, new_id, answer
+        ),
+        knows_fenced=context.api_version >= FENCED_SINCE,
+    )
+
+
+def _response(decision: Decision) -> InitProducerIdResponse:
+    producer = NOBODY if decision.error else decision.producer
     return InitProducerIdResponse(
         throttle_time_ms=0,
-        error_code=error,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        ongoing_txn_producer_id=NO_PRODUCER_ID,
-        ongoing_txn_producer_epoch=NO_PRODUCER_EPOCH,
+        error_code=decision.error,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        ongoing_txn_producer_id=NOBODY.producer_id,
+        ongoing_txn_producer_epoch=NOBODY.epoch,
     )

@@ -1,15 +1,59 @@
-"""ListTransactions (66), v0 to v2: none, as from a Kafka where nobody uses transactions (KIP-664)."""
+"""ListTransactions (66), v0 to v2: the transactional ids of this coordinator (KIP-664).
 
+v1 filters by how long a transaction has been open (KIP-994), v2 by a pattern of the id (KIP-1152).
+"""
+
+import re
+from collections.abc import Callable
+
+from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.describe_transactions import state_name
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListTransactionsRequest, ListTransactionsResponse
-from barnabas_core.errors import ErrorCode
+from barnabas_core.errors import ApiError, ErrorCode
+
+STATES = {state_name(state): state for state in TransactionState}
+State = ListTransactionsResponse.TransactionState
 
 
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """Answer an empty list, whatever the filters."""
+    """All ids that pass the filters; INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+    error, states = ErrorCode.NONE, []
+    try:
+        passes = _filter(request, environment.clock.now_ms())
+        found = environment.transactions.transactions()
+        states = [_state(name, each) for name, each in found if passes(name, each)]
+    except ApiError as refusal:
+        error = refusal.code
+    unknown = [name for name in request.state_filters if name not in STATES]
     return ListTransactionsResponse(
-        throttle_time_ms=0, error_code=ErrorCode.NONE, unknown_state_filters=[], transaction_states=[]
+        throttle_time_ms=0, error_code=error, unknown_state_filters=unknown, transaction_states=states
+    )
+
+
+def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[str, Transaction], bool]:
+    wanted = {STATES[name] for name in request.state_filters if name in STATES}
+    producers, open_ms = set(request.producer_id_filters), request.duration_filter
+    try:
+        pattern = re.compile(request.transactional_id_pattern or "", re.ASCII)
+    except re.error as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{request.transactional_id_pattern}: {error}") from None
+
+    def passes(name: str, transaction: Transaction) -> bool:
+        return (
+            (not request.state_filters or transaction.state in wanted)
+            and (not producers or transaction.producer_id in producers)
+            and (open_ms < 0 or now_ms - transaction.started_ms > open_ms)
+            and (not pattern.pattern or pattern.fullmatch(name) is not None)
+        )
+
+    return passes
+
+
+def _state(name: str, transaction: Transaction) -> State:
+    return State(
+        transactional_id=name, producer_id=transaction.producer_id, transaction_state=state_name(transaction.state)
     )

@@ -2,11 +2,11 @@
 on.
 
 v8 asks for many groups (KIP-709), v9 brings member epochs, which classic groups have none of, v10 topic ids instead
-of names. An offset that was committed for an earlier topic of the same name is not there. Nothing is ever unstable,
-as there are no transactions.
+of names. An offset that was committed for an earlier topic of the same name is not there. From v7 on a request
+may want stable offsets only: one that an open transaction may change is refused (KIP-447).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
@@ -50,6 +50,7 @@ class _Topic(NamedTuple):
     partitions: list[int]
     error: ErrorCode
     offset_of: Callable[[int], CommittedOffset]
+    is_unstable: Callable[[int], bool] = lambda _: False
 
 
 async def handle(
@@ -58,12 +59,15 @@ async def handle(
     """Offset, leader epoch and metadata of each partition. Many take several turns of the loop."""
     answer = AnswerInTurns(OffsetFetchResponse, context, environment.answers)
     if context.api_version >= FIRST_WITH_GROUPS:
-        groups = [await _group(environment, context, answer, group) async for group in answer.over(request.groups)]
+        groups = [
+            await _group(environment, context, answer, group, request.require_stable)
+            async for group in answer.over(request.groups)
+        ]
         return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
     wanted = None if request.topics is None else [_Wanted(t.name, t.partition_indexes) for t in request.topics]
     error = ErrorCode.NONE
     try:
-        topics = await _read(environment, answer, request.group_id, wanted)
+        topics = await _read(environment, answer, request.group_id, wanted, request.require_stable)
     except ApiError as refusal:
         error = refusal.code
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
@@ -74,13 +78,17 @@ async def handle(
 
 
 async def _group(
-    environment: HandlerEnvironment, context: RequestContext, answer: AnswerInTurns, group: GroupRequest
+    environment: HandlerEnvironment,
+    context: RequestContext,
+    answer: AnswerInTurns,
+    group: GroupRequest,
+    require_stable: bool,
 ) -> GroupResponse:
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
     wanted = None if group.topics is None else [_wanted(environment, topic, by_id) for topic in group.topics]
     error, topics = ErrorCode.NONE, []
     try:
-        topics = await _read(environment, answer, group.group_id, wanted)
+        topics = await _read(environment, answer, group.group_id, wanted, require_stable)
     except ApiError as refusal:
         error = refusal.code
     told = [
@@ -98,22 +106,29 @@ def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequ
 
 
 async def _read(
-    environment: HandlerEnvironment, answer: AnswerInTurns, group_id: str, wanted: list[_Wanted] | None
+    environment: HandlerEnvironment,
+    answer: AnswerInTurns,
+    group_id: str,
+    wanted: list[_Wanted] | None,
+    require_stable: bool,
 ) -> list[_Topic]:
     """The topics that are asked for, in their order, or all that the group has committed. ApiError: no coordinator.
 
     The offsets are those of this turn: by the next one another broker may coordinate the group, and have newer ones.
     """
     committed = dict(environment.groups.committed(group_id))
+    unstable = environment.groups.unstable(group_id) if require_stable else frozenset()
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
         async for topic, partition in answer.over(committed):
             by_topic.setdefault(topic, []).append(partition)
         wanted = [_Wanted(name, partitions) for name, partitions in by_topic.items()]
-    return [_look_up(environment, committed, topic) async for topic in answer.over(wanted)]
+    return [_look_up(environment, committed, unstable, topic) async for topic in answer.over(wanted)]
 
 
-def _look_up(environment: HandlerEnvironment, committed: Committed, wanted: _Wanted) -> _Topic:
+def _look_up(
+    environment: HandlerEnvironment, committed: Committed, unstable: Collection[TopicPartition], wanted: _Wanted
+) -> _Topic:
     name = wanted.name
     if name is None:
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -125,7 +140,10 @@ def _look_up(environment: HandlerEnvironment, committed: Committed, wanted: _Wan
         is_of_another_topic = document is not None and offset.topic_id not in (None, topic_id)
         return NOTHING if is_of_another_topic else offset
 
-    return _Topic(name, topic_id, wanted.partitions, ErrorCode.NONE, offset_of)
+    def is_unstable(number: int) -> bool:
+        return TopicPartition(name, number) in unstable
+
+    return _Topic(name, topic_id, wanted.partitions, ErrorCode.NONE, offset_of, is_unstable)
 
 
 def _refused(wanted: _Wanted, error: ErrorCode) -> _Topic:
@@ -136,13 +154,14 @@ async def _told(answer: AnswerInTurns, topics: Path, topic: _Topic) -> TopicResp
     """A topic with its partitions, encoded as an element of one of the two arrays."""
 
     def tell(number: int) -> PartitionResponse:
-        committed = topic.offset_of(number)
+        is_unstable = topic.is_unstable(number)
+        committed = NOTHING if is_unstable else topic.offset_of(number)
         return PartitionResponse(
             partition_index=number,
             committed_offset=committed.offset,
             committed_leader_epoch=committed.leader_epoch,
             metadata=committed.metadata,
-            error_code=topic.error,
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else topic.error,
         )
 
     partitions = await answer.elements((*topics, "partitions"), topic.partitions, tell)

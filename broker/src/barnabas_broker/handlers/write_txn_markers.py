@@ -12,9 +12,14 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 COMMIT_TIMEOUT_S: Final = 30
 """As long as Kafka waits for the replicas. The coordinator then sends the marker again."""
+
+_LED_ELSEWHERE: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
 
 MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
 TopicResult = MarkerResult.WritableTxnMarkerTopicResult
@@ -39,6 +44,11 @@ async def handle(
         writing.end()
 
 
+def _told(error: ErrorCode) -> ErrorCode:
+    """The group coordinator's errors as those of a partition, which is what a marker is for."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _LED_ELSEWHERE else error
+
+
 class _Writing:
     """The markers of one request, and when they are committed."""
 
@@ -58,6 +68,11 @@ class _Writing:
             if not code.done():
                 code.set_result(ErrorCode.NONE if error is None else error.code)
 
+        if topic == CONSUMER_OFFSETS:
+            self._environment.groups.end_transaction(
+                index, marker, transaction_version, lambda error: done(ApiError(_told(error)) if error else None)
+            )
+            return
         try:
             with self._environment.replicas.failures.using(topic, index) as partition:
                 partition.check_writable(all_replicas=True)

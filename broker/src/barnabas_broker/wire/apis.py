@@ -1,7 +1,7 @@
 """Which APIs this broker speaks and in which versions: the one table that framing, codec and ApiVersions read.
 
-The ranges are those of Kafka 4.4. Requests that only read transactions, ACLs, quotas and SCRAM credentials are answered
-as by a Kafka where nobody uses these; requests that would set them are absent. Markers end transactions all the same.
+The ranges are those of Kafka 4.4. Requests that only read ACLs, quotas and SCRAM credentials are answered as by a
+Kafka where nobody uses these; requests that would set them are absent.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,11 @@ _SPECS: Final = (
     ApiSpec(21, "DeleteRecords", 0, 2, 2),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4),
+    ApiSpec(24, "AddPartitionsToTxn", 0, 5, 3),
+    ApiSpec(25, "AddOffsetsToTxn", 0, 4, 3),
+    ApiSpec(26, "EndTxn", 0, 5, 3),
     ApiSpec(27, "WriteTxnMarkers", 1, 2, 1),
+    ApiSpec(28, "TxnOffsetCommit", 0, 5, 3),
     ApiSpec(29, "DescribeAcls", 1, 3, 2),
     ApiSpec(30, "CreateAcls", 1, 3, 2),
     ApiSpec(31, "DeleteAcls", 1, 3, 2),
@@ -92,10 +96,6 @@ API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
 
 ABSENT_APIS: Final[Mapping[int, str]] = {
     17: "SaslHandshake",
-    24: "AddPartitionsToTxn",
-    25: "AddOffsetsToTxn",
-    26: "EndTxn",
-    28: "TxnOffsetCommit",
     36: "SaslAuthenticate",
     38: "CreateDelegationToken",
     39: "RenewDelegationToken",

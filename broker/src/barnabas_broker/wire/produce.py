@@ -97,6 +97,7 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     acks: int
     timeout_ms: int
     topics: list[ProduceTopic]
+    transactional_id: str | None = None
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
@@ -117,7 +118,7 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
 
 def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int]:
     end = len(data)
-    _, position = read_nullable_string(data, position, flexible=False)
+    transactional_id, position = read_nullable_string(data, position, flexible=False)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(data, position)
     position += 10
     elements = check_count(topic_count, data, position)
@@ -143,7 +144,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
         topics.append(ProduceTopic(name, None, partitions))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)
-    return ProduceRequest(acks, timeout_ms, topics), position
+    return ProduceRequest(acks, timeout_ms, topics, transactional_id), position
 
 
 def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceRequest, int] | None:
@@ -162,7 +163,11 @@ def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceReques
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
     """What nearly all clients send is read without a call: no transactional id, few elements, no tagged fields."""
-    position = position + 1 if not data[position] else read_nullable_string(data, position, flexible=True)[1]
+    transactional_id = None
+    if data[position]:
+        transactional_id, position = read_nullable_string(data, position, flexible=True)
+    else:
+        position += 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
     topic_count, position = read_count(data, position + 6, flexible=True)
     elements = topic_count
@@ -188,7 +193,7 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
             raise _too_many(elements)
         position = position + 1 if not data[position] else skip_tagged_fields(data, position)
     position = position + 1 if not data[position] else skip_tagged_fields(data, position)
-    return ProduceRequest(acks, timeout_ms, topics), position
+    return ProduceRequest(acks, timeout_ms, topics, transactional_id), position
 
 
 def _too_many(count: int) -> MalformedRequest:

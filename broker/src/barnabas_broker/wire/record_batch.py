@@ -5,6 +5,7 @@ lie outside the CRC, so the leader writes them in place.
 """
 
 import struct
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -25,7 +26,8 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 COMPRESSION_MAX: Final = 4
 CLIENTS_ATTRIBUTES: Final = frozenset(range(COMPRESSION_MAX + 1))
-"""A codec and nothing else. A transactional batch would wait for an end that nobody can write: it is refused."""
+"""A codec and nothing else."""
+TRANSACTIONAL_ATTRIBUTES: Final = frozenset(each | TRANSACTIONAL_BIT for each in CLIENTS_ATTRIBUTES)
 
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
@@ -117,8 +119,21 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
     return batch
 
 
-def validate_produced(buffer: memoryview, start: int, end: int, message_bytes_max: int) -> BatchHeader:
-    """The header of a client's batch, all of `buffer[start:end]`; ApiError says which of Kafka's rules it breaks."""
+class TransactionalBatch(ApiError):
+    """A batch that has to be looked at once more, as part of a transaction."""
+
+
+def validate_produced(
+    buffer: memoryview,
+    start: int,
+    end: int,
+    message_bytes_max: int,
+    attributes: Collection[int] = CLIENTS_ATTRIBUTES,
+) -> BatchHeader:
+    """The header of a client's batch, all of `buffer[start:end]`; ApiError says which of Kafka's rules it breaks.
+
+    A transactional batch is allowed with TRANSACTIONAL_ATTRIBUTES only; so others need no look for that.
+    """
     size_bytes = end - start
     if size_bytes < HEADER_BYTES:
         raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has {HEADER_BYTES} at least")
@@ -129,7 +144,7 @@ def validate_produced(buffer: memoryview, start: int, end: int, message_bytes_ma
         or header.base_offset
         or header.record_count <= 0
         or header.record_count != header.last_offset_delta + 1
-        or header.attributes not in CLIENTS_ATTRIBUTES
+        or header.attributes not in attributes
         or (header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0))
     ):
         raise _broken_rule(header, size_bytes)
@@ -159,7 +174,6 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
             f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
         ),
         (not header.is_control, invalid, "a control batch; only brokers write them"),
-        (not header.is_transactional, ErrorCode.INVALID_TXN_STATE, "a transactional batch, and no transaction is open"),
         (
             not attributes & LOG_APPEND_TIME_BIT,
             ErrorCode.INVALID_TIMESTAMP,
@@ -171,7 +185,7 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
             f"codec {header.compression}; 0 to {COMPRESSION_MAX} are known",
         ),
         (
-            attributes in CLIENTS_ATTRIBUTES,
+            attributes in CLIENTS_ATTRIBUTES or attributes in TRANSACTIONAL_ATTRIBUTES,
             invalid,
             f"attributes {attributes & 0xFFFF:#06x}; a client sets the codec's bits only",
         ),
@@ -179,6 +193,8 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
     for holds, code, complaint in rules:
         if not holds:
             return ApiError(code, complaint)
+    if header.is_transactional and min(header.producer_id, header.producer_epoch, header.base_sequence) >= 0:
+        return TransactionalBatch(ErrorCode.INVALID_TXN_STATE, "a transactional batch outside of a transaction")
     return ApiError(
         invalid, f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
     )

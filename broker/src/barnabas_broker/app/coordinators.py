@@ -1,0 +1,117 @@
+"""Wires the coordinators of groups and of transactions, each with the log of its topic, and starts them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Final, NamedTuple
+
+from barnabas_broker.app.coordinator_topics import follow_topic, forget_deleted_topics
+from barnabas_broker.coordinators.groups.config import group_config
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.shard import GroupEnvironment
+from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
+from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
+from barnabas_broker.coordinators.transactions.coordinator import Intervals, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.gate import TransactionGate
+from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
+from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
+from barnabas_broker.metadata.features import transaction_version
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.record_log import RecordLog
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.wire.compression import Codec
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+_WRITE_TIMEOUT_MS: Final = 30_000
+"""Of a transaction's record; as long as Kafka's request.timeout.ms."""
+
+
+class CoordinatorWorld(NamedTuple):
+    """What coordinators are made of."""
+
+    config: BrokerConfig
+    image: MetadataImage
+    clock: Clock
+    timers: Timers
+    replicas: ReplicaManager
+    links: Links
+    producer_ids: ProducerIds
+    is_awake: Callable[[], bool]
+    new_id: Callable[[], str]
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    """Run a coroutine beside the others; what it raises is logged."""
+
+
+def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
+    """The coordinator of groups, which leads nothing yet."""
+    config, image = world.config, world.image
+    codec, read_bytes = config.offsets_topic_compression_codec, config.offsets_load_buffer_size
+    environment = GroupEnvironment(
+        group_config(config),
+        RecordLog(CONSUMER_OFFSETS, world.replicas, world.clock, codec, read_bytes),
+        world.clock,
+        world.timers,
+        topic_exists=lambda topic: topic in image.topics,
+        deleted_topics=lambda: {each: stone.name for each, stone in image.tombstones.items()},
+        is_awake=world.is_awake,
+        new_id=world.new_id,
+    )
+    return GroupCoordinator(environment, config.offsets_topic_num_partitions)
+
+
+def make_transactions(world: CoordinatorWorld) -> tuple[TransactionCoordinator, TransactionGate]:
+    """The coordinator of transactions, which leads nothing yet, and what asks it and those of other brokers."""
+    config, image, clock, timers = world.config, world.image, world.clock, world.timers
+    read_bytes = config.transaction_state_log_load_buffer_size
+    of_links = LinkEnvironment(
+        world.links, world.spawn, asyncio.timeout, f"broker-{config.broker_id}-txn-marker-sender"
+    )
+    environment = TransactionEnvironment(
+        clock,
+        timers,
+        MarkerSender(of_links, image, timers).send,
+        lambda: transaction_version(image.features),
+        config.transactional_id_expiration_ms,
+        lambda take: world.spawn(_ask_new_id(world.producer_ids, take)),
+    )
+    of_runtime = RuntimeEnvironment(
+        TRANSACTION_STATE,
+        RecordLog(TRANSACTION_STATE, world.replicas, clock, Codec.NONE, read_bytes),
+        clock,
+        timers,
+        Turns(timers, clock),
+        world.is_awake,
+        _WRITE_TIMEOUT_MS,
+    )
+    intervals = Intervals(
+        config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
+        config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000,
+    )
+    coordinator = TransactionCoordinator(
+        environment, of_runtime, config.transaction_state_log_num_partitions, intervals
+    )
+    return coordinator, TransactionGate(config.broker_id, of_links, image, coordinator, asyncio.sleep)
+
+
+async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) -> None:
+    try:
+        take(await producer_ids.next_id())
+    except ApiError:
+        return  # The next look at timeouts asks again.
+
+
+def start_coordinators(
+    groups: GroupCoordinator, transactions: TransactionCoordinator, broker_id: int, image: MetadataImage
+) -> list[Callable[[], None]]:
+    """Coordinate what this broker leads, from now on; returns what stops that. Called when partitions are hosted."""
+    follow_topic(CONSUMER_OFFSETS, groups.runtime, broker_id, image)
+    forget_deleted_topics(groups, image)
+    follow_topic(TRANSACTION_STATE, transactions.runtime, broker_id, image)
+    groups.start()
+    transactions.start()
+    return [groups.runtime.stop, transactions.runtime.stop]

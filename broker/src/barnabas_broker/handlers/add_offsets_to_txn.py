@@ -1,0 +1,33 @@
+"""AddOffsetsToTxn (25), v0 to v4: takes the offsets of a group into a transaction, which is a partition of
+`__consumer_offsets`.
+"""
+
+from typing import Final
+
+from barnabas_broker.handlers.add_partitions_to_txn import EXPLICIT_VERSION
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.transaction_answers import outcome
+from barnabas_broker.handlers.txn_offset_commit import offsets_partition
+from barnabas_broker.wire.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+
+FENCED_SINCE: Final = 2
+
+
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """Whether the offsets may be committed now."""
+    partition = offsets_partition(environment, request.group_id)
+    decision = await outcome(
+        lambda answer: environment.transactions.add_partitions(
+            request.transactional_id,
+            ProducerEpoch(request.producer_id, request.producer_epoch),
+            [partition],
+            EXPLICIT_VERSION,
+            answer,
+        ),
+        knows_fenced=context.api_version >= FENCED_SINCE,
+    )
+    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=decision.error)

@@ -1,0 +1,51 @@
+"""EndTxn (26), v0 to v5: commit or abort. Answered when the decision is committed; the markers follow.
+
+From v5 on the answer has the producer id and epoch of the next transaction (KIP-890), where transaction.version is 2.
+"""
+
+from typing import Final
+
+from barnabas_broker.coordinators.transactions.decisions import Decision
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.transaction_answers import id_if_lacking, outcome
+from barnabas_broker.metadata.features import transaction_version
+from barnabas_broker.wire.messages import EndTxnRequest, EndTxnResponse
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ApiError, ErrorCode
+
+FENCED_SINCE: Final = 2
+BUMPS_SINCE: Final = 5
+BUMPING_VERSION: Final = 2
+"""The transaction.version with an epoch for each transaction."""
+
+
+async def handle(environment: HandlerEnvironment, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """Whether the transaction ends so, and who writes the next one."""
+    try:
+        decision = await _end(environment, context, request)
+    except ApiError as error:
+        decision = Decision(error.code)
+    response = EndTxnResponse(throttle_time_ms=0, error_code=decision.error)
+    if not decision.error:
+        response.producer_id, response.producer_epoch = decision.producer
+    return response
+
+
+async def _end(environment: HandlerEnvironment, context: RequestContext, request: EndTxnRequest) -> Decision:
+    bumps = context.api_version >= BUMPS_SINCE
+    if bumps and transaction_version(environment.image.features) < BUMPING_VERSION:
+        message = f"EndTxn v{context.api_version} needs transaction.version {BUMPING_VERSION}"
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
+    new_id = await id_if_lacking(environment, request.transactional_id) if request.transactional_id else -1
+    return await outcome(
+        lambda answer: environment.transactions.end(
+            request.transactional_id,
+            ProducerEpoch(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+            client_version=BUMPING_VERSION if bumps else 0,
+            new_id=new_id,
+            answer=answer,
+        ),
+        knows_fenced=context.api_version >= FENCED_SINCE,
+    )

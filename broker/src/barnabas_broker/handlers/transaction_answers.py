@@ -1,0 +1,24 @@
+"""What the handlers of transactional requests have in common."""
+
+from collections.abc import Callable
+
+from barnabas_broker.coordinators.transactions.decisions import Decision
+from barnabas_broker.coordinators.transactions.transaction import NO_PRODUCER_ID
+from barnabas_broker.handlers.deferred_answer import awaited
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_core.errors import ErrorCode
+
+
+async def outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:
+    """What the coordinator decides, once it is committed. PRODUCER_FENCED has an older name for older clients."""
+    decision: Decision = await awaited(start)
+    if decision.error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        return decision._replace(error=ErrorCode.INVALID_PRODUCER_EPOCH)
+    return decision
+
+
+async def id_if_lacking(environment: HandlerEnvironment, transactional_id: str) -> int:
+    """A new producer id where the next decision may need one, else NO_PRODUCER_ID. ApiError."""
+    if environment.transactions.lacks_id(transactional_id):
+        return await environment.producer_ids.next_id()
+    return NO_PRODUCER_ID

@@ -1,0 +1,109 @@
+"""Appends a batch of a transaction. The first one of a partition waits for the coordinator's word that it belongs to
+the transaction; from Produce v12 on it takes the partition into the transaction (KIP-890).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas_broker.handlers.pending_produce import PendingProduce, ResultPlace
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.producer_state.producers import ProducerStates
+from barnabas_broker.storage.producer_state.verifications import Verification
+from barnabas_broker.wire.produce import ProduceResult
+from barnabas_broker.wire.record_batch import BatchHeader, parse_header
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas_broker.handlers.appender import Appender
+
+ABORTABLE_SINCE: Final = 11
+"""Of Produce; clients of earlier versions do not know TRANSACTION_ABORTABLE."""
+ADDS_SINCE: Final = 12
+
+_TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
+    (
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+"""Producers retry with the error on the right; those on the left they do not expect of Produce."""
+
+
+def append_in_transaction(
+    appender: "Appender", partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+) -> ProduceResult | None:
+    """The result; None when it comes later. ApiError, StorageError."""
+    if appender.request.transactional_id is None:
+        message = "a transactional batch in a request without a transactional id"
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
+    producers = partition.log.producers
+    is_known = producers.check(header) is not None
+    if is_known or producers.is_in_transaction(header.producer_id, header.producer_epoch):
+        return appender.append_checked(partition, batch, header, place)
+    adds = appender.version >= ADDS_SINCE
+    if adds and header.base_sequence and header.producer_id not in producers.producers:
+        message = f"producer {header.producer_id} begins with sequence {header.base_sequence}; 0 is allowed"
+        raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+    verification = producers.verifications.begin(header.producer_id, header.producer_epoch, has_own_epoch=adds)
+    late = appender.answer_later()
+    late.hold(place, partition)
+    copy = appender.environment.inspector.keep(batch)
+    appender.environment.attempt(_append_verified(appender, partition, copy, late, place, verification))
+    return None
+
+
+async def _append_verified(
+    appender: "Appender",
+    partition: Partition,
+    batch: bytes,
+    late: PendingProduce,
+    place: ResultPlace,
+    verification: Verification,
+) -> None:
+    header, producers = parse_header(batch, 0), partition.log.producers
+    result: ProduceResult | None = None
+    try:
+        await _verify(appender, partition, header)
+        if late.may_append(place):
+            with appender.using_again(partition, place) as current:
+                _check_not_ended(current.log.producers, header, verification)
+                result = appender.append_checked(current, memoryview(bytearray(batch)), header, place)
+    except ApiError as error:
+        result = appender.refused(place, error)
+    finally:
+        appender.environment.inspector.release(batch)
+        producers.verifications.drop(header.producer_id, verification)
+    if result is not None:
+        late.complete(place, result)
+
+
+async def _verify(appender: "Appender", partition: Partition, header: BatchHeader) -> None:
+    """ApiError unless the coordinator says that the batch belongs to the transaction."""
+    transactional_id = appender.request.transactional_id or ""
+    by, adds = ProducerEpoch(header.producer_id, header.producer_epoch), appender.version >= ADDS_SINCE
+    code = await appender.environment.gate.ask(transactional_id, by, partition.topic_partition, adds=adds)
+    if code is not ErrorCode.NONE:
+        told = _told(code, appender.version)
+        raise ApiError(told, f"the coordinator of {transactional_id} refused {partition.topic_partition}: {code.name}")
+
+
+def _check_not_ended(producers: ProducerStates, header: BatchHeader, verification: Verification) -> None:
+    is_open = producers.is_in_transaction(header.producer_id, header.producer_epoch)
+    if not is_open and not producers.verifications.is_current(header.producer_id, verification):
+        message = f"the transaction of producer {header.producer_id} ended while its batch was verified"
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """What Produce answers for an error of the coordinator."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return _TRY_AGAIN.get(code, code)

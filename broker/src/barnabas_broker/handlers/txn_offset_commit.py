@@ -1,0 +1,135 @@
+"""TxnOffsetCommit (28), v0 to v5: offsets of a group that count once a transaction commits.
+
+v3 and later say which member of the group read them, and are refused where that one is a member no more (KIP-447). v5
+takes the offsets into the transaction by itself (KIP-890).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_broker.coordinators.groups.messages import CommitRequest
+from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import awaited
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import TopicPartition
+
+ABORTABLE_SINCE: Final = 4
+ADDS_SINCE: Final = 5
+LOADING_SINCE: Final = 2
+
+TopicResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+PartitionResponse = TopicResponse.TxnOffsetCommitResponsePartition
+
+
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """An error for each partition; those that are not there are refused, the others are pending."""
+    offsets = _offsets(environment, request)
+    try:
+        errors = await _commit(environment, context, request, offsets)
+    except ApiError as error:
+        errors = dict.fromkeys(offsets, _told(error.code, context.api_version))
+    topics = [
+        TopicResponse(
+            name=topic.name,
+            partitions=[
+                PartitionResponse(
+                    partition_index=each.partition_index,
+                    error_code=errors.get(
+                        TopicPartition(topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    ),
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def offsets_partition(environment: HandlerEnvironment, group_id: str) -> TopicPartition:
+    """Where the offsets of a group are."""
+    return TopicPartition(CONSUMER_OFFSETS, coordinator_partition(group_id, environment.groups.runtime.partition_count))
+
+
+async def _commit(
+    environment: HandlerEnvironment,
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, ErrorCode]:
+    if not request.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    producer = ProducerEpoch(request.producer_id, request.producer_epoch)
+    await _verify(environment, context, request, producer)
+    commit = CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        api_version=0,
+        offsets=list(offsets.items()),
+        producer=producer,
+    )
+    errors: list[ErrorCode] = await awaited(lambda answer: environment.groups.commit(commit, answer))
+    told = [_told(error, context.api_version) for error in errors]
+    return dict(zip(offsets, told, strict=True))
+
+
+async def _verify(
+    environment: HandlerEnvironment,
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    producer: ProducerEpoch,
+) -> None:
+    """ApiError unless the offsets are in the producer's open transaction, from v5 on after they are taken in. It is
+    asked each time: that is as cheap as to know the answer, and no marker can come between it and the append.
+    """
+    partition = offsets_partition(environment, request.group_id)
+    hosted = environment.replicas.lookup.find(partition.topic, None, partition.partition)
+    producers, adds = hosted.log.producers, context.api_version >= ADDS_SINCE
+    verification = producers.verifications.begin(producer.producer_id, producer.epoch, has_own_epoch=adds)
+    code = await environment.gate.ask(request.transactional_id, producer, partition, adds=adds)
+    is_current = producers.verifications.is_current(producer.producer_id, verification)
+    is_open = producers.is_in_transaction(*producer)
+    producers.verifications.drop(producer.producer_id, verification)
+    if code is ErrorCode.NONE and not is_current and not is_open:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is not ErrorCode.NONE:
+        raise ApiError(code, f"the coordinator of {request.transactional_id} refused offsets of {request.group_id}")
+
+
+def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:
+    """Those of partitions that are there."""
+    found = {}
+    for topic in request.topics:
+        document = environment.image.topics.get(topic.name)
+        for each in topic.partitions:
+            if document is not None and 0 <= each.partition_index < len(document.partitions):
+                found[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata or "",
+                    topic_id=document.topic_id,
+                )
+    return found
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """What a client of this version knows."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.NETWORK_EXCEPTION or (
+        code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ErrorCode.NOT_COORDINATOR
+    return code
