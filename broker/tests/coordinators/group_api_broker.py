@@ -21,7 +21,6 @@ from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 FLIGHTS_ID, OFFSETS_ID, UNKNOWN_ID = UUID(int=7), UUID(int=8), UUID(int=9)
 CONTEXT = RequestContext(0, 0, Client("PLAINTEXT", "10.0.0.7:50123", "a"))
@@ -77,7 +76,7 @@ class Broker:
 
     async def _create(self, names: list[str]) -> dict[str, ErrorCode]:
         self.created += names
-        self.topics[CONSUMER_OFFSETS] = topic(CONSUMER_OFFSETS, OFFSETS_ID, 3)
+        self.topics |= {name: topic(name, OFFSETS_ID, 3) for name in names}
         return {}
 
     async def _allocate(self) -> range:

@@ -27,7 +27,7 @@ from kafka.protocol import consumer
 
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 FLIGHTS_OFFSET = (5, 3, "at gate 4")
 INIT_PRODUCER_ID, DELETE, OFFSET_DELETE = 22, 42, 47
@@ -284,10 +284,9 @@ def test_find_coordinator_makes_the_topic_on_first_use(broker: Broker, version: 
 
 
 @versions(FIND, since=1)
-def test_a_transactional_id_has_no_coordinator_and_the_answer_says_why(broker: Broker, version: int) -> None:
-    error, node, _, _, message = found(broker, version, "payments", key_type=1)
-    assert (error, node) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
-    assert "does not support transactions" in str(message)
+def test_find_coordinator_makes_the_topic_of_transactions_too(broker: Broker, version: int) -> None:
+    assert found(broker, version, "payments", key_type=1) == (0, 1, "kafka.example", 9092, None)
+    assert broker.created == [TRANSACTION_STATE]
     assert found(broker, version, "x", key_type=9)[0] == ErrorCode.INVALID_REQUEST
 
 
@@ -375,6 +374,4 @@ def test_init_producer_id(broker: Broker, version: int) -> None:
         (0, 1001, 0),
         (0, 1002, 0),
     ]
-    refused = broker.ask(INIT_PRODUCER_ID, version, transactional_id="payments")
-    assert (refused.error_code, refused.producer_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     assert broker.ask(INIT_PRODUCER_ID, version, transactional_id="").error_code == ErrorCode.INVALID_REQUEST

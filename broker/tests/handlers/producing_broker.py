@@ -59,6 +59,7 @@ class Client:
         self.is_muted = False
         self.answers: list[Part] = []
         self.closed: str | None = None
+        self.transactional_id: str | None = None
 
     def respond(self, parts: list[Part]) -> None:
         self.answers += parts
@@ -79,7 +80,7 @@ class Client:
         topic = ProduceRequest.TopicProduceData
         partitions = [topic.PartitionProduceData(index=0, records=batch) for batch in batches]
         request = ProduceRequest(
-            transactional_id=None,
+            transactional_id=self.transactional_id,
             acks=acks,
             timeout_ms=1500,
             topic_data=[topic(name=self.topic, topic_id=TOPIC_ID, partition_data=partitions)],

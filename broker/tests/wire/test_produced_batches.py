@@ -66,7 +66,12 @@ def test_a_batch_of_kafka_python_passes_wherever_it_lies(codec: int) -> None:
         ({"record_count": -1}, ErrorCode.INVALID_RECORD, "-1 records"),
         ({"record_count": 4}, ErrorCode.INVALID_RECORD, "4 records with a last offset delta of 2"),
         ({"attributes": 0x20}, ErrorCode.INVALID_RECORD, "control"),
-        ({"attributes": 0x10}, ErrorCode.INVALID_TXN_STATE, "transactional"),
+        ({"attributes": 0x10}, ErrorCode.INVALID_RECORD, "producer -1"),
+        (
+            {"attributes": 0x10, "producer_id": 9, "producer_epoch": 0, "base_sequence": 0},
+            ErrorCode.INVALID_TXN_STATE,
+            "outside of a transaction",
+        ),
         ({"attributes": 0x08}, ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
         ({"attributes": 0x05}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "codec 5"),
         ({"attributes": 0x40}, ErrorCode.INVALID_RECORD, "0x0040"),

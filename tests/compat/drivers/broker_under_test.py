@@ -13,6 +13,7 @@ BrokerWith = Callable[[dict[str, str]], ServerProcess]
 
 # What makes tests quick; everything else is the default of both brokers.
 PROPERTIES = {
+    "transaction.state.log.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "500",
     "log.cleaner.backoff.ms": "200",

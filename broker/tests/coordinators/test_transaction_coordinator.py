@@ -1,0 +1,97 @@
+"""The transaction coordinator on its log: what is answered is committed, and every transaction ends."""
+
+import pytest
+from transaction_world import EXPIRATION_MS, FLIGHTS, TransactionWorld
+
+from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+def test_a_transaction_from_its_beginning_to_its_end() -> None:
+    world = TransactionWorld()
+    producer = world.begun()
+    assert producer == ProducerEpoch(101, 0)
+    assert world.coordinator.verify("pay", producer, [FLIGHTS]) == {FLIGHTS: ErrorCode.NONE}
+    ended = world.end(producer)
+    assert (ended.error, ended.producer) == (ErrorCode.NONE, ProducerEpoch(101, 1))
+    assert world.state() == "PREPARE_COMMIT"
+    assert world.add(ended.producer) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.write_markers() == [Marker(101, 1, 0, is_commit=True)]
+    assert world.state() == "COMPLETE_COMMIT"
+    assert world.add(ended.producer) is ErrorCode.NONE
+
+
+def test_nothing_is_answered_before_it_is_committed() -> None:
+    world = TransactionWorld()
+    producer = world.begun()
+    world.log.holding = True
+    answers: list[object] = []
+    world.coordinator.end("pay", producer, commit=True, client_version=2, new_id=-1, answer=answers.append)
+    world.timers.pass_time()
+    assert (answers, world.sending) == ([], [])
+    assert world.end(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.log.commit()
+    assert len(answers) == len(world.sending) == 1
+
+
+def test_after_a_failover_the_markers_are_sent_again_with_the_new_coordinators_epoch() -> None:
+    world = TransactionWorld()
+    world.end(world.begun(), commit=False)
+    (before,) = world.sending
+    world.sending.clear()
+    world.fail_over()
+    assert not before.is_wanted()
+    assert world.write_markers() == [Marker(101, 1, 1, is_commit=False)]
+    assert world.state() == "COMPLETE_ABORT"
+
+
+def test_an_end_that_cannot_be_noted_is_noted_later() -> None:
+    world = TransactionWorld()
+    world.end(world.begun())
+    world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.write_markers()
+    assert world.state() == "PREPARE_COMMIT"
+    world.log.failing = None
+    world.timers.pass_time(1)
+    assert world.state() == "COMPLETE_COMMIT"
+
+
+def test_a_second_producer_fences_the_first_and_aborts_its_transaction() -> None:
+    world = TransactionWorld()
+    first = world.begun()
+    assert world.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.write_markers() == [Marker(101, 1, 0, is_commit=False)]
+    assert world.init().producer == ProducerEpoch(101, 2)
+    assert world.end(first).error is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_transaction_whose_time_is_up_is_aborted() -> None:
+    world = TransactionWorld()
+    producer = world.begun()
+    world.timers.pass_time(75)
+    assert world.state() == "PREPARE_ABORT"
+    world.write_markers()
+    assert world.end(producer).error is ErrorCode.PRODUCER_FENCED
+
+
+def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id_even_after_a_failover() -> None:
+    world = TransactionWorld()
+    producer = world.begun()
+    shard = world.coordinator.runtime.at(0)
+    shard.transactions["pay"] = shard.transactions["pay"]._replace(epoch=32766)
+    ended = world.end(producer._replace(epoch=32766))
+    assert ended.producer == ProducerEpoch(102, 0)
+    world.sending.clear()
+    world.fail_over()
+    assert world.write_markers() == [Marker(101, 32767, 1, is_commit=True)]
+    assert world.coordinator.describe("pay").producer == ProducerEpoch(102, 0)
+
+
+def test_an_id_that_nobody_uses_is_forgotten() -> None:
+    world = TransactionWorld()
+    world.init()
+    world.timers.pass_time(EXPIRATION_MS / 1000 + 3_700)
+    with pytest.raises(ApiError, match="TRANSACTIONAL_ID_NOT_FOUND"):
+        world.coordinator.describe("pay")
+    world.fail_over()
+    assert list(world.coordinator.transactions()) == []

@@ -1,0 +1,123 @@
+"""The first batch of a transaction waits for the coordinator's word; a marker in between outdates that."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from one_replica import FLIGHTS, NOW_MS
+from producing_broker import Client, Producing, true_batch
+
+from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
+from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+ASKED = ("payments", ProducerEpoch(7, 0), FLIGHTS, True)
+
+
+class Gate:
+    """Says what a test wants, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.word = ErrorCode.NONE
+        self.asked: list[tuple[str, ProducerEpoch, TopicPartition, bool]] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    async def ask(
+        self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
+    ) -> ErrorCode:
+        self.asked.append((transactional_id, by, partition, adds))
+        self.meanwhile()
+        return self.word
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Producing:
+    broker = Producing(tmp_path)
+    broker.handler_environment.gate = Gate()
+    return broker
+
+
+@pytest.fixture
+def client(broker: Producing) -> Client:
+    client = Client(broker)
+    client.transactional_id = "payments"
+    return client
+
+
+def batch(sequence: int = 0, epoch: int = 0) -> bytearray:
+    return true_batch(attributes=TRANSACTIONAL_BIT, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+
+def end(broker: Producing, epoch: int, version: int) -> None:
+    broker.partition.append_marker(Marker(7, epoch, 0, is_commit=True), version, NOW_MS)
+
+
+def test_the_first_batch_of_a_partition_is_verified_and_the_others_are_not(broker: Producing, client: Client) -> None:
+    assert client.send(batch()).error_code == ErrorCode.NONE
+    assert client.send(batch(3)).base_offset == 3
+    assert broker.handler_environment.gate.asked == [ASKED]
+    assert broker.partition.log.producers.is_in_transaction(7, 0)
+
+
+def test_a_batch_that_is_sent_again_is_recognized(broker: Producing, client: Client) -> None:
+    client.send(batch())
+    end(broker, 0, 0)
+    again = client.send(batch())
+    assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
+    assert len(broker.handler_environment.gate.asked) == 1
+
+
+def test_while_it_is_verified_no_later_request_is_read(broker: Producing, client: Client) -> None:
+    client.begin(bytes(batch()))
+    assert client.is_muted
+    broker.run_what_was_spawned()
+    assert not client.is_muted
+
+
+@pytest.mark.parametrize(
+    ("word", "version", "told"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 11, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 12, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.PRODUCER_FENCED, 12, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.NOT_COORDINATOR, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NETWORK_EXCEPTION, 9, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_what_the_coordinator_refuses_is_told_so_that_producers_understand(
+    broker: Producing, client: Client, word: ErrorCode, version: int, told: ErrorCode
+) -> None:
+    client.version, broker.handler_environment.gate.word = version, word
+    assert client.send(batch()).error_code == told
+    assert broker.partition.log.log_end_offset == 0
+
+
+def test_a_marker_that_comes_while_a_batch_is_verified_outdates_the_word(broker: Producing, client: Client) -> None:
+    client.version = 11
+    broker.handler_environment.gate.meanwhile = lambda: end(broker, 0, 0)
+    assert client.send(batch()).error_code == ErrorCode.INVALID_TXN_STATE
+    assert not broker.partition.log.producers.is_in_transaction(7, 0)
+
+
+def test_the_marker_of_the_transaction_before_does_not_outdate_it(broker: Producing, client: Client) -> None:
+    broker.handler_environment.gate.meanwhile = lambda: end(broker, 1, 2)
+    assert client.send(batch(epoch=1)).error_code == ErrorCode.NONE
+
+
+def test_a_batch_of_an_epoch_of_the_past_is_refused_without_a_question(broker: Producing, client: Client) -> None:
+    client.send(batch())
+    end(broker, 1, 2)
+    assert client.send(batch(3)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert len(broker.handler_environment.gate.asked) == 1
+
+
+def test_a_producer_that_is_not_known_begins_with_sequence_0(broker: Producing, client: Client) -> None:
+    assert client.send(batch(3)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_request_without_a_transactional_id_has_no_transaction(client: Client) -> None:
+    client.transactional_id = None
+    assert client.send(batch()).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
