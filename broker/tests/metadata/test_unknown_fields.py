@@ -26,7 +26,7 @@ from barnabas_broker.metadata.documents import (
     decode,
     encode,
 )
-from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, NEW_LEVELS, SPLIT_TOPICS_LEVEL, SUPPORTED
+from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLIT_TOPICS_LEVEL, SUPPORTED
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
@@ -148,7 +148,11 @@ async def test_levels_configs_and_producer_ids_keep_what_a_newer_version_wrote(t
         await older.writer.allocate_producer_ids()
         found = [json.loads((await older.store.listing(key)).documents[0].value) for key in keys]
         assert [each.pop("new") for each in found] == [7] * 3
-        assert found == [{"levels": NEW_LEVELS}, {"configs": {}}, {"next_producer_id": 2_000}]
+        assert found == [
+            {"levels": {**FIRST_LEVELS, METADATA_LEVEL: SPLIT_TOPICS_LEVEL}},
+            {"configs": {}},
+            {"next_producer_id": 2_000},
+        ]
 
 
 def with_a_new_field(value: bytes) -> bytes:

@@ -64,17 +64,31 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
     return GroupCoordinator(environment, config.offsets_topic_num_partitions)
 
 
-def make_transactions(world: CoordinatorWorld) -> tuple[TransactionCoordinator, TransactionGate]:
-    """The coordinator of transactions, which leads nothing yet, and what asks it and those of other brokers."""
+class TransactionParts(NamedTuple):
+    """The coordinator of transactions, what asks it and those of other brokers, and what sends its markers."""
+
+    coordinator: TransactionCoordinator
+    gate: TransactionGate
+    markers: MarkerSender
+
+    def close(self) -> None:
+        """Ask other brokers nothing any more."""
+        self.gate.queues.close()
+        self.markers.queues.close()
+
+
+def make_transactions(world: CoordinatorWorld) -> TransactionParts:
+    """A coordinator that leads nothing yet."""
     config, image, clock, timers = world.config, world.image, world.clock, world.timers
     read_bytes = config.transaction_state_log_load_buffer_size
     of_links = LinkEnvironment(
         world.links, world.spawn, asyncio.timeout, f"broker-{config.broker_id}-txn-marker-sender"
     )
+    markers = MarkerSender(of_links, image, timers)
     environment = TransactionEnvironment(
         clock,
         timers,
-        MarkerSender(of_links, image, timers).send,
+        markers.send,
         lambda: transaction_version(image.features),
         config.transactional_id_expiration_ms,
         lambda take: world.spawn(_ask_new_id(world.producer_ids, take)),
@@ -95,7 +109,8 @@ def make_transactions(world: CoordinatorWorld) -> tuple[TransactionCoordinator, 
     coordinator = TransactionCoordinator(
         environment, of_runtime, config.transaction_state_log_num_partitions, intervals
     )
-    return coordinator, TransactionGate(config.broker_id, of_links, image, coordinator, asyncio.sleep)
+    gate = TransactionGate(config.broker_id, of_links, image, coordinator, asyncio.sleep)
+    return TransactionParts(coordinator, gate, markers)
 
 
 async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) -> None:

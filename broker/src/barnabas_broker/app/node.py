@@ -154,19 +154,9 @@ class Node:
         self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, propagation, self._client_drain)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
         producer_ids = ProducerIds(metadata_writer.allocate_producer_ids)
-        world = CoordinatorWorld(
-            config,
-            self.image,
-            clock,
-            timers,
-            replicas,
-            links,
-            producer_ids,
-            self.pause_detection.is_awake,
-            self._environment.new_id,
-            self.supervisor.attempt,
-        )
-        transactions, gate = make_transactions(world)
+        world = self._coordinator_world(replicas, links, producer_ids)
+        transactions = make_transactions(world)
+        self._takedown.append(transactions.close)
         self.handler_environment = HandlerEnvironment(
             broker_id=config.broker_id,
             config=config,
@@ -183,8 +173,8 @@ class Node:
             purgatory=purgatory,
             mover=self._make_mover(logs, replicas),
             groups=make_groups(world),
-            transactions=transactions,
-            gate=gate,
+            transactions=transactions.coordinator,
+            gate=transactions.gate,
             producer_ids=producer_ids,
             inspector=self._environment.inspector,
             trust=BatchTrust(),
@@ -193,6 +183,20 @@ class Node:
             metadata_answers=LargeResponses(clock, timers),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
+        )
+
+    def _coordinator_world(self, replicas: ReplicaManager, links: Links, producer_ids: ProducerIds) -> CoordinatorWorld:
+        return CoordinatorWorld(
+            self.config,
+            self.image,
+            self._environment.clock,
+            self._environment.timers,
+            replicas,
+            links,
+            producer_ids,
+            self.pause_detection.is_awake,
+            self._environment.new_id,
+            self.supervisor.attempt,
         )
 
     def _make_mover(self, logs: LogManager, replicas: ReplicaManager) -> LogMover:

@@ -4,9 +4,10 @@ Clients send v0 to v3. v4 and later are for brokers: many transactions at once, 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
+from barnabas_broker.coordinators.transactions.gate import Codes
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -22,7 +23,6 @@ BATCHED_SINCE: Final = 4
 EXPLICIT_VERSION: Final = 0
 """The transaction.version of clients that take partitions in by themselves."""
 
-Codes = Mapping[TopicPartition, ErrorCode]
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 
 

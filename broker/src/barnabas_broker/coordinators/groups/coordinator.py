@@ -184,9 +184,7 @@ class GroupCoordinator:
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
         """The partitions whose offsets an open transaction may change. ApiError where there is no coordinator."""
-        pending = (record.key for record in self.runtime.find(group_id).writer.transactions)
-        offset_keys = (key for key in pending if isinstance(key, OffsetKey) and key.group_id == group_id)
-        return frozenset(TopicPartition(key.topic, key.partition) for key in offset_keys)
+        return self.runtime.find(group_id).unstable(group_id)
 
     def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
         fits = len(offset.metadata) <= self.config.offset_metadata_max_bytes

@@ -71,12 +71,13 @@ def _is_idle(shard: GroupShard, group: Group) -> bool:
 
 
 def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str]) -> None:
-    group_id, expired = group.group_id, found.expired
+    group_id, unstable = group.group_id, shard.unstable(group.group_id)
+    expired = [each for each in found.expired if each[0] not in unstable]
     offsets = shard.tables.offsets.get(group_id, {})
     if expired:
         _logger.info("group %s: %d of %d offsets expire", group_id, len(expired), len(offsets))
         shard.counters.offset_expirations += len(expired)
-    if _is_all(expired, offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
+    if not unstable and _is_all(expired, offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
         warned.discard(group_id)
         delete_group(shard, group_id, lambda _: None)
         return

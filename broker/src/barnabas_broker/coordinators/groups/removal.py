@@ -95,11 +95,11 @@ def delete_offsets(
 
 
 def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
-    """The partitions that have no offset of the group yet."""
+    """The partitions that have no offset of the group yet, and may have one soon."""
     committed = shard.tables.offsets.get(group_id, {})
     pending = (key for key, _ in shard.writer.pending(group_id))
-    keys = (TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey))
-    return {partition: None for partition in keys if partition not in committed}
+    keys = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]
+    return {partition: None for partition in (*keys, *shard.unstable(group_id)) if partition not in committed}
 
 
 def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[None]:

@@ -25,13 +25,14 @@ from barnabas_broker.coordinators.groups.messages import (
     Token,
 )
 from barnabas_broker.coordinators.groups.record_decoder import RecordDecoder
-from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord
+from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
@@ -143,6 +144,12 @@ class GroupShard:
             each.refuse(ErrorCode.NOT_COORDINATOR)
 
     # Requests and time
+
+    def unstable(self, group_id: str) -> frozenset[TopicPartition]:
+        """The partitions for which the group has offsets in open transactions."""
+        keys = (record.key for record in self.writer.transactions)
+        of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)
+        return frozenset(TopicPartition(key.topic, key.partition) for key in of_group)
 
     def now(self) -> Now:
         """The time of a step."""

@@ -18,7 +18,7 @@ from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
-Answer = Callable[[Decision], object]
+OnDecision = Callable[[Decision], object]
 
 
 class Intervals(NamedTuple):
@@ -51,7 +51,7 @@ class TransactionCoordinator:
         return self.runtime.find(transactional_id).lacks_id(transactional_id)
 
     def init_producer_id(
-        self, transactional_id: str, expected: ProducerEpoch, timeout_ms: int, new_id: int, answer: Answer
+        self, transactional_id: str, expected: ProducerEpoch, timeout_ms: int, new_id: int, answer: OnDecision
     ) -> None:
         """An InitProducerId: who writes from now on, all others are fenced."""
 
@@ -66,7 +66,7 @@ class TransactionCoordinator:
         by: ProducerEpoch,
         partitions: Collection[TopicPartition],
         client_version: int,
-        answer: Answer,
+        answer: OnDecision,
     ) -> None:
         """An AddPartitionsToTxn, an AddOffsetsToTxn, or the first batch of a transaction."""
 
@@ -91,7 +91,7 @@ class TransactionCoordinator:
         commit: bool,
         client_version: int,
         new_id: int,
-        answer: Answer,
+        answer: OnDecision,
     ) -> None:
         """An EndTxn: answered when what was decided is committed; the markers are written afterwards."""
 
@@ -104,7 +104,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         decide: Callable[[TransactionShard, Transaction | None], Decision],
-        answer: Answer,
+        answer: OnDecision,
     ) -> None:
         try:
             _check_named(transactional_id)

@@ -1,0 +1,105 @@
+"""Offsets of a transaction: they count once it has committed, and whoever asks for stable ones is told to wait."""
+
+import pytest
+from coordinator_world import AT_ONCE, Client, World, stable
+
+from barnabas_broker.coordinators.groups.messages import CommitRequest
+from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+class Copier:
+    """A producer that commits offsets of a group in its transactions."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.told: list[ErrorCode] = []
+
+    def commit(self, offset: int, member: Client | None = None, generation: int | None = None) -> ErrorCode:
+        stranger = Client(self.world, "stranger")
+        of = member or stranger
+        request = CommitRequest(
+            "readers",
+            of.member_id,
+            None,
+            of.generation if generation is None else generation,
+            0,
+            [(FLIGHTS, CommittedOffset(offset))],
+            ProducerEpoch(7, 0),
+        )
+        self.world.coordinator.commit(request, self.told.extend)
+        self.world.timers.pass_time()
+        return self.told[-1]
+
+    def end(self, *, commit: bool) -> None:
+        marker = Marker(7, 0, 0, is_commit=commit)
+        self.world.coordinator.end_transaction(0, marker, 0, self.told.append)
+        self.world.timers.pass_time()
+        assert self.told[-1] is ErrorCode.NONE
+
+    def view(self) -> tuple[int, bool]:
+        """The group's offset, and whether it may change."""
+        committed = self.world.coordinator.committed("readers").get(FLIGHTS)
+        return committed.offset if committed else -1, FLIGHTS in self.world.coordinator.unstable("readers")
+
+
+@pytest.fixture(params=[False, True], ids=["live", "loaded"])
+def copier(request: pytest.FixtureRequest) -> Copier:
+    """Each test is run as it is, and with a crash before each look at the offsets."""
+    copier = Copier(World(AT_ONCE))
+    if request.param:
+        view = copier.view
+
+        def after_a_crash() -> tuple[int, bool]:
+            copier.world.crash()
+            return view()
+
+        copier.view = after_a_crash  # type: ignore[method-assign]
+    return copier
+
+
+def test_offsets_count_once_the_transaction_has_committed(copier: Copier) -> None:
+    assert copier.commit(5) is ErrorCode.NONE
+    assert copier.view() == (-1, True)
+    copier.end(commit=True)
+    assert copier.view() == (5, False)
+
+
+def test_aborted_offsets_never_count(copier: Copier) -> None:
+    Client(copier.world, "a").commit(("flights", 0, 3))
+    copier.commit(5)
+    assert copier.view() == (3, True)
+    copier.end(commit=False)
+    assert copier.view() == (3, False)
+
+
+def test_a_plain_commit_that_came_later_stays(copier: Copier) -> None:
+    copier.commit(5)
+    Client(copier.world, "a").commit(("flights", 0, 9))
+    copier.world.timers.pass_time()
+    copier.end(commit=True)
+    assert copier.view() == (9, False)
+
+
+def test_a_group_that_is_deleted_takes_pending_offsets_with_it(copier: Copier) -> None:
+    Client(copier.world, "a").commit(("other", 0, 3))
+    copier.commit(5)
+    copier.world.coordinator.delete_group("readers", copier.told.append)
+    copier.world.timers.pass_time()
+    copier.end(commit=True)
+    assert copier.view() == (-1, False)
+
+
+def test_a_producer_commits_for_a_member_of_this_generation_only() -> None:
+    world = World(AT_ONCE)
+    copier, member = Copier(world), Client(world, "a")
+    stable(world, member)
+    assert copier.commit(5, member) is ErrorCode.NONE
+    assert copier.commit(5, member, generation=member.generation - 1) is ErrorCode.ILLEGAL_GENERATION
+    assert copier.commit(5) is ErrorCode.NONE
+    member.leave()
+    assert copier.commit(5, member) is ErrorCode.UNKNOWN_MEMBER_ID
