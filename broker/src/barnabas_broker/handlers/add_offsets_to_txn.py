@@ -1,6 +1,4 @@
-"""AddOffsetsToTxn (25), v0 to v4: takes the offsets of a group into a transaction, which is a partition of
-`__consumer_offsets`.
-"""
+"""AddOffsetsToTxn (25), v0 to v4: takes a group's partition of `__consumer_offsets` into a transaction."""
 
 from typing import Final
 

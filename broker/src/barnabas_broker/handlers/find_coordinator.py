@@ -1,7 +1,7 @@
-"""FindCoordinator (10), v0 to v6: the broker that coordinates a group or a transactional id. From v4 on a request asks
-for many (KIP-699).
+"""FindCoordinator (10), v0 to v6: the broker that coordinates a group or a transactional id.
 
-The first request of a kind makes its topic: `__consumer_offsets` or `__transaction_state`.
+From v4 on a request asks for many (KIP-699). The first request of a kind makes its topic: `__consumer_offsets` or
+`__transaction_state`.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
-"""Appends a batch of a transaction. The first one of a partition waits for the coordinator's word that it belongs to
-the transaction; from Produce v12 on it takes the partition into the transaction (KIP-890).
+"""Appends a batch of a transaction.
+
+The first one of a partition waits for the coordinator's word that it belongs to the transaction; from Produce v12 on it
+takes the partition into the transaction (KIP-890).
 """
 
 from collections.abc import Mapping

@@ -89,8 +89,9 @@ async def _verify(
     request: TxnOffsetCommitRequest,
     producer: ProducerEpoch,
 ) -> None:
-    """ApiError unless the offsets are in the producer's open transaction, from v5 on after they are taken in. It is
-    asked each time: that is as cheap as to know the answer, and no marker can come between it and the append.
+    """ApiError unless the offsets are in the producer's open transaction, from v5 on after they are taken in.
+
+    No marker may come between the coordinator's word and the append, which follows in this turn.
     """
     partition = offsets_partition(environment, request.group_id)
     hosted = environment.replicas.lookup.find(partition.topic, None, partition.partition)

@@ -111,8 +111,9 @@ class LeaveResult(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit, or a TxnOffsetCommit of a `producer`; generation -1 and no member id from a stranger. The
-    coordinator sets commit timestamps.
+    """An OffsetCommit, or a TxnOffsetCommit of a `producer`; generation -1 and no member id from a stranger.
+
+    The coordinator sets commit timestamps.
     """
 
     group_id: str

@@ -1,5 +1,7 @@
-"""Records of open transactions in a compacted topic: they count once their transaction has committed, in the order of
-the log. A later record of the same key that counts before them stays.
+"""Records of open transactions in a compacted topic.
+
+They count once their transaction has committed, in the order of the log: a later record of the same key, which counts
+before them, stays.
 """
 
 from collections.abc import Callable, Iterator

@@ -45,9 +45,10 @@ class CoordinatorLog(Protocol):
         done: Callable[[ApiError | None], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append one batch now, of the producer's transaction if one is named. `done(error)` before this returns:
-        nothing was written. Else later, in the order of the appends: `done(None)` once the high watermark is past it,
-        `done(error)` when nobody can say whether it will be.
+        """Append one batch now, of the producer's transaction if one is named.
+
+        `done(error)` before this returns: nothing was written. Else later, in the order of the appends: `done(None)`
+        once the high watermark is past it, `done(error)` when nobody can say whether it will be.
         """
         ...
 
@@ -146,9 +147,10 @@ class PartitionWriter(Generic[RecordT]):
         answer: Callable[[ErrorCode], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append records at the end of this turn; `answer(NONE)` when they are committed and applied, or wait for the
-        end of the producer's transaction. They are in one batch, and so in the log or not, unless they are larger than
-        a batch.
+        """Append records at the end of this turn; `answer(NONE)` when they are committed.
+
+        Then they are applied, too, or wait for the end of the producer's transaction. They are in one batch, and so in
+        the log or not, unless they are larger than a batch.
         """
         if self.is_closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)

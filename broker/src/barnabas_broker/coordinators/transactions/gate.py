@@ -1,5 +1,7 @@
-"""Asks the coordinator of a transactional id, wherever it is, whether a partition is in the open transaction, or to
-take it in. All that is asked for a producer while its last question is under way goes into the next one.
+"""Asks the coordinator of a transactional id, wherever it is, whether a partition is in the open transaction.
+
+Or it asks to take the partition in. All that is asked for a producer while its last question is under way goes into the
+next one.
 """
 
 import asyncio

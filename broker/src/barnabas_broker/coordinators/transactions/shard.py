@@ -1,5 +1,6 @@
-"""The transactional ids of one partition of `__transaction_state` (a `StateMachine`): what is decided of each is
-written, and once it is committed it holds, is answered, and its markers are on their way.
+"""The transactional ids of one partition of `__transaction_state` (a `StateMachine`).
+
+What is decided of an id is written. Once that is committed it holds, is answered, and its markers are on their way.
 """
 
 import logging
@@ -154,9 +155,7 @@ class TransactionShard:
         )
 
     def _complete(self, transactional_id: str, prepared: Transaction) -> None:
-        """All markers are written. Where that cannot be noted now, it is tried again until it is, or another one is
-        the coordinator.
-        """
+        """All markers are written; try to note that until it is noted, or another broker coordinates."""
         if self.writer.is_closed or self.transactions.get(transactional_id) is not prepared:
             return
 
