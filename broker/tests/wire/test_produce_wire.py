@@ -67,7 +67,7 @@ def test_a_request_is_parsed_to_places_in_its_buffer(
     body = encoded_request(version, transactional_id, asked)
     buffer = memoryview(before + body + behind)
     request = parse_produce(buffer, len(before), len(before) + len(body), version)
-    assert (request.acks, request.timeout_ms) == (-1, 1500)
+    assert (request.transactional_id, request.acks, request.timeout_ms) == (transactional_id, -1, 1500)
     assert [
         (
             topic.name,

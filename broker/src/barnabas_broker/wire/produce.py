@@ -108,7 +108,12 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
             request, position = _parse_classic(data, start)
         else:
             one = _parse_one_partition(data, start) if version >= TOPIC_IDS_SINCE else None
-            request, position = one or _parse_flexible(data, start, version)
+            if one is not None:
+                request, position = one
+            elif data[start]:
+                request, position = _parse_transactional(data, start, version)
+            else:
+                request, position = _parse_flexible(data, start + 1, version)
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Produce: {error}") from None
     if position > end:
@@ -162,12 +167,7 @@ def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceReques
 
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
-    """What nearly all clients send is read without a call: no transactional id, few elements, no tagged fields."""
-    transactional_id = None
-    if data[position]:
-        transactional_id, position = read_nullable_string(data, position, flexible=True)
-    else:
-        position += 1
+    """Read what follows the transactional id; without a call where there are few elements and no tagged fields."""
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
     topic_count, position = read_count(data, position + 6, flexible=True)
     elements = topic_count
@@ -193,7 +193,13 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
             raise _too_many(elements)
         position = position + 1 if not data[position] else skip_tagged_fields(data, position)
     position = position + 1 if not data[position] else skip_tagged_fields(data, position)
-    return ProduceRequest(acks, timeout_ms, topics, transactional_id), position
+    return ProduceRequest(acks, timeout_ms, topics), position
+
+
+def _parse_transactional(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
+    transactional_id, position = read_nullable_string(data, position, flexible=True)
+    request, position = _parse_flexible(data, position, version)
+    return ProduceRequest(request.acks, request.timeout_ms, request.topics, transactional_id), position
 
 
 def _too_many(count: int) -> MalformedRequest:

@@ -1,0 +1,105 @@
+"""The gate asks the coordinator of a transactional id, here or on another broker, once for all that wait."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from transaction_world import FLIGHTS, TransactionWorld
+
+from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
+from barnabas_broker.coordinators.transactions.gate import TransactionGate
+from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.table import message_handler
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.framing import parse_request_header
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_name import TRANSACTION_STATE
+from barnabas_core.topic_partition import TopicPartition
+
+WEATHER = TopicPartition("weather", 3)
+
+
+class Brokers:
+    """Broker 1 coordinates, by its handler; broker 2 has to ask it."""
+
+    def __init__(self, leader: int = 1) -> None:
+        self.world = TransactionWorld()
+        self.requests = 0
+        self.is_dead = False
+        self._tasks: list[asyncio.Future[None]] = []
+        states = (PartitionState((1,), leader, 0, (1,)),)
+        image: Any = SimpleNamespace(topics={TRANSACTION_STATE: TopicDocument(TRANSACTION_STATE, UUID(int=1), states)})
+        links = LinkEnvironment(self, self._spawn, asyncio.timeout, "test")
+        self.gates = {
+            number: TransactionGate(number, links, image, self.world.coordinator, self._sleep) for number in (1, 2)
+        }
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        self._tasks.append(asyncio.ensure_future(work))
+
+    async def _sleep(self, seconds: float) -> None:
+        self.world.write_markers()
+        await asyncio.sleep(0)
+
+    def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Any:
+        return SimpleNamespace(send=lambda frame, answer: self._send(frame, answer, on_closed), close=lambda: None)
+
+    def _send(self, frame: bytes, answer: Callable[[memoryview], None], on_closed: Callable[[str], None]) -> None:
+        if self.is_dead:
+            asyncio.get_running_loop().call_soon(on_closed, "refused")
+        else:
+            self._spawn(self._serve(frame, answer))
+
+    async def _serve(self, frame: bytes, answer: Callable[[memoryview], None]) -> None:
+        self.requests += 1
+        view = memoryview(frame)
+        header = parse_request_header(view, 4, len(view))
+        request = decode_request(header.api_key, header.api_version, view[header.body_start :])
+        context = RequestContext(header.api_key, header.api_version, Client("PLAINTEXT", "b2:1"))
+        environment: Any = SimpleNamespace(gate=self.gates[1])
+        response = await message_handler(header.api_key)(environment, context, request)
+        answer(memoryview(encode_response(response, header.api_version, 0))[4:])
+
+    async def ask(self, at: int, by: ProducerEpoch, *partitions: TopicPartition, adds: bool = True) -> list[ErrorCode]:
+        asked = [asyncio.ensure_future(self.gates[at].ask("pay", by, each, adds=adds)) for each in partitions]
+        while not all(each.done() for each in asked):
+            await asyncio.sleep(0)
+            self.world.timers.pass_time()
+        return [each.result() for each in asked]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_partitions_that_are_asked_for_together_are_taken_in_together(at: int) -> None:
+    brokers = Brokers()
+    producer = brokers.world.init().producer
+    written = brokers.world.log.batches
+    assert asyncio.run(brokers.ask(at, producer, FLIGHTS, WEATHER)) == [ErrorCode.NONE] * 2
+    assert brokers.world.coordinator.describe("pay").partitions == {FLIGHTS, WEATHER}
+    assert brokers.world.log.batches == written + 1
+    assert brokers.requests == at - 1
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_who_only_asks_is_told_what_is_in_the_transaction(at: int) -> None:
+    brokers = Brokers()
+    producer = brokers.world.begun()
+    codes = asyncio.run(brokers.ask(at, producer, FLIGHTS, WEATHER, adds=False))
+    assert codes == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
+
+
+def test_the_end_of_the_last_transaction_is_waited_for() -> None:
+    brokers = Brokers()
+    ended = brokers.world.end(brokers.world.begun())
+    assert asyncio.run(brokers.ask(1, ended.producer, FLIGHTS)) == [ErrorCode.NONE]
+
+
+def test_a_coordinator_that_does_not_answer_is_told_as_such() -> None:
+    brokers = Brokers()
+    brokers.is_dead = True
+    assert asyncio.run(brokers.ask(2, ProducerEpoch(7, 0), FLIGHTS)) == [ErrorCode.NETWORK_EXCEPTION]
+    assert asyncio.run(Brokers(leader=-1).ask(1, ProducerEpoch(7, 0), FLIGHTS)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
