@@ -1,0 +1,257 @@
+"""The requests of transactions as clients send them, of every version."""
+
+import asyncio
+from inspect import isawaitable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from coordinator_world import AT_ONCE, World
+from kafka.protocol import producer
+from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+from transaction_world import FLIGHTS, TIMEOUT_MS, TransactionWorld
+
+from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.gate import TransactionGate
+from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.table import message_handler
+from barnabas_broker.metadata.features import TRANSACTION_VERSION
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.storage.producer_state.producers import ProducerCount, ProducerStates
+from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas_core.topic_partition import TopicPartition
+
+INIT, ADD, ADD_OFFSETS, END, COMMIT = 22, 24, 25, 26, 28
+OFFSETS = TopicPartition(CONSUMER_OFFSETS, 0)
+OFFSETS_TOPIC = producer.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+
+
+def versions(api_key: int, since: int = 0, until: int = 99) -> pytest.MarkDecorator:
+    spec = API_SPECS[api_key]
+    return pytest.mark.parametrize("version", range(max(spec.min_version, since), min(spec.max_version, until) + 1))
+
+
+def document(name: str) -> TopicDocument:
+    return TopicDocument(name, UUID(int=len(name)), (PartitionState((1,), 1, 0, (1,)),))
+
+
+class Broker:
+    """A broker that coordinates everything, as a producer sees it."""
+
+    def __init__(self) -> None:
+        self.world, self.groups = TransactionWorld(), World(AT_ONCE)
+        self.features = {TRANSACTION_VERSION: 2}
+        image: Any = SimpleNamespace(
+            topics={name: document(name) for name in ("flights", CONSUMER_OFFSETS, TRANSACTION_STATE)},
+            features=self.features,
+        )
+        self.producers = ProducerStates(ProducerCount())
+        log = SimpleNamespace(log=SimpleNamespace(producers=self.producers))
+        gate = TransactionGate(
+            1, SimpleNamespace(spawn=asyncio.ensure_future, links=None), image, self.world.coordinator, asyncio.sleep
+        )  # type: ignore[arg-type]  # noqa: E501
+        self.environment: Any = SimpleNamespace(
+            transactions=self.world.coordinator,
+            groups=self.groups.coordinator,
+            gate=gate,
+            image=image,
+            clock=self.world.timers.clock,
+            config=SimpleNamespace(transaction_max_timeout_ms=900_000),
+            producer_ids=ProducerIds(self._allocate),
+            replicas=SimpleNamespace(lookup=SimpleNamespace(find=lambda *_: log)),
+        )
+
+    async def _allocate(self) -> range:
+        return range(1000, 2000)
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The answer to one request, as the client decodes it."""
+        return asyncio.run(self._ask(request, version))
+
+    async def _ask(self, request: Any, version: int) -> Any:
+        api_key = request.API_KEY
+        decoded = decode_request(api_key, version, memoryview(bytes(request.encode(version=version))))
+        context = RequestContext(api_key, version, Client("PLAINTEXT", "a:1"))
+        response = message_handler(api_key)(self.environment, context, decoded)
+        if isawaitable(response):
+            waiting = asyncio.ensure_future(response)
+            while not waiting.done():
+                await asyncio.sleep(0)
+                self.world.timers.pass_time()
+                self.groups.timers.pass_time()
+            response = waiting.result()
+        encode_response(response, version, 7)
+        return response
+
+    def init(self, version: int = 4, **fields: Any) -> Any:
+        named = {"transactional_id": "pay", "transaction_timeout_ms": TIMEOUT_MS, "producer_id": -1}
+        request = producer.InitProducerIdRequest(**{**named, "producer_epoch": -1, **fields})
+        return self.ask(request, version)
+
+    def begun(self) -> ProducerEpoch:
+        """A producer with an open transaction."""
+        answer = self.init()
+        by = ProducerEpoch(answer.producer_id, answer.producer_epoch)
+        assert self.world.add(by, partition=FLIGHTS) is ErrorCode.NONE
+        return by
+
+    def end(self, by: ProducerEpoch, version: int, *, committed: bool = True) -> Any:
+        request = producer.EndTxnRequest(
+            transactional_id="pay", producer_id=by.producer_id, producer_epoch=by.epoch, committed=committed
+        )
+        return self.ask(request, version)
+
+    def commit(self, by: ProducerEpoch, version: int, group_id: str = "readers") -> list[int]:
+        """TxnOffsetCommit of a partition that is there and of one that is not."""
+        partition = OFFSETS_TOPIC.TxnOffsetCommitRequestPartition
+        partitions = [
+            partition(partition_index=index, committed_offset=5, committed_leader_epoch=0, committed_metadata="")
+            for index in (0, 9)
+        ]
+        request = producer.TxnOffsetCommitRequest(
+            transactional_id="pay",
+            group_id=group_id,
+            producer_id=by.producer_id,
+            producer_epoch=by.epoch,
+            topics=[OFFSETS_TOPIC(name="flights", partitions=partitions)],
+        )
+        (topic,) = self.ask(request, version).topics
+        return [each.error_code for each in topic.partitions]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@versions(INIT)
+def test_each_producer_of_an_id_fences_the_one_before(broker: Broker, version: int) -> None:
+    answers = [broker.init(version) for _ in range(2)]
+    assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
+        (0, 1000, 0),
+        (0, 1000, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
+        ({"transaction_timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ({"transaction_timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    ],
+)
+def test_a_producer_that_cannot_be_is_refused(broker: Broker, fields: dict[str, Any], error: ErrorCode) -> None:
+    assert broker.init(**fields).error_code == error
+
+
+@versions(INIT, since=3)
+def test_a_producer_of_the_past_is_told_so_by_the_name_that_it_knows(broker: Broker, version: int) -> None:
+    broker.init()
+    broker.init()
+    broker.init()
+    refused = broker.init(version, producer_id=1000, producer_epoch=0)
+    assert refused.error_code == (ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+@versions(END)
+def test_the_end_of_a_transaction(broker: Broker, version: int) -> None:
+    by = broker.begun()
+    answer = broker.end(by, version)
+    following = (by.producer_id, 1) if version >= 5 else (by.producer_id, 0)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, *following)
+    assert [each.is_commit for each in broker.world.write_markers()] == [True]
+
+
+def test_version_5_of_the_end_needs_the_level_that_it_is_for(broker: Broker) -> None:
+    broker.features[TRANSACTION_VERSION] = 1
+    assert broker.end(broker.begun(), 5).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@versions(ADD, until=3)
+def test_partitions_are_taken_in_together_or_not_at_all(broker: Broker, version: int) -> None:
+    answer = broker.init()
+
+    def add(*names: str) -> list[tuple[str, int]]:
+        topic = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = producer.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="pay",
+            v3_and_below_producer_id=answer.producer_id,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=[topic(name=name, partitions=[0]) for name in names],
+        )
+        results = broker.ask(request, version).results_by_topic_v3_and_below
+        return [(each.name, each.results_by_partition[0].partition_error_code) for each in results]
+
+    assert add("flights", "gone", CONSUMER_OFFSETS) == [
+        ("flights", ErrorCode.OPERATION_NOT_ATTEMPTED),
+        ("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (CONSUMER_OFFSETS, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ]
+    assert add("flights") == [("flights", ErrorCode.NONE)]
+    assert broker.world.coordinator.describe("pay").partitions == {FLIGHTS}
+
+
+@versions(COMMIT)
+def test_offsets_are_pending_until_the_marker_comes(broker: Broker, version: int) -> None:
+    by = broker.begun()
+    if version < 5:
+        refused = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
+        assert broker.commit(by, version) == [refused, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        request = producer.AddOffsetsToTxnRequest(
+            transactional_id="pay", producer_id=by.producer_id, producer_epoch=by.epoch, group_id="readers"
+        )
+        assert broker.ask(request, min(version, 4)).error_code == ErrorCode.NONE
+    assert broker.commit(by, version) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert broker.world.coordinator.describe("pay").partitions == {FLIGHTS, OFFSETS}
+    assert broker.groups.coordinator.unstable("readers") == {FLIGHTS}
+    assert broker.groups.coordinator.committed("readers") == {}
+
+
+def test_a_group_without_a_name_has_no_offsets(broker: Broker) -> None:
+    assert broker.commit(broker.begun(), 5, group_id="")[0] == ErrorCode.INVALID_GROUP_ID
+
+
+def test_what_is_known_of_transactions_is_told(broker: Broker) -> None:
+    by = broker.begun()
+    states = broker.ask(DescribeTransactionsRequest(transactional_ids=["pay", "gone", ""]), 0).transaction_states
+    assert [each.error_code for each in states] == [
+        0,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    told = states[0]
+    assert (told.transaction_state, told.producer_id, told.transaction_timeout_ms) == ("Ongoing", by[0], TIMEOUT_MS)
+    assert [(each.topic, list(each.partitions)) for each in told.topics] == [("flights", [0])]
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({}, ["pay"]),
+        ({"state_filters": ["Ongoing"]}, ["pay"]),
+        ({"state_filters": ["Empty"]}, []),
+        ({"state_filters": ["Nonsense"]}, []),
+        ({"producer_id_filters": [3]}, []),
+        ({"duration_filter": 10_000}, []),
+        ({"transactional_id_pattern": "p.*"}, ["pay"]),
+        ({"transactional_id_pattern": "p"}, []),
+    ],
+)
+def test_transactions_are_listed_by_filters(broker: Broker, filters: dict[str, Any], found: list[str]) -> None:
+    broker.begun()
+    fields = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1, "transactional_id_pattern": None}
+    answer = broker.ask(ListTransactionsRequest(**{**fields, **filters}), 2)
+    assert (answer.error_code, [each.transactional_id for each in answer.transaction_states]) == (0, found)
+    assert answer.unknown_state_filters == [each for each in filters.get("state_filters", []) if each == "Nonsense"]
+
+
+def test_a_pattern_that_is_none_is_refused(broker: Broker) -> None:
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern="(")
+    assert broker.ask(request, 2).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
