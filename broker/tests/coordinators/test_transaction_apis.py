@@ -52,9 +52,8 @@ class Broker:
         )
         self.producers = ProducerStates(ProducerCount())
         log = SimpleNamespace(log=SimpleNamespace(producers=self.producers))
-        gate = TransactionGate(
-            1, SimpleNamespace(spawn=asyncio.ensure_future, links=None), image, self.world.coordinator, asyncio.sleep
-        )  # type: ignore[arg-type]  # noqa: E501
+        links: Any = SimpleNamespace(spawn=asyncio.ensure_future, links=None)
+        gate = TransactionGate(1, links, image, self.world.coordinator, asyncio.sleep)
         self.environment: Any = SimpleNamespace(
             transactions=self.world.coordinator,
             groups=self.groups.coordinator,

@@ -29,6 +29,7 @@ from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -100,12 +101,20 @@ class Broker:
             else:
                 return self
 
-    async def commit(self, group_id: str, partition: int, offset: int, metadata: str = "") -> None:
-        """An OffsetCommit by a stranger."""
+    async def commit(
+        self, group_id: str, partition: int, offset: int, metadata: str = "", producer: ProducerEpoch | None = None
+    ) -> None:
+        """An OffsetCommit by a stranger, or a TxnOffsetCommit."""
         committed: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
         offsets = [(TopicPartition("flights", partition), CommittedOffset(offset, metadata=metadata))]
-        self.groups.commit(CommitRequest(group_id, "", None, -1, 9, offsets), committed.set_result)
+        self.groups.commit(CommitRequest(group_id, "", None, -1, 9, offsets, producer), committed.set_result)
         assert await committed == [ErrorCode.NONE]
+
+    async def end(self, producer: ProducerEpoch, *, commit: bool) -> ErrorCode:
+        """A marker for the transaction."""
+        ended: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self.groups.end_transaction(0, Marker(*producer, 0, commit), 0, ended.set_result)
+        return await ended
 
     def crash(self) -> None:
         """The process is gone: nothing is closed, and the directories' locks with it."""
@@ -127,6 +136,29 @@ def test_what_was_committed_is_there_after_a_crash(tmp_path: Path) -> None:
         assert before == {group_id: dict(again.groups.committed(group_id)) for group_id in before}
         assert before["group-3"] == {}
         assert {group.group_id for group in again.groups.list_groups()} == before.keys() - {"group-3"}
+
+    asyncio.run(scenario())
+
+
+def test_offsets_of_transactions_are_after_a_crash_what_their_markers_say(tmp_path: Path) -> None:
+    committed, aborted, still_open = ProducerEpoch(7, 0), ProducerEpoch(8, 0), ProducerEpoch(9, 0)
+
+    async def scenario() -> None:
+        broker = await Broker(tmp_path).elected()
+        for number in range(3):
+            await broker.commit("readers", number, 1)
+        for number, producer in enumerate((committed, aborted, still_open)):
+            await broker.commit("readers", number, 2, producer=producer)
+        assert await broker.end(committed, commit=True) is ErrorCode.NONE
+        assert await broker.end(aborted, commit=False) is ErrorCode.NONE
+        broker.crash()
+        again = await Broker(tmp_path).elected()
+        offsets = {each.partition: at.offset for each, at in again.groups.committed("readers").items()}
+        assert offsets == {0: 2, 1: 1, 2: 1}
+        assert again.groups.unstable("readers") == {TopicPartition("flights", 2)}
+        assert await again.end(committed._replace(epoch=-1), commit=True) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await again.end(still_open, commit=True) is ErrorCode.NONE
+        assert again.groups.committed("readers")[TopicPartition("flights", 2)].offset == 2
 
     asyncio.run(scenario())
 
