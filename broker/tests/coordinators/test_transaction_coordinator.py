@@ -3,6 +3,7 @@
 import pytest
 from transaction_world import EXPIRATION_MS, FLIGHTS, TransactionWorld
 
+from barnabas_broker.coordinators.transactions.decisions import Decision
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -43,6 +44,19 @@ def test_after_a_failover_the_markers_are_sent_again_with_the_new_coordinators_e
     assert not before.is_wanted()
     assert world.write_markers() == [Marker(101, 1, 1, is_commit=False)]
     assert world.state() == "COMPLETE_ABORT"
+
+
+def test_a_decision_that_is_committed_late_is_carried_out_all_the_same() -> None:
+    world = TransactionWorld()
+    producer = world.begun()
+    world.log.holding = True
+    answers: list[Decision] = []
+    world.coordinator.end("pay", producer, commit=True, client_version=2, new_id=-1, answer=answers.append)
+    world.timers.pass_time(6)
+    assert [each.error for each in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert world.sending == []
+    world.log.commit()
+    assert len(world.write_markers()) == 1
 
 
 def test_an_end_that_cannot_be_noted_is_noted_later() -> None:

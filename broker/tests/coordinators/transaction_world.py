@@ -91,7 +91,7 @@ class TransactionWorld:
         return answer
 
     def init(self, expected: ProducerEpoch = NOBODY) -> Decision:
-        new_id = self.new_id() if self.coordinator.lacks_id("pay") else -1
+        new_id = self.new_id() if self.coordinator.lacks_id("pay", if_unknown=True) else -1
         return self._ask(lambda answer: self.coordinator.init_producer_id("pay", expected, TIMEOUT_MS, new_id, answer))
 
     def begun(self) -> ProducerEpoch:
@@ -104,7 +104,7 @@ class TransactionWorld:
         return self._ask(lambda answer: self.coordinator.add_partitions("pay", by, [partition], version, answer)).error
 
     def end(self, by: ProducerEpoch, *, commit: bool = True, version: int = 2) -> Decision:
-        new_id = self.new_id() if self.coordinator.lacks_id("pay") else -1
+        new_id = self.new_id() if self.coordinator.lacks_id("pay", if_unknown=False) else -1
         fields: Any = {"commit": commit, "client_version": version, "new_id": new_id}
         return self._ask(lambda answer: self.coordinator.end("pay", by, answer=answer, **fields))
 

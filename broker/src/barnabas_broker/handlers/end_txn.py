@@ -37,7 +37,9 @@ async def _end(environment: HandlerEnvironment, context: RequestContext, request
     if bumps and transaction_version(environment.image.features) < BUMPING_VERSION:
         message = f"EndTxn v{context.api_version} needs transaction.version {BUMPING_VERSION}"
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
-    new_id = await id_if_lacking(environment, request.transactional_id) if request.transactional_id else -1
+    if not request.transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    new_id = await id_if_lacking(environment, request.transactional_id, if_unknown=False)
     return await outcome(
         lambda answer: environment.transactions.end(
             request.transactional_id,

@@ -51,7 +51,7 @@ async def _of_id(
     if not 0 < timeout_ms <= timeout_max_ms:
         message = f"a transaction timeout of {timeout_ms} ms; 1 to {timeout_max_ms} are allowed"
         raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
-    new_id = await id_if_lacking(environment, transactional_id)
+    new_id = await id_if_lacking(environment, transactional_id, if_unknown=True)
     expected = NOBODY if expected.producer_id < 0 else expected
     return await outcome(
         lambda answer: environment.transactions.init_producer_id(

@@ -17,8 +17,8 @@ async def outcome(start: Callable[[Callable[[Decision], object]], object], *, kn
     return decision
 
 
-async def id_if_lacking(environment: HandlerEnvironment, transactional_id: str) -> int:
+async def id_if_lacking(environment: HandlerEnvironment, transactional_id: str, *, if_unknown: bool) -> int:
     """A new producer id where the next decision may need one, else NO_PRODUCER_ID. ApiError."""
-    if environment.transactions.lacks_id(transactional_id):
+    if environment.transactions.lacks_id(transactional_id, if_unknown=if_unknown):
         return await environment.producer_ids.next_id()
     return NO_PRODUCER_ID

@@ -46,9 +46,9 @@ class TransactionCoordinator:
         self.runtime.sweep_every(self._intervals.timeouts_s, TransactionShard.end_timed_out)
         self.runtime.sweep_every(self._intervals.expiry_s, TransactionShard.expire)
 
-    def lacks_id(self, transactional_id: str) -> bool:
+    def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
         """True if a request of this id may need a new producer id. ApiError where there is no coordinator."""
-        return self.runtime.find(transactional_id).lacks_id(transactional_id)
+        return self.runtime.find(transactional_id).lacks_id(transactional_id, if_unknown=if_unknown)
 
     def init_producer_id(
         self, transactional_id: str, expected: ProducerEpoch, timeout_ms: int, new_id: int, answer: OnDecision

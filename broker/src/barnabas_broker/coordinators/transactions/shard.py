@@ -103,10 +103,10 @@ class TransactionShard:
         """The time of a decision."""
         return self._environment.clock.now_ms()
 
-    def lacks_id(self, transactional_id: str) -> bool:
-        """True if the next decision of this id may need a new producer id."""
+    def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
+        """True if the next decision of this id may need a new producer id; `if_unknown`: the decision may make it."""
         found = self.transactions.get(transactional_id)
-        return found is None or found.epoch >= LAST_CLIENT_EPOCH
+        return if_unknown if found is None else found.epoch >= LAST_CLIENT_EPOCH
 
     def run(
         self,
@@ -133,9 +133,13 @@ class TransactionShard:
         version = self._environment.transaction_version()
         record = TransactionRecord(transactional_id, written, version)
 
-        def finished(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and written.state in PREPARED:
+        def settled() -> None:
+            is_there = self.transactions.get(transactional_id) is written
+            if is_there and written.state in PREPARED and not self.writer.is_closed:
                 self._send_markers(transactional_id, written)
+
+        def finished(error: ErrorCode) -> None:
+            self.writer.when_idle(transactional_id, settled)  # After an error for lateness it may be committed yet.
             answer(error)
 
         self.writer.submit(transactional_id, (record,), finished)
@@ -187,7 +191,7 @@ class TransactionShard:
                 _logger.warning("transactional id %s: its transaction timed out and is aborted", transactional_id)
                 self._write(transactional_id, abort(transaction, new_id, self.now_ms()), lambda _: None)
 
-        if self.lacks_id(transactional_id):
+        if self.lacks_id(transactional_id, if_unknown=False):
             self._environment.ask_new_id(end)
         else:
             end(NO_PRODUCER_ID)
