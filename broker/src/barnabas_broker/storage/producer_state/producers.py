@@ -154,10 +154,10 @@ class ProducerStates:
         if producer is None:
             return None
         epoch, first = header.producer_epoch, header.base_sequence
-        if first < 0:  # A coordinator writes for it, and numbers nothing.
-            _check_epoch(producer, epoch)
-            return None
         if epoch != producer.epoch or first != (producer.last_sequence + 1) & SEQUENCE_MAX:
+            if first < 0:  # A coordinator writes for it, and numbers nothing.
+                _check_epoch(producer, epoch)
+                return None
             duplicate = producer.duplicate_of(epoch, first, (first + header.last_offset_delta) & SEQUENCE_MAX)
             if duplicate is not None:
                 return duplicate
