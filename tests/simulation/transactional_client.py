@@ -18,10 +18,13 @@ FETCH: Final = 1, 12
 FIND_COORDINATOR: Final = 10, 3
 INIT_PRODUCER_ID: Final = 22, 5
 END_TXN: Final = 26, 5
+TXN_OFFSET_COMMIT: Final = 28, 5
+OFFSET_FETCH: Final = 9, 7
 TIMEOUT_MS: Final = 5_000
+GROUP: Final = 0
 TRANSACTION: Final = 1
 NONE: Final = 0
-TRY_AGAIN: Final = frozenset({3, 6, 14, 15, 16, 19, 20, 51, 56, 7})
+TRY_AGAIN: Final = frozenset({3, 6, 7, 14, 15, 16, 19, 20, 51, 56, 88})
 READ_COMMITTED: Final = 1
 
 
@@ -36,11 +39,12 @@ class TransactionalProducer:
         self.committed: list[str] = []
         self.aborted: list[str] = []
         self.is_stopping = False
+        self.name = name
         self._client = client
-        self._name = name
         self._topic = topic
         self._partitions = range(partitions)
-        self._coordinator: str | None = None
+        self._coordinators: dict[int, str] = {}
+        """By the kind of key."""
         self._producer_id = self._epoch = -1
         self._number = 0
 
@@ -49,10 +53,11 @@ class TransactionalProducer:
         await self._init()
         while not self.is_stopping:
             self._number += 1
-            value = f"{self._name}/{self._number}"
+            value = f"{self.name}/{self._number}"
             commits = self._client.random.random() < 0.7
             try:
                 await self._write_to_all(value)
+                await self._commit_offset()
                 await self._end(commits)
             except Lost:
                 await self._init()
@@ -63,14 +68,14 @@ class TransactionalProducer:
 
     async def _init(self) -> None:
         request = message_class("InitProducerIdRequest")(
-            transactional_id=self._name, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+            transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
         )
         answer = await self._ask_coordinator(INIT_PRODUCER_ID, request)
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
 
     async def _end(self, commits: bool) -> None:
         request = message_class("EndTxnRequest")(
-            transactional_id=self._name,
+            transactional_id=self.name,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             committed=commits,
@@ -78,20 +83,44 @@ class TransactionalProducer:
         answer = await self._ask_coordinator(END_TXN, request)
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
 
-    async def _ask_coordinator(self, api: tuple[int, int], request: Any) -> Any:
+    async def _commit_offset(self) -> None:
+        """The number of the transaction, for a group of the producer's own name."""
+        kind = message_class("TxnOffsetCommitRequest")
+        topic = kind.TxnOffsetCommitRequestTopic
+        partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self._number)
+        request = kind(
+            transactional_id=self.name,
+            group_id=self.name,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            topics=[topic(name=self._topic, partitions=[partition])],
+        )
+        await self._ask_coordinator(TXN_OFFSET_COMMIT, request, GROUP)
+
+    async def committed_offset(self) -> int:
+        """The stable offset of the producer's group."""
+        kind = message_class("OffsetFetchRequest")
+        topics = [kind.OffsetFetchRequestTopic(name=self._topic, partition_indexes=[0])]
+        request = kind(group_id=self.name, topics=topics, require_stable=True)
+        answer = await self._ask_coordinator(OFFSET_FETCH, request, GROUP)
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+    async def _ask_coordinator(self, api: tuple[int, int], request: Any, kind: int = TRANSACTION) -> Any:
         while True:
             with suppress(Failed):
-                self._coordinator = self._coordinator or await self._find()
-                answer = await self._client.ask(self._coordinator, api, request)
-                if answer.error_code == NONE:
+                if kind not in self._coordinators:
+                    self._coordinators[kind] = await self._find(kind)
+                answer = await self._client.ask(self._coordinators[kind], api, request)
+                code = _code(answer)
+                if code == NONE:
                     return answer
-                if answer.error_code not in TRY_AGAIN:
-                    raise Lost(answer.error_code)
-            self._coordinator = None
+                if code not in TRY_AGAIN:
+                    raise Lost(code)
+            self._coordinators.pop(kind, None)
             await self._client.pause()
 
-    async def _find(self) -> str:
-        request = message_class("FindCoordinatorRequest")(key=self._name, key_type=TRANSACTION)
+    async def _find(self, kind: int) -> str:
+        request = message_class("FindCoordinatorRequest")(key=self.name, key_type=kind)
         answer = await self._client.any(FIND_COORDINATOR, request)
         if answer.error_code:
             raise Failed(f"error {answer.error_code}")
@@ -129,13 +158,20 @@ class TransactionalProducer:
         topic = request.TopicProduceData
         data = topic.PartitionProduceData(index=partition, records=bytes(batch))
         made = request(
-            transactional_id=self._name,
+            transactional_id=self.name,
             acks=-1,
             timeout_ms=1500,
             topic_data=[topic(name=self._topic, partition_data=[data])],
         )
         response = await self._client.ask(leader, PRODUCE, made)
         return int(response.responses[0].partition_responses[0].error_code)
+
+
+def _code(answer: Any) -> int:
+    """The error of the whole answer, or that of its only partition."""
+    topics = getattr(answer, "topics", ())
+    whole = int(getattr(answer, "error_code", NONE))
+    return whole or (int(topics[0].partitions[0].error_code) if topics else NONE)
 
 
 async def committed_values(client: Client, topic: str, partition: int) -> list[str]:
