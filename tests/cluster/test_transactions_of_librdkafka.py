@@ -60,7 +60,7 @@ def texts(cluster: BarnabasCluster, count: int, isolation: str = "read_committed
     def enough() -> bool:
         message = reader.poll(0.2)
         if message is not None and message.error() is None:
-            found.append((message.partition(), message.value().decode()))
+            found.append((message.partition() or 0, (message.value() or b"").decode()))
         return len(found) >= count
 
     wait_for(enough, seconds_max=WAIT_S)

@@ -5,19 +5,18 @@ takes the partition into the transaction (KIP-890).
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
 
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.pending_produce import PendingProduce, ResultPlace
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.producer_state.verifications import Verification
-from barnabas_broker.wire.produce import ProduceResult
+from barnabas_broker.wire.produce import ProduceRequest, ProduceResult
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
-
-if TYPE_CHECKING:
-    from barnabas_broker.handlers.appender import Appender
 
 ABORTABLE_SINCE: Final = 11
 """Of Produce; clients of earlier versions do not know TRANSACTION_ABORTABLE."""
@@ -35,8 +34,34 @@ _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
 """Producers retry with the error on the right; those on the left they do not expect of Produce."""
 
 
+class BatchAppender(Protocol):
+    """The batches of one request (`appender`)."""
+
+    environment: HandlerEnvironment
+    request: ProduceRequest
+    version: int
+
+    def answer_later(self) -> PendingProduce:
+        """What takes the results that come later."""
+        ...
+
+    def append_checked(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+    ) -> ProduceResult | None:
+        """The result of a batch that may be appended, unless its records are at fault; None when it comes later."""
+        ...
+
+    def using_again(self, partition: Partition, place: ResultPlace) -> AbstractContextManager[Partition]:
+        """The same partition as it is now, if the request may be appended to it. ApiError."""
+        ...
+
+    def refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
+        """The result that carries an error."""
+        ...
+
+
 def append_in_transaction(
-    appender: "Appender", partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+    appender: BatchAppender, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
 ) -> ProduceResult | None:
     """The result; None when it comes later. ApiError, StorageError."""
     if appender.request.transactional_id is None:
@@ -59,7 +84,7 @@ def append_in_transaction(
 
 
 async def _append_verified(
-    appender: "Appender",
+    appender: BatchAppender,
     partition: Partition,
     batch: bytes,
     late: PendingProduce,
@@ -83,7 +108,7 @@ async def _append_verified(
         late.complete(place, result)
 
 
-async def _verify(appender: "Appender", partition: Partition, header: BatchHeader) -> None:
+async def _verify(appender: BatchAppender, partition: Partition, header: BatchHeader) -> None:
     """ApiError unless the coordinator says that the batch belongs to the transaction."""
     transactional_id = appender.request.transactional_id or ""
     by, adds = ProducerEpoch(header.producer_id, header.producer_epoch), appender.version >= ADDS_SINCE
