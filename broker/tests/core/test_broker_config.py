@@ -69,8 +69,6 @@ def test_what_has_no_effect_is_named_with_the_reason() -> None:
         "num.recovery.threads.per.data.dir",
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
     ]
     assert all(" has no effect: " in warning for warning in warnings)
 
