@@ -102,6 +102,20 @@ def test_a_marker_that_comes_while_a_batch_is_verified_outdates_the_word(broker:
     assert not broker.partition.log.producers.is_in_transaction(7, 0)
 
 
+def test_a_batch_that_is_given_up_does_not_outdate_the_word_for_the_same_one_sent_again(
+    broker: Producing, client: Client
+) -> None:
+    client.begin(bytes(batch()))
+    client.answers.clear()
+    again = Client(broker)
+    again.transactional_id = "payments"
+    again.begin(bytes(batch()))
+    assert client.give_up is not None
+    client.give_up()
+    broker.run_what_was_spawned()
+    assert again.results()[0].error_code == ErrorCode.NONE
+
+
 def test_the_marker_of_the_transaction_before_does_not_outdate_it(broker: Producing, client: Client) -> None:
     broker.handler_environment.gate.meanwhile = lambda: end(broker, 1, 2)
     assert client.send(batch(epoch=1)).error_code == ErrorCode.NONE

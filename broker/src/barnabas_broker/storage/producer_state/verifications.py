@@ -3,15 +3,18 @@
 Without this a batch could begin a transaction that has ended meanwhile, and nobody would ever end it (KIP-890).
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Verification(NamedTuple):
-    """One that has begun. It is compared by identity."""
+@dataclass(slots=True, eq=False)
+class Verification:
+    """One that has begun."""
 
     epoch: int
     has_own_epoch: bool
     """True if each transaction has an epoch of its own (transaction.version 2)."""
+    waiting: int = 0
+    """So many batches wait for it."""
 
 
 class Verifications:
@@ -27,6 +30,7 @@ class Verifications:
         known = self._open.get(producer_id)
         if known is None or known.epoch < epoch:
             known = self._open[producer_id] = Verification(epoch, has_own_epoch)
+        known.waiting += 1
         return known
 
     def is_current(self, producer_id: int, verification: Verification) -> bool:
@@ -34,8 +38,9 @@ class Verifications:
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
-        """The coordinator's word is there, or will not come."""
-        if self.is_current(producer_id, verification):
+        """The coordinator's word is there, or will not come, for one of the batches that wait."""
+        verification.waiting -= 1
+        if not verification.waiting and self.is_current(producer_id, verification):
             del self._open[producer_id]
 
     def appended(self, producer_id: int) -> None:
