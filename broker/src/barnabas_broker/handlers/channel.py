@@ -1,13 +1,17 @@
 """One request on its way through a handler: who asks, what for, and where the answer goes."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
     from barnabas_broker.handlers.batch_trust import ConnectionTrust
     from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a client that has not authenticated, as in Kafka."""
 
 
 class Client(NamedTuple):
@@ -19,6 +23,13 @@ class Client(NamedTuple):
     """`host:port`."""
     client_id: str | None = None
     """What it calls itself; None where it did not say, or nothing has come in yet."""
+    principal: str = ANONYMOUS
+    """`User:NAME`, as its certificate or its SASL mechanism has shown."""
+
+    @property
+    def host(self) -> str:
+        """The client's IP address."""
+        return self.address.rpartition(":")[0]
 
     def named(self, client_id: str | None) -> "Client":
         """The same client, which calls itself so."""
