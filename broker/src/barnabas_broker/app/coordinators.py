@@ -28,11 +28,11 @@ from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _WRITE_TIMEOUT_MS: Final = 30_000
-"""Of a transaction's record; as long as Kafka's request.timeout.ms."""
+"""The time that writing a record of a transaction may take; as long as Kafka's request.timeout.ms."""
 
 
 class CoordinatorWorld(NamedTuple):
-    """What coordinators are made of."""
+    """The parts of the broker from which coordinators are made."""
 
     config: BrokerConfig
     image: MetadataImage

@@ -16,7 +16,7 @@ FENCED_SINCE: Final = 2
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
-    """Whether the offsets may be committed now."""
+    """Take the group's partition into the transaction; without an error the offsets may be committed."""
     partition = offsets_partition(environment, request.group_id)
     decision = await outcome(
         lambda answer: environment.transactions.add_partitions(

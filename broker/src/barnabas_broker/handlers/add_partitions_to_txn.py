@@ -37,8 +37,8 @@ async def handle(
             for each, found in zip(request.transactions, codes, strict=True)
         ]
         return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=0, results_by_transaction=results)
-    told = _topics(request.v3_and_below_topics, await _add(environment, context, request))
-    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=told)
+    topics = _topics(request.v3_and_below_topics, await _add(environment, context, request))
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
 
 
 async def _decided(environment: HandlerEnvironment, wanted: Any) -> Codes:

@@ -41,10 +41,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import is_internal
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""Of Kafka's tools that may write to internal topics."""
+"""The client id of Kafka's tools that may write to internal topics."""
 NO_ERROR: Final = 0
 ZSTD_SINCE: Final = 7
-"""Of Produce; clients that do not know the codec do not know this version either (KIP-110)."""
+"""The first version of Produce with zstd; clients that lack the codec lack this version too (KIP-110)."""
 LOOKED_AT_MAX: Final = 1000
 """Records of one request on the loop, 1 to 2 ms; the other batches go to the helper process."""
 
@@ -133,7 +133,7 @@ class Appender(msgspec.Struct):
         return self._append_batch(partition, batch, header, place)
 
     def refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
-        """The result that carries an error, and who leads where that is the error."""
+        """Return the result that carries an error, with the leader if the error is that another broker leads."""
         topic = self.request.topics[place[0]]
         number = topic.partitions[place[1]][0]
         if error.code not in LEADER_ERRORS:
@@ -144,9 +144,9 @@ class Appender(msgspec.Struct):
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
     ) -> ProduceResult | None:
-        """Appended; with acks=all the result comes when the high watermark is past the batch.
+        """Append the batch; with acks=all the result comes when the high watermark is past it.
 
-        With acks=1 at once, unless the topic's `flush.messages` want it synced first.
+        With acks=1 it comes at once, unless the topic's `flush.messages` wants the batch synced first.
         """
         offset, append_time_ms, _ = partition.append_as_leader(batch, header, self.now_ms)
         number = partition.topic_partition.partition
@@ -168,7 +168,7 @@ class Appender(msgspec.Struct):
         return None
 
     def answer_later(self) -> PendingProduce:
-        """What takes the results that come later."""
+        """Return the collector of the results that come later."""
         if self.late is None:
             self.late = PendingProduce(self.environment, self.channel, self.request, self.version, self.correlation_id)
         return self.late
@@ -215,7 +215,7 @@ class Appender(msgspec.Struct):
     def _append_inspected(
         self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: ResultPlace
     ) -> ProduceResult | None:
-        """As Kafka does it: the largest timestamp is that of the records, whatever the producer said."""
+        """Append a batch with the largest timestamp of its records, whatever the producer said, as Kafka does."""
         said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
         if inspected.batch is not None:
             batch = memoryview(bytearray(inspected.batch))

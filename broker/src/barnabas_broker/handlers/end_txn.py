@@ -21,7 +21,7 @@ BUMPING_VERSION: Final = 2
 
 
 async def handle(environment: HandlerEnvironment, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    """Whether the transaction ends so, and who writes the next one."""
+    """Commit or abort the transaction, and answer with the producer of the next one."""
     try:
         decision = await _end(environment, context, request)
     except ApiError as error:

@@ -18,7 +18,7 @@ from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _TOPICS: Final[Mapping[int, str]] = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
-"""By the kind of key: a group, a transactional id."""
+"""The topic of each kind of key: a group, a transactional id."""
 FIRST_BATCHED_VERSION: Final = 4
 NO_NODE: Final = -1
 

@@ -1,4 +1,4 @@
-"""What the handlers of transactional requests have in common."""
+"""The steps that handlers of transactional requests share."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from barnabas_core.errors import ErrorCode
 
 
 async def outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:
-    """What the coordinator decides, once it is committed. PRODUCER_FENCED has an older name for older clients."""
+    """Return the coordinator's decision once it is committed. Older clients know PRODUCER_FENCED by an older code."""
     decision: Decision = await awaited(start)
     if decision.error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return decision._replace(error=ErrorCode.INVALID_PRODUCER_EPOCH)

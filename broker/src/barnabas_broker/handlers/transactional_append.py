@@ -19,7 +19,7 @@ from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
 ABORTABLE_SINCE: Final = 11
-"""Of Produce; clients of earlier versions do not know TRANSACTION_ABORTABLE."""
+"""The first version of Produce whose clients know TRANSACTION_ABORTABLE."""
 ADDS_SINCE: Final = 12
 
 _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
@@ -42,7 +42,7 @@ class BatchAppender(Protocol):
     version: int
 
     def answer_later(self) -> PendingProduce:
-        """What takes the results that come later."""
+        """Return the collector of the results that come later."""
         ...
 
     def append_checked(
@@ -114,8 +114,8 @@ async def _verify(appender: BatchAppender, partition: Partition, header: BatchHe
     by, adds = ProducerEpoch(header.producer_id, header.producer_epoch), appender.version >= ADDS_SINCE
     code = await appender.environment.gate.ask(transactional_id, by, partition.topic_partition, adds=adds)
     if code is not ErrorCode.NONE:
-        told = _told(code, appender.version)
-        raise ApiError(told, f"the coordinator of {transactional_id} refused {partition.topic_partition}: {code.name}")
+        error = _produce_error(code, appender.version)
+        raise ApiError(error, f"the coordinator of {transactional_id} refused {partition.topic_partition}: {code.name}")
 
 
 def _check_not_ended(producers: ProducerStates, header: BatchHeader, verification: Verification) -> None:
@@ -125,8 +125,8 @@ def _check_not_ended(producers: ProducerStates, header: BatchHeader, verificatio
         raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
-    """What Produce answers for an error of the coordinator."""
+def _produce_error(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the error that Produce answers for one of the coordinator."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE:

@@ -35,7 +35,7 @@ async def handle(
     try:
         errors = await _commit(environment, context, request, offsets)
     except ApiError as error:
-        errors = dict.fromkeys(offsets, _told(error.code, context.api_version))
+        errors = dict.fromkeys(offsets, _known_error(error.code, context.api_version))
     topics = [
         TopicResponse(
             name=topic.name,
@@ -55,7 +55,7 @@ async def handle(
 
 
 def offsets_partition(environment: HandlerEnvironment, group_id: str) -> TopicPartition:
-    """Where the offsets of a group are."""
+    """Return the partition that holds the offsets of a group."""
     return TopicPartition(CONSUMER_OFFSETS, coordinator_partition(group_id, environment.groups.runtime.partition_count))
 
 
@@ -79,8 +79,8 @@ async def _commit(
         producer=producer,
     )
     errors: list[ErrorCode] = await awaited(lambda answer: environment.groups.commit(commit, answer))
-    told = [_told(error, context.api_version) for error in errors]
-    return dict(zip(offsets, told, strict=True))
+    known = [_known_error(error, context.api_version) for error in errors]
+    return dict(zip(offsets, known, strict=True))
 
 
 async def _verify(
@@ -108,7 +108,7 @@ async def _verify(
 
 
 def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:
-    """Those of partitions that are there."""
+    """Return the offsets of the partitions that exist."""
     found = {}
     for topic in request.topics:
         document = environment.image.topics.get(topic.name)
@@ -123,8 +123,8 @@ def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -
     return found
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
-    """What a client of this version knows."""
+def _known_error(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the error by the code that a client of this version knows."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.NETWORK_EXCEPTION or (

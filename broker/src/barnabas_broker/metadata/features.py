@@ -18,7 +18,7 @@ class SupportedLevels(NamedTuple):
 Supported = Mapping[str, SupportedLevels]
 
 METADATA_LEVEL: Final = "barnabas.metadata.version"
-"""Which forms of documents are written. 1: a topic is one document. 2: one of many partitions has several."""
+"""The form of the documents that are written. 1: a topic is one document. 2: a large topic has several."""
 SPLIT_TOPICS_LEVEL: Final = 2
 ELR: Final = "eligible.leader.replicas.version"
 """Eligible leader replicas (KIP-966) are always on, so there is no level 0."""
@@ -31,20 +31,20 @@ SUPPORTED: Final[Supported] = {
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
-"""What a broker supports that registers without saying so, as those of before levels do."""
+"""The levels that a broker supports if its registration names none: it is of a version before levels."""
 FIRST_LEVELS: Final[Mapping[str, int]] = {name: levels.lowest for name, levels in BASE.items()}
-"""Of a cluster that was made before there was a document of levels."""
+"""The levels of a cluster that was made before there was a document of levels."""
 NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in SUPPORTED.items()}
-"""Of a new cluster."""
+"""The levels of a new cluster."""
 
 
 def transaction_version(finalized: Mapping[str, int]) -> int:
-    """By which rules transactions go: 0 in a cluster that was made before there was such a level."""
+    """Return the level of transaction.version; 0 in a cluster that was made before there was such a level."""
     return finalized.get(TRANSACTION_VERSION, 0)
 
 
 def unsupported(finalized: Mapping[str, int]) -> str | None:
-    """Why this version cannot be part of a cluster with these levels; None where it can."""
+    """Return why this version cannot be part of a cluster with these levels; None if it can."""
     for name, level in sorted(finalized.items()):
         levels = SUPPORTED.get(name)
         if levels is None:

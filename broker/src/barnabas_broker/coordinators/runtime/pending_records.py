@@ -19,24 +19,24 @@ class PendingRecords(Generic[ValueT]):
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[bytes, tuple[int, ValueT]]] = {}
-        """With the order in which they came."""
+        """The records, each with its place in the order in which they came."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """Of keys that are pending, when the record came that counts now."""
+        """The place of the record that counts now, for each key with pending records."""
         self._last = 0
 
     def __bool__(self) -> bool:
         return bool(self._producers)
 
     def __contains__(self, key: bytes) -> bool:
-        """True if the value of the key may change when a transaction ends."""
+        """Return whether the value of the key may change when a transaction ends."""
         return key in self._producers
 
     def __iter__(self) -> Iterator[ValueT]:
         return (value for pending in self._by_producer.values() for _, value in pending.values())
 
     def decoded(self, decode: Callable[[bytes, ValueT], OtherT | None]) -> "PendingRecords[OtherT]":
-        """The same records, each as `decode` has it; without those for which that is None."""
+        """Return the same records, each decoded; leave out those for which `decode` returns None."""
         made: PendingRecords[OtherT] = PendingRecords()
         made._last, made._counting = self._last, dict(self._counting)
         for producer_id, pending in self._by_producer.items():
@@ -83,7 +83,7 @@ class PendingRecords(Generic[ValueT]):
 
 
 class LoadedRecords:
-    """What has been read of a log: the newest value of each key that counts, and what is pending at the end."""
+    """The records read from a log: the newest value of each key that counts, and the records that are still pending."""
 
     def __init__(self) -> None:
         self.newest: dict[bytes, bytes | None] = {}

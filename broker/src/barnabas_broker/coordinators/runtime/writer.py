@@ -32,7 +32,7 @@ _ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What an error of the log means to a client of the coordinator."""
+"""The error that a client of the coordinator gets for an error of the log."""
 
 
 class CoordinatorLog(Protocol):
@@ -88,7 +88,7 @@ class _Write:
     name: str
     answer: Callable[[ErrorCode], object] | None
     parts: int = 0
-    """So many are not committed yet."""
+    """The number of parts that are not committed yet."""
 
     def finish(self, error: ErrorCode) -> None:
         """Answers the request; any later call does nothing."""
@@ -103,7 +103,7 @@ class _Part(Generic[RecordT]):
 
     write: _Write
     producer: ProducerEpoch | None = None
-    """Whose transaction the records belong to: such a part is a batch of its own."""
+    """The producer of the transaction that the records belong to. Such a part is a batch of its own."""
     records: list[RecordT] = field(default_factory=list)
     encoded: list[KeyValue] = field(default_factory=list)
     size_bytes: int = 0
@@ -130,12 +130,12 @@ class PartitionWriter(Generic[RecordT]):
         self._apply = apply
         self._on_doubt = on_doubt
         self.leader_epoch = leader_epoch
-        """Under which this broker coordinates."""
+        """The leader epoch under which this broker coordinates."""
         self._queue: list[_Part[RecordT]] = []
         self._in_flight: Counter[str] = Counter()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._batches: dict[_Batch, None] = {}
-        """What is appended and not committed, in the order of the log."""
+        """The batches that are appended and not committed, in the order of the log."""
         self.is_closed = False
         self.transactions: PendingRecords[RecordT] = PendingRecords()
         """The records that are applied once their transaction has committed."""
@@ -175,7 +175,7 @@ class PartitionWriter(Generic[RecordT]):
         self._append(batch, lambda done: append_marker(self._partition, marker, transaction_version, done))
 
     def is_writing(self, name: str) -> bool:
-        """Whether records of that name wait for the log."""
+        """Return whether records of that name wait for the log."""
         return self._in_flight[name] > 0
 
     def pending(self, name: str) -> Iterator[RecordT]:
@@ -269,12 +269,12 @@ class _Batch:
     writer: PartitionWriter[Any]
     parts: list[_Part[Any]]
     marker: Marker | None = None
-    """What the batch is, unless it holds records."""
+    """The marker, if the batch is one; else the batch holds records."""
     timer: Cancellable | None = None
     """Set from when the batch is in the log."""
 
     def stop_waiting(self) -> None:
-        """Its outcome is known, or nobody asks for it any more."""
+        """Cancel the timeout: the outcome is known, or nobody asks for it any more."""
         if self.timer is not None:
             self.timer.cancel()
 

@@ -1,4 +1,4 @@
-"""What is to be asked of other brokers: all that waits for one broker goes in its next request, one at a time."""
+"""Queues of questions to other brokers. Each broker has one request under way; its next takes all that wait."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,14 +15,14 @@ _logger = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 35.0
 """Longer than a broker waits for its replicas."""
 _ITEMS_MAX: Final = 500
-"""Of one request: a millisecond or two of the other broker's loop."""
+"""The items in one request: they take a millisecond or two of the other broker's loop."""
 
 ItemT = TypeVar("ItemT")
 AskedT = TypeVar("AskedT", contravariant=True)
 
 
 class LinkEnvironment(NamedTuple):
-    """What queues are given of the world."""
+    """The parts of the broker that queues need."""
 
     links: Links
     spawn: Callable[[Coroutine[object, object, None]], object]
@@ -31,7 +31,7 @@ class LinkEnvironment(NamedTuple):
 
 
 class Exchange(Protocol[AskedT]):
-    """What is asked, and who takes the answer."""
+    """The kind of request that a queue sends, and the receiver of its answers."""
 
     @property
     def response(self) -> str:
@@ -40,15 +40,15 @@ class Exchange(Protocol[AskedT]):
 
     @property
     def version(self) -> int:
-        """Of the request and of its answer."""
+        """The version of the request and of its answer."""
         ...
 
     def request(self, items: Sequence[AskedT]) -> Any:
-        """The message that asks for all of them."""
+        """Return one request that asks for all items."""
         ...
 
     def answered(self, items: Sequence[AskedT], answer: Any | None) -> None:
-        """The broker's answer; None where there is none."""
+        """Take the broker's answer to the items; None if it gave none."""
         ...
 
 
@@ -59,7 +59,7 @@ class BrokerQueues(Generic[ItemT]):
         self._environment = environment
         self._exchange = exchange
         self._queues: dict[int, list[ItemT]] = {}
-        """Of the brokers that are being asked."""
+        """The waiting items of each broker with a request under way."""
         self._links: dict[int, RequestLink] = {}
 
     def put(self, broker_id: int, item: ItemT) -> None:

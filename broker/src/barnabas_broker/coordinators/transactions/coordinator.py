@@ -22,7 +22,7 @@ OnDecision = Callable[[Decision], object]
 
 
 class Intervals(NamedTuple):
-    """How often time is looked at."""
+    """The pauses between two looks for transactions that timed out, and for ids that expired."""
 
     timeouts_s: float
     expiry_s: float
@@ -47,13 +47,13 @@ class TransactionCoordinator:
         self.runtime.sweep_every(self._intervals.expiry_s, TransactionShard.expire)
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """True if a request of this id may need a new producer id. ApiError where there is no coordinator."""
+        """Return whether a request of this id may need a new producer id. ApiError where there is no coordinator."""
         return self.runtime.find(transactional_id).lacks_id(transactional_id, if_unknown=if_unknown)
 
     def init_producer_id(
         self, transactional_id: str, expected: ProducerEpoch, timeout_ms: int, new_id: int, answer: OnDecision
     ) -> None:
-        """An InitProducerId: who writes from now on, all others are fenced."""
+        """Handle an InitProducerId: the producer in the answer may write, all earlier ones are fenced."""
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.init_producer_id(found, expected, timeout_ms, new_id, shard.now_ms())
@@ -68,7 +68,7 @@ class TransactionCoordinator:
         client_version: int,
         answer: OnDecision,
     ) -> None:
-        """An AddPartitionsToTxn, an AddOffsetsToTxn, or the first batch of a transaction."""
+        """Handle an AddPartitionsToTxn, an AddOffsetsToTxn, or the first batch of a transaction."""
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.add_partitions(found, by, partitions, client_version, shard.now_ms())
@@ -78,7 +78,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, by: ProducerEpoch, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition is in the producer's open transaction. ApiError where there is no coordinator."""
+        """Return NONE for each partition in the producer's open transaction, else an error. ApiError."""
         _check_named(transactional_id)
         found = self.runtime.find(transactional_id).transactions.get(transactional_id)
         return {partition: decisions.verify(found, by, partition) for partition in partitions}
@@ -93,7 +93,7 @@ class TransactionCoordinator:
         new_id: int,
         answer: OnDecision,
     ) -> None:
-        """An EndTxn: answered when what was decided is committed; the markers are written afterwards."""
+        """Handle an EndTxn: the answer comes when the decision is committed; the markers are written afterwards."""
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.end(found, by, commit, client_version, new_id, shard.now_ms())
@@ -115,7 +115,7 @@ class TransactionCoordinator:
         shard.run(transactional_id, partial(decide, shard), answer)
 
     def describe(self, transactional_id: str) -> Transaction:
-        """One id of a DescribeTransactions. ApiError: no coordinator, or TRANSACTIONAL_ID_NOT_FOUND."""
+        """Return the transaction of an id. ApiError: no coordinator, or TRANSACTIONAL_ID_NOT_FOUND."""
         _check_named(transactional_id)
         found = self.runtime.find(transactional_id).transactions.get(transactional_id)
         if found is None:

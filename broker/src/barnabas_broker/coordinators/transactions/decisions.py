@@ -1,7 +1,7 @@
-"""What a request to the transaction coordinator is answered, and what it makes of the transaction. Pure functions.
+"""Decide what the transaction coordinator answers to a request, and how the transaction changes. Pure functions.
 
-Each is for an id that is not being written: CONCURRENT_TRANSACTIONS is the answer as long as it is. A decision holds
-the transaction to write, or None where nothing is to be written, and the answer, which waits until it is committed.
+The callers ask only about ids that are not being written; for the others they answer CONCURRENT_TRANSACTIONS. A
+decision holds the transaction to write, None if it stays as it is, and the answer to give once that is committed.
 """
 
 from collections.abc import Collection
@@ -32,18 +32,18 @@ NOBODY = ProducerEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Decision(NamedTuple):
-    """What is written, and what is answered then."""
+    """The transaction to write, and the answer to give then."""
 
     error: ErrorCode
     write: Transaction | None = None
     producer: ProducerEpoch = NOBODY
-    """For the next transaction, where the request asks for it."""
+    """The producer of the next transaction, if the request asks for it."""
 
 
 def init_producer_id(
     found: Transaction | None, expected: ProducerEpoch, timeout_ms: int, new_id: int, now_ms: int
 ) -> Decision:
-    """Begin anew with a producer id, which fences all that used the id before; `expected` is NOBODY or what it had."""
+    """Give out a new epoch or producer id, which fences earlier producers. `expected`: the one that asks, or NOBODY."""
     known = found or Transaction(new_id, NO_EPOCH, timeout_ms)
     if expected != NOBODY and not _may_be_expected(known, expected):
         return Decision(ErrorCode.PRODUCER_FENCED)
@@ -148,7 +148,7 @@ def _end_with_bump(found: Transaction, by: ProducerEpoch, commit: bool, new_id: 
 
 
 def _is_one_behind(found: Transaction, by: ProducerEpoch) -> bool:
-    """Whether this is the producer as it was before the transaction that was ended last."""
+    """Return whether this is the producer as it was before the transaction that ended last."""
     overflowed = by == (found.previous_producer_id, LAST_CLIENT_EPOCH) and found.epoch == 0
     return overflowed or by == (found.producer_id, found.epoch - 1)
 
@@ -184,7 +184,7 @@ def completed(prepared: Transaction, now_ms: int) -> Transaction:
 
 
 def verify(found: Transaction | None, by: ProducerEpoch, partition: TopicPartition) -> ErrorCode:
-    """Whether a batch may be appended: its producer has this partition in its transaction."""
+    """Return NONE if the partition is in the producer's open transaction, so that its batch may be appended."""
     error = _refusal(found, by)
     if found is None or error is not ErrorCode.NONE:
         return error
@@ -195,10 +195,10 @@ def verify(found: Transaction | None, by: ProducerEpoch, partition: TopicPartiti
 
 
 def is_timed_out(found: Transaction, now_ms: int) -> bool:
-    """Whether its time is up."""
+    """Return whether the transaction has been open for longer than its timeout."""
     return found.state is ONGOING and found.started_ms + found.timeout_ms < now_ms
 
 
 def is_expired(found: Transaction, retention_ms: int, now_ms: int) -> bool:
-    """Whether nobody has used the id for so long that it is forgotten."""
+    """Return whether nobody has used the id for so long that it may be forgotten."""
     return found.state in IDLE and found.updated_ms + retention_ms <= now_ms

@@ -22,7 +22,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.02
-"""Between attempts, while the last transaction is ending."""
+"""The pause between attempts, while the last transaction is ending."""
 
 IMPLICIT_VERSION: Final = 2
 """The transaction.version of those who take partitions in so."""
@@ -37,7 +37,7 @@ class _Question(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """One that goes to another broker."""
+    """A question to another broker."""
 
     question: _Question
     partitions: Collection[TopicPartition]
@@ -69,7 +69,7 @@ class TransactionGate:
     async def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
     ) -> ErrorCode:
-        """NONE where the partition is in the producer's open transaction; with `adds`, it is taken in if it is not."""
+        """Return NONE if the partition is in the producer's open transaction; `adds` takes it in if it is not."""
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(question)
@@ -126,7 +126,7 @@ class TransactionGate:
         partitions: Collection[TopicPartition],
         answer: Callable[[Codes], object],
     ) -> None:
-        """What this broker says as the coordinator, here and for other brokers."""
+        """Answer as the coordinator of the id, for this broker and for others."""
 
         def decided(decision: Decision) -> None:
             answer(dict.fromkeys(partitions, decision.error))

@@ -24,7 +24,7 @@ _RETRY_S: Final = 0.1
 
 _WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 _REFUSED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another time would not help."""
+"""The errors after which another attempt would not help."""
 
 WantedMarker = WriteTxnMarkersRequest.WritableTxnMarker
 WantedTopic = WantedMarker.WritableTxnMarkerTopic
@@ -37,13 +37,13 @@ class Ending:
     marker: Marker
     transaction_version: int
     missing: set[TopicPartition]
-    """Where its marker is not yet."""
+    """The partitions that lack its marker."""
     is_wanted: Callable[[], bool]
     done: Callable[[], object]
 
 
 class _Item(NamedTuple):
-    """What one broker is asked for of an ending."""
+    """The part of an ending that one broker is asked for."""
 
     ending: Ending
     partitions: Collection[TopicPartition]
@@ -88,7 +88,7 @@ class MarkerSender:
             ending.done()
 
     def _leader(self, partition: TopicPartition) -> int | None:
-        """None where the topic is deleted; -1 where nobody leads."""
+        """Return the leader; None if the topic is deleted, -1 if nobody leads."""
         document = self._image.topics.get(partition.topic)
         if document is None or partition.partition >= len(document.partitions):
             return None

@@ -36,22 +36,22 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.5
-"""Before the end of a transaction is written once more, where it was refused."""
+"""The pause before a refused write of a transaction's end is tried again."""
 
 SendMarkers = Callable[[Marker, int, Collection[TopicPartition], Callable[[], bool], Callable[[], object]], object]
 """Marker, transaction version, where to, whether it is still wanted, and what to call when it is in all of them."""
 
 
 class TransactionEnvironment(NamedTuple):
-    """What the coordinator of transactions is given of the world."""
+    """The parts of the broker that the coordinator of transactions needs."""
 
     clock: Clock
     timers: Timers
     send_markers: SendMarkers
     transaction_version: Callable[[], int]
-    """That is finalized."""
+    """The finalized level of transaction.version."""
     expiration_ms: int
-    """How long an id is kept that nobody uses."""
+    """The time for which an unused id is kept."""
     ask_new_id: Callable[[Callable[[int], object]], object]
     """Call back with a producer id that nobody has, or not at all."""
 
@@ -67,7 +67,7 @@ class TransactionShard:
     # What the runtime asks for
 
     def decoder(self) -> Callable[[bytes, bytes], TransactionRecord | None]:
-        """For one loading."""
+        """Return the decoder of one loading."""
         return decode
 
     def apply(self, record: TransactionRecord) -> None:
@@ -82,14 +82,14 @@ class TransactionShard:
         return iter(())
 
     def contents(self) -> str:
-        """How many ids there are."""
+        """Return the number of ids, for the log."""
         return f"{len(self.transactions)} transactional ids"
 
     def close(self) -> None:
         """The partition is led elsewhere: markers that are not sent yet are sent by the next coordinator."""
 
     def serve(self) -> Iterator[None]:
-        """They are loaded: the markers of each transaction that has been decided are sent again."""
+        """Begin to serve the loaded ids: send the markers of each transaction whose end has been decided again."""
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             if transaction.state in PREPARED:
@@ -100,11 +100,11 @@ class TransactionShard:
     # Requests and time
 
     def now_ms(self) -> int:
-        """The time of a decision."""
+        """Return the time of a decision."""
         return self._environment.clock.now_ms()
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """True if the next decision of this id may need a new producer id; `if_unknown`: the decision may make it."""
+        """Return whether the next decision of this id may need a new producer id; `if_unknown`: also for a new id."""
         found = self.transactions.get(transactional_id)
         return if_unknown if found is None else found.epoch >= LAST_CLIENT_EPOCH
 

@@ -42,7 +42,7 @@ PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] =
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
     DEAD: IDLE,  # Expiry of the id: a tombstone.
 }
-"""From where a state may be entered."""
+"""The states from which a state may be entered."""
 
 
 class Transaction(NamedTuple):
@@ -62,7 +62,7 @@ class Transaction(NamedTuple):
 
     @property
     def producer(self) -> ProducerEpoch:
-        """Who may write next, or whose markers are being written."""
+        """The producer that may write next, or whose markers are being written."""
         return ProducerEpoch(self.producer_id, self.epoch)
 
     def enter(self, state: TransactionState, now_ms: int, **changes: Any) -> "Transaction":

@@ -170,7 +170,7 @@ class ProducerStates:
         return None
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """True if the producer has a transaction open here."""
+        """Return whether the producer has a transaction open here."""
         producer = self.producers.get(producer_id)
         return producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0
 

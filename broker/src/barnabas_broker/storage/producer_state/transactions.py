@@ -1,4 +1,4 @@
-"""Where the transactions of a partition stand: which are open, and which have ended by a marker not yet committed.
+"""The transactions of a partition that are open, or that ended by a marker not yet committed.
 
 Pure state. From it follows the last stable offset, where consumers stop that read committed records only.
 """
@@ -11,7 +11,7 @@ NONE_UNSTABLE: Final = 2**63 - 1
 
 
 class EndedTransaction(NamedTuple):
-    """Where it began, and the first offset that is still undecided behind it."""
+    """The offset where it began, and the first offset behind it that is still undecided."""
 
     first_offset: int
     last_stable_offset: int

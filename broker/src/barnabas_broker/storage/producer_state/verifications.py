@@ -1,4 +1,4 @@
-"""Whose next transaction is being verified: its first batch waits for the coordinator's word, which a marker outdates.
+"""The producers whose first batch waits until the coordinator has verified its transaction. A marker outdates that.
 
 Without this a batch could begin a transaction that has ended meanwhile, and nobody would ever end it (KIP-890).
 """
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Verification:
-    """One that has begun."""
+    """A question to the coordinator that batches wait for."""
 
     epoch: int
     has_own_epoch: bool
     """True if each transaction has an epoch of its own (transaction.version 2)."""
     waiting: int = 0
-    """So many batches wait for it."""
+    """The number of batches that wait for it."""
 
 
 class Verifications:
-    """By producer id. One that has vanished has to be made again."""
+    """The verifications by producer id. A batch whose verification has vanished must be verified again."""
 
     __slots__ = ("_open",)
 
@@ -26,7 +26,7 @@ class Verifications:
         self._open: dict[int, Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, *, has_own_epoch: bool) -> Verification:
-        """The one for this epoch, which others of the producer's batches may wait for, too."""
+        """Return the verification for this epoch; all batches of the producer share it."""
         known = self._open.get(producer_id)
         if known is None or known.epoch < epoch:
             known = self._open[producer_id] = Verification(epoch, has_own_epoch)
@@ -34,11 +34,11 @@ class Verifications:
         return known
 
     def is_current(self, producer_id: int, verification: Verification) -> bool:
-        """True if the producer's transaction has not ended since the verification began."""
+        """Return whether the producer's transaction has not ended since the verification began."""
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
-        """The coordinator's word is there, or will not come, for one of the batches that wait."""
+        """Count off a batch whose wait is over; forget the verification with the last of them."""
         verification.waiting -= 1
         if not verification.waiting and self.is_current(producer_id, verification):
             del self._open[producer_id]
