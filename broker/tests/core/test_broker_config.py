@@ -82,7 +82,10 @@ def test_every_problem_of_a_file_is_reported_with_its_line() -> None:
         ConfigProblem("num.partitions", "none", "must be an integer, at least 1", 1),
         ConfigProblem("log.segment.bytes", "1", "must be an integer, at least 1048576", 4),
         ConfigProblem(
-            "listeners", "SSL://:9093", "its protocol is SSL; must be PLAINTEXT: TLS and SASL are not supported", 5
+            "listeners",
+            "SSL://:9093",
+            "its protocol is SSL; must be one of PLAINTEXT: TLS and SASL are not supported",
+            5,
         ),
     }
     assert "line 1: num.partitions=none: must be an integer, at least 1" in str(refused.value)
@@ -137,7 +140,20 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"log.dirs.placement": "random"}, "log.dirs.placement", "must be text, one of fewest-partitions, least-bytes"),
         ({"process.roles": "controller"}, "process.roles", "must hold broker"),
         ({"authorizer.class.name": "a.B"}, "authorizer.class.name", "must be empty: there is no access control"),
-        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol", "must be PLAINTEXT"),
+        ({"security.inter.broker.protocol": "TLS"}, "security.inter.broker.protocol", "must be text, one of PLAINTEXT"),
+        ({"security.inter.broker.protocol": "SSL"}, "inter.broker.listener.name", "must be one of PLAINTEXT"),
+        (
+            {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
+            "security.inter.broker.protocol",
+            "must not be set beside inter.broker.listener.name",
+        ),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,X:TLS"},
+            "listener.security.protocol.map",
+            "must be NAME:PROTOCOL separated by commas, each PROTOCOL one of PLAINTEXT, SSL,",
+        ),
+        ({"listener.name.x.ssl.client.auth": "yes"}, "listener.name.x.ssl.client.auth", "must be text, one of none,"),
+        ({"listener.name.x.ssl.keystore.pass": "yes"}, "listener.name.x.ssl.keystore.pass", "is no setting of a"),
         ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable", "must be false"),
         ({"listeners": ""}, "listeners", "must name one listener"),
         ({"listeners": "localhost:9092"}, "listeners", "must be a list separated by commas, each entry NAME://"),

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
-from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS, broker_definition
 from barnabas_core.config.definitions import (
     ConfigDefinition,
     ConfigProblem,
@@ -12,6 +12,7 @@ from barnabas_core.config.definitions import (
     Value,
     parse_value,
 )
+from barnabas_core.config.listener_security import ListenerSecurity, prefixed_definition
 from barnabas_core.config.listeners import Listeners, ListenerSettings, resolve_listeners
 from barnabas_core.config.near_misses import did_you_mean
 from barnabas_core.config.properties import Property
@@ -19,6 +20,8 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, WITHOUT_EFFECT, refusal, unused_reason
 
 Texts = Mapping[str, str]
+_MAY_BE_SECRET: Final = ("listener.name.", "ssl.", "sasl.")
+"""The beginnings of names whose text is not shown, even where the rest is mistyped."""
 _BY_TOPIC_NAME: Final = {
     name: definition.synonyms[0].name for name, definition in TOPIC_CONFIGS.items() if definition.synonyms
 }
@@ -130,6 +133,11 @@ class BrokerConfig:
         """The value of any setting of BROKER_CONFIGS, as it is in force."""
         return self.values[name]
 
+    def listener_security(self, name: str) -> ListenerSecurity:
+        """Return what protects the listener `name`, as it is in force."""
+        texts = {**self.originals, **self.cluster_overrides, **self.broker_overrides}
+        return ListenerSecurity(name, self.listeners.protocols[name], texts)
+
     def with_usable(self, broker_overrides: Texts, cluster_overrides: Texts) -> "UsableConfig":
         """The file's settings under these: those of this broker go before those of all brokers.
 
@@ -139,7 +147,7 @@ class BrokerConfig:
         ignored: list[ConfigProblem] = []
         own, cluster = dict(broker_overrides), dict(cluster_overrides)
         for overrides in (own, cluster):
-            unknown = [name for name in overrides if name not in BROKER_CONFIGS and unused_reason(name) is None]
+            unknown = [name for name in overrides if broker_definition(name) is None and unused_reason(name) is None]
             ignored += [ConfigProblem(name, overrides.pop(name), "is no setting of a broker") for name in unknown]
         while True:
             try:
@@ -196,6 +204,7 @@ def _build(originals: Texts, cluster: Texts, broker: Texts) -> BrokerConfig:
         except InvalidConfig as error:
             problems += error.problems
             values[name] = definition.default
+    problems += _unusable_of_listeners(texts)
     _fall_back(values)
     if values["broker.id"] == -1:
         values["broker.id"] = values["node.id"]
@@ -213,13 +222,25 @@ def _build(originals: Texts, cluster: Texts, broker: Texts) -> BrokerConfig:
     return BrokerConfig(**everything)
 
 
+def _unusable_of_listeners(texts: Texts) -> Iterable[ConfigProblem]:
+    """Return what is wrong with the settings of single listeners, each by itself."""
+    for name, text in texts.items():
+        definition = prefixed_definition(name)
+        try:
+            if definition is not None:
+                parse_value(definition, text)
+        except InvalidConfig as error:
+            yield from error.problems
+
+
 def _unusable(name: str, text: str) -> Iterable[ConfigProblem]:
     why = refusal(name, text)
     if why is not None:
         yield ConfigProblem(name, text, why)
-    elif name not in BROKER_CONFIGS and name not in REFUSED_CONFIGS and unused_reason(name) is None:
+    elif broker_definition(name) is None and name not in REFUSED_CONFIGS and unused_reason(name) is None:
         meant = did_you_mean(name, BROKER_CONFIGS, _BY_TOPIC_NAME)
-        yield ConfigProblem(name, text, f"is no setting of a broker{meant}")
+        shown = None if name.startswith(_MAY_BE_SECRET) else text
+        yield ConfigProblem(name, shown, f"is no setting of a broker{meant}")
 
 
 def _fall_back(values: dict[str, Value]) -> None:
@@ -248,6 +269,7 @@ def _listener_settings(values: Mapping[str, Value], originals: Texts) -> Listene
         protocol_map=str(values["listener.security.protocol.map"]),
         controller_names=tuple(name.strip() for name in controllers),
         inter_broker=None if inter_broker is None else str(inter_broker).upper(),
+        inter_broker_protocol=str(values["security.inter.broker.protocol"]),
     )
 
 
@@ -280,6 +302,12 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
     if 0 < queued < request:
         yield ConfigProblem(
             "queued.max.request.bytes", str(queued), f"must be -1 or at least {request}, a whole request"
+        )
+    if {"security.inter.broker.protocol", "inter.broker.listener.name"} <= texts.keys():
+        yield ConfigProblem(
+            "security.inter.broker.protocol",
+            texts["security.inter.broker.protocol"],
+            "must not be set beside inter.broker.listener.name",
         )
     if values["broker.id"] != values["node.id"]:
         yield ConfigProblem("broker.id", texts["broker.id"], f"must be equal to node.id={values['node.id']}")

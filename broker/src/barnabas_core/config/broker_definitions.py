@@ -18,6 +18,7 @@ from barnabas_core.config.definitions import (
     Range,
     table,
 )
+from barnabas_core.config.listener_security import LISTENER_CONFIGS, PROTOCOL_NAMES, prefixed_definition
 from barnabas_core.config.log_definitions import LOG_CONFIGS
 
 _D = ConfigDefinition
@@ -86,7 +87,14 @@ _SOCKETS: Final = (
         _STRING,
         None,
         None,
-        "The listener that other brokers use; else the PLAINTEXT one.",
+        "The listener that other brokers use; else the first with security.inter.broker.protocol.",
+    ),
+    _D(
+        "security.inter.broker.protocol",
+        _STRING,
+        "PLAINTEXT",
+        OneOf(PROTOCOL_NAMES),
+        "The security protocol between brokers, in place of inter.broker.listener.name.",
     ),
     _D(
         "socket.listen.backlog.size",
@@ -347,5 +355,19 @@ _OWN: Final = (
 )
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
-    *_IDENTITY, *_SOCKETS, *_TOPICS, *_REPLICAS, *_GROUPS, *_TRANSACTIONS, *_PRODUCERS, *LOG_CONFIGS, *_OWN
+    *_IDENTITY,
+    *_SOCKETS,
+    *LISTENER_CONFIGS.values(),
+    *_TOPICS,
+    *_REPLICAS,
+    *_GROUPS,
+    *_TRANSACTIONS,
+    *_PRODUCERS,
+    *LOG_CONFIGS,
+    *_OWN,
 )
+
+
+def broker_definition(name: str) -> ConfigDefinition | None:
+    """Return the definition of a setting of a broker or, under its prefix, of one listener; None if it is unknown."""
+    return BROKER_CONFIGS.get(name) or prefixed_definition(name)

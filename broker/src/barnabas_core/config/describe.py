@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, Value, format_value
+from barnabas_core.config.listener_security import prefixed_definition
 from barnabas_core.config.topic_configs import usable_topic_values
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
@@ -48,9 +49,18 @@ class ConfigEntry(NamedTuple):
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """All settings of a broker, by name; of those without effect the ones that were set while it ran."""
-    unused = unused_definitions({**config.cluster_overrides, **config.broker_overrides})
-    return [_broker_entry(definition, config) for _, definition in sorted({**BROKER_CONFIGS, **unused}.items())]
+    """Return all settings of a broker, by name.
+
+    Of those without effect, the ones that were set while it ran; of those of single listeners, the ones that are set.
+    """
+    dynamic = {**config.cluster_overrides, **config.broker_overrides}
+    of_listeners = {
+        name: definition
+        for name in {**config.originals, **dynamic}
+        if (definition := prefixed_definition(name)) is not None
+    }
+    found = {**BROKER_CONFIGS, **unused_definitions(dynamic), **of_listeners}
+    return [_broker_entry(definition, config) for _, definition in sorted(found.items())]
 
 
 def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigEntry:

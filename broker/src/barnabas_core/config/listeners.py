@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from barnabas_core.config.definitions import ConfigProblem
+from barnabas_core.config.listener_security import PROTOCOL_NAMES, SecurityProtocol
 
 PORT_MAX: Final = 65535
 _ENTRY: Final = re.compile(r"([^/\s]+)://(\[[0-9a-fA-F:.%]+\]|[^\[\]:/\s]*):([0-9]{1,5})")
 _FORM: Final = f"each entry must be NAME://HOST:PORT, an IPv6 host in [ ], a port from 0 to {PORT_MAX}"
+SUPPORTED: Final = (SecurityProtocol.PLAINTEXT,)
+_UNSUPPORTED: Final = f"must be one of {', '.join(each.value for each in SUPPORTED)}: TLS and SASL are not supported"
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 _ONE_ADDRESS: Final = "must be an address that clients can reach, not every interface"
 
@@ -35,6 +38,8 @@ class Listeners:
     bound: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     inter_broker: str
+    protocols: Mapping[str, SecurityProtocol]
+    """The protocol of each name in the map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class ListenerSettings:
     protocol_map: str
     controller_names: tuple[str, ...]
     inter_broker: str | None
+    inter_broker_protocol: str
 
 
 def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[ConfigProblem]]:
@@ -60,20 +66,20 @@ def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[Confi
         advertised = bound
     else:
         advertised = _parse("advertised.listeners", settings.advertised, settings.controller_names, problems)
-    protocols = {name: protocol.upper() for name, protocol in _by_name(settings.protocol_map).items()}
+    protocols = _protocols(settings.protocol_map, problems)
     if not problems:
         problems += _duplicates("listeners", bound)
-        problems += _unprotected_only("listeners", bound, protocols)
+        problems += _supported_only("listeners", bound, protocols)
         problems += _advertisable(bound, advertised)
     hosts = _by_name(settings.hosts)
     problems += _clients_cannot_reach(hosts.values())
-    inter_broker = settings.inter_broker or _plaintext_name(bound, protocols)
+    inter_broker = settings.inter_broker or _name_with(settings.inter_broker_protocol, bound, protocols)
     if not problems and all(endpoint.name != inter_broker for endpoint in bound):
         allowed = f"must be one of {', '.join(endpoint.name for endpoint in bound)}"
         problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
     by_name = {each.name: each for each in (*bound, *advertised)}
     pairs = tuple(replace(by_name[each.name], host=hosts.get(each.name, by_name[each.name].host)) for each in bound)
-    return Listeners(bound, pairs, inter_broker), problems
+    return Listeners(bound, pairs, inter_broker, protocols), problems
 
 
 def _parse(
@@ -99,6 +105,18 @@ def _by_name(text: str) -> Mapping[str, str]:
     return {name.strip().upper(): said.strip() for name, _, said in pairs}
 
 
+def _protocols(text: str, problems: list[ConfigProblem]) -> Mapping[str, SecurityProtocol]:
+    """Return the protocol of each name in listener.security.protocol.map."""
+    protocols = {}
+    for name, protocol in _by_name(text).items():
+        if protocol.upper() in PROTOCOL_NAMES:
+            protocols[name] = SecurityProtocol(protocol.upper())
+        else:
+            allowed = f"must be NAME:PROTOCOL separated by commas, each PROTOCOL one of {', '.join(PROTOCOL_NAMES)}"
+            problems.append(ConfigProblem("listener.security.protocol.map", f"{name}:{protocol}", allowed))
+    return protocols
+
+
 def _duplicates(setting: str, endpoints: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:
     names = Counter(endpoint.name for endpoint in endpoints)
     addresses = Counter((endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port)
@@ -109,17 +127,16 @@ def _duplicates(setting: str, endpoints: tuple[Endpoint, ...]) -> Iterable[Confi
             yield ConfigProblem(setting, str(endpoint), "must have a port of its own")
 
 
-def _unprotected_only(
-    setting: str, endpoints: Iterable[Endpoint], protocols: Mapping[str, str]
+def _supported_only(
+    setting: str, endpoints: Iterable[Endpoint], protocols: Mapping[str, SecurityProtocol]
 ) -> Iterable[ConfigProblem]:
     for endpoint in endpoints:
         protocol = protocols.get(endpoint.name)
         if protocol is None:
             allowed = f"listener.security.protocol.map must say the protocol of {endpoint.name}"
             yield ConfigProblem(setting, str(endpoint), allowed)
-        elif protocol != "PLAINTEXT":
-            allowed = f"its protocol is {protocol}; must be PLAINTEXT: TLS and SASL are not supported"
-            yield ConfigProblem(setting, str(endpoint), allowed)
+        elif protocol not in SUPPORTED:
+            yield ConfigProblem(setting, str(endpoint), f"its protocol is {protocol.value}; {_UNSUPPORTED}")
 
 
 def _advertisable(bound: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:
@@ -139,8 +156,10 @@ def _clients_cannot_reach(hosts: Iterable[str]) -> Iterable[ConfigProblem]:
     return (ConfigProblem("advertised.hosts", host, _ONE_ADDRESS) for host in hosts if host in _EVERYWHERE)
 
 
-def _plaintext_name(bound: tuple[Endpoint, ...], protocols: Mapping[str, str]) -> str:
-    return next((endpoint.name for endpoint in bound if protocols.get(endpoint.name) == "PLAINTEXT"), "PLAINTEXT")
+def _name_with(protocol: str, bound: tuple[Endpoint, ...], protocols: Mapping[str, SecurityProtocol]) -> str:
+    """Return the name of the first listener with the protocol; the protocol's own name where there is none."""
+    with_it = (endpoint.name for endpoint in bound if protocols.get(endpoint.name) is SecurityProtocol(protocol))
+    return next(with_it, protocol)
 
 
 def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic
+from barnabas_core.config.listener_security import without_prefix
 
 _METADATA: Final = "metadata is kept by metadata.store; there are no controller processes and no metadata log"
 _ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
-_NO_TLS: Final = "no listener uses TLS or SASL"
+_NO_SASL: Final = "no listener uses SASL"
+_OPENSSL: Final = "OpenSSL is what speaks TLS here, not Java's providers"
+_ALL_LISTENERS: Final = "it is one setting for all listeners"
 _NO_TIERS: Final = "there is no tiered storage"
 _VERIFIED: Final = "each batch that begins a transaction is verified, and waits as long as its request may"
 _NO_SHARE_GROUPS: Final = "there are no share groups"
@@ -39,10 +42,15 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "num.replica.alter.log.dirs.threads": _ONE_LOOP,
     "num.replica.fetchers": _ONE_LOOP,
     "queued.max.requests": _ONE_LOOP,
-    "connection.failed.authentication.delay.ms": _NO_TLS,
-    "connections.max.reauth.ms": _NO_TLS,
-    "principal.builder.class": _NO_TLS,
-    "security.providers": _NO_TLS,
+    "connection.failed.authentication.delay.ms": _NO_SASL,
+    "connections.max.reauth.ms": _NO_SASL,
+    "principal.builder.class": "Java classes cannot run",
+    "security.providers": _OPENSSL,
+    "ssl.engine.factory.class": _OPENSSL,
+    "ssl.keymanager.algorithm": _OPENSSL,
+    "ssl.provider": _OPENSSL,
+    "ssl.secure.random.implementation": _OPENSSL,
+    "ssl.trustmanager.algorithm": _OPENSSL,
     "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
     "transaction.partition.verification.enable": _VERIFIED,
     "group.coordinator.rebalance.protocols": _CLASSIC_ONLY,
@@ -87,11 +95,9 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "metadata.log.": _METADATA,
     "metadata.max.": _METADATA,
     "zookeeper.": _METADATA,
-    "ssl.": _NO_TLS,
-    "sasl.": _NO_TLS,
-    "delegation.token.": _NO_TLS,
-    "password.encoder.": _NO_TLS,
-    "listener.name.": _NO_TLS,
+    "sasl.": _NO_SASL,
+    "delegation.token.": _NO_SASL,
+    "password.encoder.": _NO_OLD_VERSIONS,
     "log.local.retention.": _NO_TIERS,
     "log.remote.": _NO_TIERS,
     "remote.": _NO_TIERS,
@@ -112,6 +118,9 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
 }
 
 
+_OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
+"""Settings that a listener of Kafka has for itself, and here only the broker."""
+
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {"log.preallocate": "segment files grow as they are written"}
 """Settings with a definition, since topics have them too, that change nothing all the same."""
 
@@ -129,7 +138,6 @@ REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
         "must hold broker: a controller of its own does nothing",
     ),
     "authorizer.class.name": Refusal(("",), "must be empty: there is no access control"),
-    "security.inter.broker.protocol": Refusal(("plaintext",), "must be PLAINTEXT: TLS and SASL are not supported"),
     "create.topic.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
     "alter.config.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
     "client.quota.callback.class": Refusal(("",), "must be empty: Java classes cannot run"),
@@ -144,7 +152,14 @@ REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
 
 
 def unused_reason(name: str) -> str | None:
-    """Why Kafka's setting `name` has no effect here; None for a setting that is used, refused or unknown."""
+    """Return why Kafka's setting `name` has no effect here; None for a setting that is used, refused or unknown."""
+    config = without_prefix(name)
+    if config is not None:
+        return _ALL_LISTENERS if config in _OF_LISTENERS else _reason(config) or _reason(config.partition(".")[2])
+    return _reason(name)
+
+
+def _reason(name: str) -> str | None:
     exact = UNUSED_CONFIGS.get(name)
     if exact is not None:
         return exact

@@ -13,7 +13,7 @@ from barnabas_broker.metadata.controller.decisions.partition_rules import MIN_IS
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_core.config.broker_config import BrokerConfig, UsableConfig
-from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.broker_definitions import broker_definition
 from barnabas_core.config.definitions import (
     ConfigDefinition,
     ConfigProblem,
@@ -119,9 +119,11 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
     if broker != ALL_BROKERS and (not broker.isdecimal() or int(broker) not in view.racks):
         message = f"No broker has the id '{broker}'; there are {list(view.racks)}."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
-    _check_dynamic([change.name for change in changes])
+    _check_dynamic(broker, [change.name for change in changes])
     _check_min_isr(broker, changes)
-    definitions = {**BROKER_CONFIGS, **unused_definitions(change.name for change in changes)}
+    known = {change.name: broker_definition(change.name) for change in changes}
+    definitions = {name: definition for name, definition in known.items() if definition is not None}
+    definitions.update(unused_definitions(known))
     before = view.overrides.get(broker, {})
     configs = _changed(changes, before, definitions, lambda definition: view.config.value(definition.name))
     after = {**view.overrides, broker: configs}
@@ -166,9 +168,12 @@ def _check_topics(view: ClusterView, configs: Iterable[BrokerConfig]) -> None:
         check_topics_under(topics, config)
 
 
-def _check_dynamic(names: Sequence[str]) -> None:
+def _check_dynamic(broker: str, names: Sequence[str]) -> None:
     for name in names:
-        definition = BROKER_CONFIGS.get(name)
+        definition = broker_definition(name)
+        if broker == ALL_BROKERS and definition is not None and definition.name.startswith("listener.name."):
+            message = f"Cannot update {name} for all brokers: it is a setting of one listener of one broker."
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
         if definition is not None and definition.dynamic is Dynamic.READ_ONLY:
             message = f"Cannot update {name} dynamically: it is read when the broker starts."
             raise ApiError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,98 @@
+"""The protection of each listener: its security protocol and its settings, its own before those of the broker.
+
+`listener.name.NAME.CONFIG` is CONFIG for one listener, `listener.name.NAME.MECHANISM.CONFIG` for one SASL mechanism of
+it (KIP-103). TLS and SASL are built from `ListenerSecurity`; `LISTENER_CONFIGS` says which settings can stand so.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from barnabas_core.config.definitions import ConfigDefinition, ConfigProblem, Dynamic, Synonym, Value, parse_value
+from barnabas_core.config.ssl_definitions import RELOADED, SSL_CONFIGS
+
+_PREFIXED: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
+
+LISTENER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = SSL_CONFIGS
+"""Settings that a listener can have for itself."""
+MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {}
+"""Settings that each SASL mechanism of a listener can have for itself."""
+
+
+class SecurityProtocol(Enum):
+    """The protocols of Kafka's listeners."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        """True if bytes are encrypted."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        """True if clients authenticate by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+PROTOCOL_NAMES: Final = tuple(protocol.value for protocol in SecurityProtocol)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """One listener's protocol and settings. `texts` are all settings of the broker, with secrets among them."""
+
+    name: str
+    protocol: SecurityProtocol
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def setting(self, config: str, mechanism: str = "") -> str:
+        """Return the full name under which `config` is set for this listener: the one to name in an error."""
+        prefix = f"listener.name.{self.name.lower()}."
+        names = (f"{prefix}{mechanism.lower()}.{config}", f"{prefix}{config}")
+        return next((name for name in names[0 if mechanism else 1 :] if name in self.texts), config)
+
+    def text(self, config: str, mechanism: str = "") -> str | None:
+        """Return what `config` is set to for this listener; None where it is not set."""
+        return self.texts.get(self.setting(config, mechanism))
+
+    def value(self, config: str, mechanism: str = "") -> Value:
+        """Return the value of one of LISTENER_CONFIGS or MECHANISM_CONFIGS, its default where it is not set.
+
+        Raises InvalidConfig.
+        """
+        definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS[config]
+        name = self.setting(config, mechanism)
+        text = self.texts.get(name)
+        return definition.default if text is None else parse_value(replace(definition, name=name), text)
+
+    def problem(self, config: str, allowed: str, mechanism: str = "") -> ConfigProblem:
+        """Return what is wrong with a setting of this listener, without the value of one that is secret."""
+        name = self.setting(config, mechanism)
+        definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
+        is_secret = definition is None or definition.sensitive
+        return ConfigProblem(name, None if is_secret else self.texts.get(name), allowed)
+
+
+def without_prefix(name: str) -> str | None:
+    """Return CONFIG for `listener.name.NAME.CONFIG` or `listener.name.NAME.MECHANISM.CONFIG`; None for other names."""
+    match = _PREFIXED.fullmatch(name)
+    if match is None:
+        return None
+    mechanism, _, rest = match[2].partition(".")
+    return rest if match[2] not in LISTENER_CONFIGS and rest in MECHANISM_CONFIGS and mechanism else match[2]
+
+
+def prefixed_definition(name: str) -> ConfigDefinition | None:
+    """Return the definition of a setting of one listener, by its full name; None where there is no such setting."""
+    config = without_prefix(name)
+    found = None if config is None else LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
+    if config is None or found is None:
+        return None
+    dynamic = Dynamic.PER_BROKER if config in RELOADED else Dynamic.READ_ONLY
+    return replace(found, name=name, default=None, dynamic=dynamic, synonyms=(Synonym(config),))

@@ -1,0 +1,65 @@
+"""The settings of TLS, by Kafka's names and defaults: of a broker, and of each listener under its prefix."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, OneOf, table
+
+_D = ConfigDefinition
+_STRING, _LIST, _PASSWORD, _BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.PASSWORD, ConfigType.BOOLEAN
+_STORE_TYPES: Final = OneOf(("PEM", "PKCS12", "JKS"))
+
+SSL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
+    _D("ssl.keystore.type", _STRING, "JKS", _STORE_TYPES, "PEM or PKCS12; a JKS file has to be converted to PKCS12."),
+    _D("ssl.keystore.location", _STRING, None, None, "The file with the broker's private key and certificates."),
+    _D("ssl.keystore.password", _PASSWORD, None, None, "The password of a PKCS12 keystore."),
+    _D("ssl.key.password", _PASSWORD, None, None, "The password of the private key, where it is encrypted."),
+    _D("ssl.keystore.key", _PASSWORD, None, None, "The private key as PEM (PKCS#8), in place of a file."),
+    _D("ssl.keystore.certificate.chain", _PASSWORD, None, None, "The broker's certificate and those above it as PEM."),
+    _D("ssl.truststore.type", _STRING, "JKS", _STORE_TYPES, "PEM or PKCS12; a JKS file has to be converted to PKCS12."),
+    _D("ssl.truststore.location", _STRING, None, None, "The file with the certificate authorities that are trusted."),
+    _D("ssl.truststore.password", _PASSWORD, None, None, "The password of a PKCS12 truststore."),
+    _D("ssl.truststore.certificates", _PASSWORD, None, None, "The trusted authorities as PEM, in place of a file."),
+    _D(
+        "ssl.client.auth",
+        _STRING,
+        "none",
+        OneOf(("none", "requested", "required")),
+        "Whether clients show a certificate.",
+    ),
+    _D(
+        "ssl.enabled.protocols",
+        _LIST,
+        ("TLSv1.2", "TLSv1.3"),
+        OneOf(("TLSv1.2", "TLSv1.3")),
+        "The versions of TLS that are spoken; older ones are not.",
+    ),
+    _D("ssl.protocol", _STRING, "TLSv1.3", OneOf(("TLSv1.2", "TLSv1.3")), "The newest version of TLS that is spoken."),
+    _D("ssl.cipher.suites", _LIST, (), None, "The cipher suites that are allowed, by Java's names; all strong ones."),
+    _D(
+        "ssl.endpoint.identification.algorithm",
+        _STRING,
+        "https",
+        OneOf(("https", "HTTPS", "")),
+        "Whether a broker that connects to another one checks its host name; where empty it does not.",
+    ),
+    _D("ssl.principal.mapping.rules", _STRING, "DEFAULT", None, "Rules that make a user's name of a certificate's DN."),
+    _D("ssl.allow.dn.changes", _BOOLEAN, False, None, "Whether a certificate that is replaced may have another DN."),
+    _D("ssl.allow.san.changes", _BOOLEAN, False, None, "Whether it may lack some of the alternative names."),
+)
+
+RELOADED: Final = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+    }
+)
+"""The settings that change while the broker runs, for one listener of one broker (KIP-226)."""

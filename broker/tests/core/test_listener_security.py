@@ -1,0 +1,66 @@
+"""What protects a listener: its own settings before the broker's, and what is hidden of them."""
+
+import pytest
+
+from barnabas_core.config.broker_config import parse_broker_config, unused_settings
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.describe import describe_broker
+from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+
+TEXTS = {
+    "ssl.client.auth": "required",
+    "ssl.keystore.type": "PEM",
+    "listener.name.outside.ssl.client.auth": "none",
+    "listener.name.outside.plain.sasl.jaas.config": "for PLAIN",
+    "listener.name.outside.sasl.jaas.config": "for all mechanisms",
+}
+
+
+def test_a_listeners_own_setting_goes_before_the_brokers() -> None:
+    outside = ListenerSecurity("OUTSIDE", SecurityProtocol.SSL, TEXTS)
+    inside = ListenerSecurity("INSIDE", SecurityProtocol.SSL, TEXTS)
+    assert (outside.value("ssl.client.auth"), inside.value("ssl.client.auth")) == ("none", "required")
+    assert outside.value("ssl.keystore.type") == "PEM"
+    assert inside.value("ssl.enabled.protocols") == ("TLSv1.2", "TLSv1.3")
+    assert outside.setting("ssl.client.auth") == "listener.name.outside.ssl.client.auth"
+    assert inside.setting("ssl.client.auth") == "ssl.client.auth"
+
+
+def test_a_mechanisms_own_setting_goes_before_the_listeners() -> None:
+    outside = ListenerSecurity("OUTSIDE", SecurityProtocol.SASL_SSL, TEXTS)
+    assert outside.text("sasl.jaas.config", "PLAIN") == "for PLAIN"
+    assert outside.text("sasl.jaas.config", "SCRAM-SHA-256") == "for all mechanisms"
+    assert ListenerSecurity("INSIDE", SecurityProtocol.SASL_SSL, TEXTS).text("sasl.jaas.config", "PLAIN") is None
+
+
+def test_a_problem_of_a_listener_names_the_setting_and_hides_secrets() -> None:
+    security = ListenerSecurity("X", SecurityProtocol.SSL, {"listener.name.x.ssl.key.password": "s3cret"})
+    assert str(security.problem("ssl.key.password", "opens nothing")) == (
+        "listener.name.x.ssl.key.password: opens nothing"
+    )
+    assert "s3cret" not in repr(security)
+
+
+def test_settings_of_listeners_are_described_and_their_secrets_are_not() -> None:
+    config = parse_broker_config(
+        {"listener.name.x.ssl.key.password": "s3cret", "listener.name.x.ssl.client.auth": "none"}
+    )
+    described = {entry.name: entry for entry in describe_broker(config)}
+    password = described["listener.name.x.ssl.key.password"]
+    assert (password.value, password.sensitive, password.read_only) == (None, True, False)
+    auth = described["listener.name.x.ssl.client.auth"]
+    assert (auth.value, auth.sensitive, auth.read_only) == ("none", False, True)
+
+
+def test_secrets_are_in_no_error_even_where_the_name_is_mistyped() -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        parse_broker_config({"ssl.keystore.pasword": "s3cret"})
+    assert "did you mean ssl.keystore.password?" in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_setting_that_no_single_listener_can_have_is_named() -> None:
+    assert unused_settings({"listener.name.x.max.connections": "5", "listener.name.x.ssl.provider": "Y"}) == [
+        "listener.name.x.max.connections has no effect: it is one setting for all listeners",
+        "listener.name.x.ssl.provider has no effect: OpenSSL is what speaks TLS here, not Java's providers",
+    ]
