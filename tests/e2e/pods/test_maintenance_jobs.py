@@ -33,7 +33,7 @@ GROUP: Final = "readers"
 COMMITS: Final = ((0, 100), (0, 400), (1, 300))
 """Partition and offset."""
 CLAIM: Final = "kept-archives"
-SECONDS_MAX: Final = 300.0
+SECONDS_MAX: Final = 700.0
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What a JVM is best with that does not live long."""
 SECURITY: Final = {
