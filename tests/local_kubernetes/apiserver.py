@@ -32,7 +32,7 @@ def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
 def define(plane: ControlPlane) -> None:
     """Return when it knows all that `crds/` defines; that takes a minute on a machine with ten busy processes."""
     plane.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
-    wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0, 180.0, 0.2)
+    wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0, seconds_max=180.0)
 
 
 @contextmanager

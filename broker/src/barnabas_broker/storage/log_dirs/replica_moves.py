@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from barnabas_broker.storage.errors import storage_error
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dirs.log_lookup import online_log
@@ -43,7 +44,7 @@ class ReplicaMoves:
         if log is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
-            self._check_free(f"{target.path}/{topic_partition}")
+            self._check_free(target.path, topic_partition)
             target.damaged.pop(topic_partition, None)  # Moved away: what the checkpoints have is not of this log.
         self.stop(topic_partition)
         if log.log_dir == target.path:
@@ -54,9 +55,14 @@ class ReplicaMoves:
         self.under_way[topic_partition] = move
         return move
 
-    def _check_free(self, directory: str) -> None:
-        """ApiError where there is a directory of this name: the copy takes the name at the end."""
-        if self._environment.files.exists(directory):
+    def _check_free(self, log_dir: str, topic_partition: TopicPartition) -> None:
+        """Raise ApiError for a directory that has the name which the copy takes at the end. StorageError."""
+        directory = f"{log_dir}/{topic_partition}"
+        try:
+            is_there = self._environment.files.exists(directory)
+        except OSError as error:
+            raise storage_error(log_dir, directory, error) from error
+        if is_there:
             message = f"{directory} is there, and no log could be loaded from it at the start: move it away first"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
