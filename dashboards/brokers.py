@@ -4,6 +4,7 @@ from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from dashboards import transactions
 from dashboards.frame import clusters, dashboard
 from dashboards.panels import RED, YELLOW, Panel, Query, bars, graph, number
 
@@ -34,6 +35,7 @@ def made() -> Dashboard:
         ("Replication and moves", _replication()),
         ("Machine", _machine()),
         ("Disks and compaction", _disks()),
+        ("Transactions", transactions.panels(CHOSEN)),
     )
 
 

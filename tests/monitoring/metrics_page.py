@@ -31,8 +31,9 @@ BROKERS: Final = """
 
 `/metrics` on port 9404 of a pod, or at `http.listener`. Each broker tells `kafka_log_log_*` of its own replicas. Only
 the leader tells `kafka_topic_partition_*` and `kafka_cluster_partition_*` of a partition, and only the coordinator
-tells `kafka_consumergroup_*` of a group, so that sums over all brokers count each once. A PodMonitor adds `namespace`,
-`cluster` and `broker`.
+tells `kafka_consumergroup_*` of a group, so that sums over all brokers count each once. So it is with transactions: a
+partition's leader tells what they hold back there, an id's coordinator whether one is overdue. A PodMonitor adds
+`namespace`, `cluster` and `broker`.
 
 """
 EXPORTER: Final = """

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka.protocol.producer import ProduceRequest
 from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +27,12 @@ from harness.deadline import wait_for
 
 TOPIC: Final = "flights"
 PRODUCE_VERSION: Final = 9
+SETTINGS: Final = {
+    "log.cleaner.backoff.ms": "100",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000",
+}
+"""Soon is told of what cannot be compacted; transactions whose time is up stay."""
+WAIT_S: Final = 30.0
 CONDITIONS: Final = (READY, WITHIN_OBJECTIVE, OFFSETS_RESET, SCALING_ACTIVE)
 NOW_MS: Final = 1_700_000_000_000
 CREATED: Final = "_created"
@@ -59,7 +65,7 @@ class Told(NamedTuple):
 
 def broker_metrics(folder: Path) -> list[Told]:
     """Of two brokers that run meanwhile: one follows the other, and ignores a setting that its file contradicts."""
-    with closing(prepare_cluster(folder, brokers=1, properties={"log.cleaner.backoff.ms": "100"})) as cluster:
+    with closing(prepare_cluster(folder, brokers=1, properties=SETTINGS)) as cluster:
         cluster.start()
         client = cluster.client()
         client.create_topic_in("planes", cleanup_policy="compact", min_compaction_lag_ms="60000")
@@ -70,6 +76,7 @@ def broker_metrics(folder: Path) -> list[Told]:
         with closing(client.consumer("readers")) as consumer:
             wait_for(lambda: _is_committed(consumer), bool)
         _send_invalid_batch(cluster)
+        _leave_transaction_open(cluster)
         return wait_for(lambda: _metrics(*(cluster.page(number, "/metrics")[1] for number in (0, 1))), _have_series)
 
 
@@ -140,6 +147,16 @@ def _is_committed(consumer: Consumer) -> bool:
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
         return True
     return False
+
+
+def _leave_transaction_open(cluster: BarnabasCluster) -> None:
+    """Its time is up after a second."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay", "transaction.timeout.ms": 1000}
+    producer = Producer(settings)
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"undecided")
+    assert producer.flush(WAIT_S) == 0
 
 
 def _send_invalid_batch(cluster: BarnabasCluster) -> None:

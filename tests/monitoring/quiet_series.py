@@ -23,6 +23,7 @@ from monitoring.rule_cases import (
     UNDER_MIN,
     disk,
 )
+from monitoring.transaction_rule_cases import WELL
 
 MINUTES_OF_A_WEEK: Final = 600
 """Ten hours stand for it: longer than every window of the rules."""
@@ -34,6 +35,7 @@ HEALTHY: Final = {
     f"{LACKING}{{{ONE}}}": "0x600",
     f"{UNDER_MIN}{{{ONE}}}": "0x600",
     f"barnabas_partitions_lacking_records{{{ONE}}}": "0x600",
+    **WELL,
     f"up{{{ONE}}}": "1x600",
     'up{namespace="kafka",cluster="of-yesterday",broker="0"}': "1x90 stale",  # Somebody has deleted it.
     f"kafka_log_logmanager_offlinelogdirectorycount{{{ONE}}}": "0x600",

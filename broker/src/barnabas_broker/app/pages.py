@@ -21,6 +21,7 @@ from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.process_families import process_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
+from barnabas_broker.server.metrics.transaction_families import transaction_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 
 NAMED_MAX: Final = 10
@@ -69,6 +70,7 @@ def make_pages(
         families += await group_families(environment)
         families += partition_families(hosted)
         families += replication_families(environment.fetchers, environment.followers, environment.isr_changes, hosted)
+        families += await transaction_families(environment, hosted)
         families += process_families(usage)
         return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 

@@ -1,6 +1,6 @@
 """DescribeTransactions (65), v0: what the coordinator knows of transactional ids (KIP-664)."""
 
-from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState
+from barnabas_broker.coordinators.transactions.transaction import Transaction, state_name
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -15,11 +15,6 @@ def handle(
     """State, producer and partitions of each id, or why not."""
     states = [_state(environment, each) for each in request.transactional_ids]
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
-
-
-def state_name(state: TransactionState) -> str:
-    """Kafka's name of a state."""
-    return state.name.title().replace("_", "")
 
 
 def _state(environment: HandlerEnvironment, transactional_id: str) -> State:

@@ -6,9 +6,8 @@ v1 filters by how long a transaction has been open (KIP-994), v2 by a pattern of
 import re
 from collections.abc import Callable
 
-from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState
+from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState, state_name
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.describe_transactions import state_name
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_core.errors import ApiError, ErrorCode

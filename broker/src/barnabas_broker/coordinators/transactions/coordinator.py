@@ -126,6 +126,10 @@ class TransactionCoordinator:
         """All ids of this coordinator. ApiError while one of its partitions is loading: the list would lack some."""
         if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self.loaded_transactions()
+
+    def loaded_transactions(self) -> Iterator[tuple[str, Transaction]]:
+        """Iterate over the ids of the partitions that are loaded. They may change meanwhile."""
         for shard in self.runtime.loaded():
             yield from list(shard.transactions.items())
 

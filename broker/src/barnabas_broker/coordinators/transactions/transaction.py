@@ -27,6 +27,11 @@ class TransactionState(IntEnum):
     DEAD = 6
 
 
+def state_name(state: TransactionState) -> str:
+    """Kafka's name of a state."""
+    return state.name.title().replace("_", "")
+
+
 EMPTY, ONGOING, DEAD = TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.DEAD
 PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT

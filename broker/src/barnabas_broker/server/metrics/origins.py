@@ -59,6 +59,10 @@ _REPLICATION: Final = {
     "kafka_cluster_partition_underreplicated": f"{_PARTITION}UnderReplicated",
     "kafka_cluster_partition_underminisr": f"{_PARTITION}UnderMinIsr",
     "kafka_cluster_partition_atminisr": f"{_PARTITION}AtMinIsr",
+    "kafka_cluster_partition_laststableoffsetlag": f"{_PARTITION}LastStableOffsetLag",
+    "kafka_server_replicamanager_partitionswithlatetransactionscount": (
+        f"{_REPLICAS}PartitionsWithLateTransactionsCount"
+    ),
 }
 _CONTROL: Final = {
     "kafka_controller_kafkacontroller_activecontrollercount": f"{_CONTROLLER}ActiveControllerCount",

@@ -228,6 +228,11 @@ class ProducerStates:
             if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms:
                 self._forget(producer.producer_id)
 
+    def oldest_transaction_ms(self) -> int | None:
+        """Return when the producer of the oldest open transaction wrote last."""
+        producer_id = self.transactions.oldest()
+        return None if producer_id is None else self.producers[producer_id].last_timestamp_ms
+
     def last_offsets(self) -> dict[int, int]:
         """Return the last offset of each producer's last batch, by producer id."""
         batches = ((each.producer_id, each.batches) for each in self.producers.values())

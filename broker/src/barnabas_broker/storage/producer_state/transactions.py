@@ -52,6 +52,10 @@ class Transactions:
         self._find_first()
         return min(high_watermark, self.first_unstable_offset)
 
+    def oldest(self) -> int | None:
+        """Return the producer id of the oldest open transaction."""
+        return next(iter(self._open), None)
+
     def _find_first(self) -> None:
         oldest_open = next(iter(self._open.values()), NONE_UNSTABLE)
         self.first_unstable_offset = min([oldest_open, *(first for first, _ in self._ended)])

@@ -1,0 +1,142 @@
+"""Transactions: the ids that this broker coordinates, and what is undecided in the partitions that it leads."""
+
+from collections import Counter
+from collections.abc import Iterator
+from heapq import nlargest
+from typing import Final, NamedTuple
+
+from barnabas_broker.coordinators.transactions.transaction import (
+    DEAD,
+    ONGOING,
+    PREPARED,
+    Transaction,
+    TransactionState,
+    state_name,
+)
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.stable_offset import held_back, undecided_since_ms
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.hosted import Hosted
+from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
+
+NAMED_MAX: Final = 20
+"""The number of ids that have a series: one of each would be too many."""
+LATE_AFTER_MS: Final = 5 * 60_000
+"""Kafka's: no transaction may last so long beyond transaction.max.timeout.ms."""
+
+
+class _Ids(NamedTuple):
+    """The transactional ids here, as of one scrape."""
+
+    counts: Counter[TransactionState]
+    overdue_ms: list[tuple[int, str]]
+    """The largest first."""
+
+
+async def transaction_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
+    """The families of the coordinator, and of the partitions that are led here."""
+    return [
+        *_of_ids(await _look_at_ids(environment)),
+        *_of_coordinator(environment),
+        *_of_partitions(environment, hosted),
+    ]
+
+
+async def _look_at_ids(environment: HandlerEnvironment) -> _Ids:
+    counts = Counter({state: 0 for state in TransactionState if state is not DEAD})
+    overdue, now_ms = [], environment.clock.now_ms()
+    async for name, each in in_turns(environment.transactions.loaded_transactions(), GROUP_OFFSETS):
+        counts[each.state] += 1
+        late_ms = _overdue_ms(each, now_ms)
+        if late_ms > 0:
+            overdue.append((late_ms, name))
+    return _Ids(counts, nlargest(NAMED_MAX, overdue))
+
+
+def _overdue_ms(transaction: Transaction, now_ms: int) -> int:
+    """Return how late it is, also if it was decided in time and its markers are not written."""
+    is_open = transaction.state is ONGOING or transaction.state in PREPARED
+    return now_ms - transaction.started_ms - transaction.timeout_ms if is_open else 0
+
+
+def _of_ids(ids: _Ids) -> list[Family]:
+    return [
+        Family(
+            "barnabas_transactional_ids",
+            "gauge",
+            "Transactional ids that this broker coordinates, by the state of their last transaction",
+            lambda: [Sample(labels(state=state_name(state)), count) for state, count in ids.counts.items()],
+        ),
+        Family(
+            "barnabas_transaction_overdue_seconds",
+            "gauge",
+            f"Seconds since the timeout of a transaction that has not ended; of the {NAMED_MAX} that are latest",
+            lambda: [Sample(labels(transactional_id=name), late_ms / 1000) for late_ms, name in ids.overdue_ms],
+        ),
+    ]
+
+
+def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
+    runtime = environment.transactions.runtime
+    return [
+        Family(
+            "barnabas_transaction_coordinator_partitions",
+            "gauge",
+            "Partitions of __transaction_state that this broker coordinates, by state; failed ones serve no ids",
+            lambda: [Sample(labels(state=state), count) for state, count in runtime.partition_counts().items()],
+        ),
+        Family(
+            "barnabas_transaction_coordinator_records_left_out",
+            "gauge",
+            "Records of __transaction_state that could not be decoded; the log names the first",
+            lambda: [Sample("", runtime.left_out_count())],
+        ),
+    ]
+
+
+def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
+    def lags() -> Iterator[Sample | None]:
+        for each in hosted.partitions:
+            yield Sample(_place(each), held_back(each)) if each.is_leader else None
+
+    def stable_offsets() -> Iterator[Sample | None]:
+        for each in hosted.partitions:
+            lag = held_back(each) if each.is_leader else 0
+            yield Sample(_place(each), each.high_watermark - lag) if lag else None
+
+    def late() -> Iterator[Sample | None]:
+        before_ms = environment.clock.now_ms() - environment.config.transaction_max_timeout_ms - LATE_AFTER_MS
+        count = 0
+        for each in hosted.partitions:
+            since_ms = undecided_since_ms(each) if each.is_leader else None
+            count += since_ms is not None and since_ms < before_ms
+            yield None
+        yield Sample("", count)
+
+    return [
+        Family(
+            "kafka_cluster_partition_laststableoffsetlag",
+            "gauge",
+            "Offsets between last stable offset and high watermark, which consumers of committed records do not get",
+            lags,
+        ),
+        Family(
+            "barnabas_partition_last_stable_offset",
+            "gauge",
+            "Where consumers of committed records stop; of partitions where that is below the high watermark",
+            stable_offsets,
+        ),
+        Family(
+            "kafka_server_replicamanager_partitionswithlatetransactionscount",
+            "gauge",
+            "Partitions led here with a transaction that nobody ends: its producer has been silent for longer than "
+            "transaction.max.timeout.ms and 5 minutes",
+            late,
+        ),
+    ]
+
+
+def _place(partition: Partition) -> str:
+    topic, number = partition.topic_partition
+    return f'topic="{topic}",partition="{number}"'

@@ -1,0 +1,81 @@
+"""Transactions, a row of the dashboard of brokers: how many end, which should have, and what they hold back."""
+
+from typing import Final
+
+from dashboards.panels import RED, YELLOW, Panel, Query, graph, number
+
+CLUSTER: Final = "namespace, cluster"
+REQUESTS: Final = "kafka_network_requestmetrics_"
+RATE: Final = "[$__rate_interval]"
+
+
+def panels(chosen: str) -> list[Panel]:
+    """Return the row's panels; `chosen` selects clusters, for a transaction goes over many brokers."""
+    overdue = f"max by ({CLUSTER}, transactional_id) (barnabas_transaction_overdue_seconds{{{chosen}}})"
+    held_back = f"max by ({CLUSTER}, topic, partition) (kafka_cluster_partition_laststableoffsetlag{{{chosen}}})"
+    states = f'sum by ({CLUSTER}, state) (barnabas_transactional_ids{{{chosen},state!~"Empty|Complete.*"}})'
+    return [
+        *_numbers(chosen, overdue, held_back),
+        graph(
+            "Undecided transactions",
+            "Transactional ids with a transaction that is open, or whose markers are being written.",
+            "short",
+            Query(states, "{{cluster}} {{state}}"),
+        ),
+        graph("Ended", "Transactions a second that producers end.", "short", Query(_ended(chosen), "{{cluster}}")),
+        graph("EndTxn time", "From the request to the answer.", "ms", *_times(chosen)),
+        graph(
+            "Held back",
+            "Offsets that an open transaction keeps from consumers of committed records: the ten largest.",
+            "short",
+            Query(f"topk(10, {held_back} > 0)", "{{cluster}} {{topic}}-{{partition}}"),
+            span=12,
+        ),
+        graph(
+            "Overdue",
+            "Since the timeout of a transaction that has not ended: the ten that are latest.",
+            "s",
+            Query(f"topk(10, {overdue})", "{{cluster}} {{transactional_id}}"),
+            span=12,
+        ),
+    ]
+
+
+def _numbers(chosen: str, overdue: str, held_back: str) -> list[Panel]:
+    late = f"sum(kafka_server_replicamanager_partitionswithlatetransactionscount{{{chosen}}})"
+    return [
+        number(
+            "Hang",
+            "Partitions with a transaction that nobody ends: barnabas status --transactions names them.",
+            late,
+            "short",
+            (1, RED),
+            span=8,
+        ),
+        number(
+            "Overdue transactions",
+            "Their timeout is over, and they are not ended in all their partitions.",
+            f"count({overdue}) or vector(0)",
+            "short",
+            (1, YELLOW),
+            span=8,
+        ),
+        number(
+            "Partitions held back",
+            "Consumers of committed records do not get all of them now; that is usual for a moment.",
+            f"count({held_back} > 0) or vector(0)",
+            span=8,
+        ),
+    ]
+
+
+def _ended(chosen: str) -> str:
+    return f'sum by ({CLUSTER}) (rate({REQUESTS}requests_total{{{chosen},request="EndTxn"}}{RATE}))'
+
+
+def _times(chosen: str) -> list[Query]:
+    buckets = f'{REQUESTS}totaltimems_bucket{{{chosen},request="EndTxn"}}'
+    counts = f"sum by ({CLUSTER}, le) (rate({buckets}{RATE}))"
+    return [
+        Query(f"histogram_quantile({share}, {counts})", f"{{{{cluster}}}} {share * 100:.0f} %") for share in (0.99, 0.5)
+    ]

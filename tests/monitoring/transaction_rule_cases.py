@@ -1,0 +1,44 @@
+"""What must be the matter for each alert about transactions to fire, as `rule_cases` has it for the others."""
+
+from typing import Final
+
+from monitoring.rule_cases import MAIN, ONE, TWO, Case
+
+STABLE: Final = "barnabas_partition_last_stable_offset"
+LAG: Final = "kafka_cluster_partition_laststableoffsetlag"
+OVERDUE: Final = "barnabas_transaction_overdue_seconds"
+PAY: Final = 'transactional_id="pay"'
+FLIGHTS: Final = 'topic="flights",partition="0"'
+CASES: Final = (
+    Case("TransactionOverdue", {f"{OVERDUE}{{{ONE},{PAY}}}": "_x4 30 90+60x20"}, 6, 8, f"{MAIN},{PAY}"),
+    Case(  # Another broker leads the partition since minute 20.
+        "LastStableOffsetStandsStill",
+        {
+            f"{STABLE}{{{ONE},{FLIGHTS}}}": "0+5x9 50x10 stale",
+            f"{STABLE}{{{TWO},{FLIGHTS}}}": "_x20 50x40",
+            f"{LAG}{{{ONE},{FLIGHTS}}}": "1x9 1+10x10 stale",
+            f"{LAG}{{{TWO},{FLIGHTS}}}": "_x20 111+10x40",
+        },
+        38,
+        41,
+        f"{MAIN},{FLIGHTS}",
+    ),
+    Case(
+        "TransactionCoordinatorFailed",
+        {f'barnabas_transaction_coordinator_partitions{{{ONE},state="failed"}}': "0x4 1x30"},
+        9,
+        11,
+        ONE,
+        "critical",
+    ),
+)
+WELL: Final = {
+    f"{OVERDUE}{{{ONE},{PAY}}}": "5x4 _x9 5 _x600",  # Aborted within seconds, and once more.
+    f"{STABLE}{{{ONE},{FLIGHTS}}}": "0+7x600",
+    f"{LAG}{{{ONE},{FLIGHTS}}}": "3x600",
+    # Held back at a scrape now and then.
+    f'{STABLE}{{{ONE},topic="bookings",partition="0"}}': f"{'7 stale _x7 ' * 60}",
+    f'{LAG}{{{ONE},topic="bookings",partition="0"}}': f"{'1 0x8 ' * 60}",
+    f'barnabas_transaction_coordinator_partitions{{{ONE},state="failed"}}': "0x600",
+}
+"""Where all is well."""
