@@ -32,6 +32,9 @@ COMMANDS: Final = {
     "accept-loss": Command(
         "barnabas_operator.app.accept_loss", "operator", "let partitions whose records are lost go on without them"
     ),
+    "abort-transaction": Command(
+        "barnabas_operator.app.abort_transaction", "operator", "end a transaction that hangs, in one partition"
+    ),
     "restore-metadata": Command(
         "barnabas_broker.app.restore_metadata", "broker", "write topics that the metadata has lost from brokers' logs"
     ),

@@ -11,12 +11,13 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from barnabas_kafka.addresses import addresses
-from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.data_dir import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, size, table
 from barnabas_operator.app.status_watch import watch
 from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.transactions_report import print_transactions, transactions_json
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.cluster_report import (
     ClusterReport,
@@ -26,6 +27,7 @@ from barnabas_operator.kafka.cluster_report import (
     TopicReport,
 )
 from barnabas_operator.kafka.gather_report import gather_report
+from barnabas_operator.kafka.transactions import gather_transactions
 from barnabas_operator.planning.cluster_state import StrayLog
 
 EXIT_FAILED: Final = 1
@@ -41,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.watch and options.output == "json":
         parser.error("--watch: allowed without --output json")
+    if options.watch and options.transactions:
+        parser.error("--watch: allowed without --transactions")
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
     out = console()
     given = options.bootstrap
@@ -50,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     try:
         with ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S) as admin:
+            if options.transactions:
+                return _transactions(out, admin, options.output)
             report = gather_report(admin)
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap} ({source}): {error}", markup=False)
@@ -71,11 +77,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: the brokers' own topics, too")
     parser.add_argument("-w", "--watch", action="store_true", help="groups and their lag, every 2 s until Ctrl-C")
+    parser.add_argument(
+        "--transactions", action="store_true", help="open transactions, and what they hold back; wide: also ended ones"
+    )
     return parser
 
 
+def _transactions(out: Console, admin: ClusterAdmin, output: str | None) -> int:
+    with reachable():
+        report = gather_transactions(admin.client, with_ended=output is not None)
+    if output == "json":
+        print(transactions_json(report))
+    else:
+        print_transactions(out, report, SystemClock().now_ms())
+    return 0
+
+
 def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
-    """What `--watch` shows."""
+    """Return the tables of `--watch`."""
     return groups_table(report.groups), lag_table(report.groups)
 
 

@@ -1,0 +1,86 @@
+"""`barnabas abort-transaction`: end a transaction in a partition that its coordinator does not know any more."""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kafka.errors import BrokerResponseError
+from rich.console import Console
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.addresses import addresses
+from barnabas_kafka.connection import ClusterUnreachable, reachable
+from barnabas_operator.app import data_dir as data_dirs
+from barnabas_operator.app.output import console
+from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, known_bootstrap
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; its exit code: 0, or 1 where no cluster answers or there is no such transaction to end."""
+    options = _parser().parse_args(arguments)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    out = console()
+    bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
+    try:
+        with ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S) as admin, reachable():
+            return _abort(out, admin.client, options)
+    except ClusterUnreachable as error:
+        out.print(f"no broker answers at {bootstrap}: {error}", markup=False)
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="barnabas abort-transaction", description=__doc__)
+    parser.add_argument(
+        "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
+    )
+    parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
+    parser.add_argument("--topic", required=True, help="where the transaction is open")
+    parser.add_argument("--partition", type=int, required=True, help="of the topic")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--start-offset", type=int, help="where the transaction begins: barnabas status --transactions")
+    which.add_argument("--producer-id", type=int, help="whose transaction it is")
+    return parser
+
+
+def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
+    """A known transaction would be ended in this partition alone, and perhaps be committed in others."""
+    place = TopicPartition(options.topic, options.partition)
+    try:
+        found = open_in(client, place)
+        wanted = [each for each in found if options.start_offset in (None, each.start_offset)]
+        wanted = [each for each in wanted if options.producer_id in (None, each.producer_id)]
+        if not wanted:
+            out.print(_nothing(place, found), markup=False)
+            return EXIT_FAILED
+        if wanted[0].transactional_id is not None:
+            out.print(_known(place, wanted[0]), markup=False)
+            return EXIT_FAILED
+        abort(client, wanted[0])
+    except BrokerResponseError as error:
+        out.print(f"{place}: the brokers refused it: {error}", markup=False)
+        return EXIT_FAILED
+    out.print(f"{place}: aborted the transaction {_text(wanted[0])}", markup=False)
+    return 0
+
+
+def _nothing(place: TopicPartition, found: Sequence[OpenTransaction]) -> str:
+    if not found:
+        return f"{place} has no open transaction"
+    return f"{place} has no such open transaction; open are those {'; '.join(map(_text, found))}"
+
+
+def _known(place: TopicPartition, wanted: OpenTransaction) -> str:
+    return (
+        f"{place}: the transaction {_text(wanted)} is the one of the transactional id {wanted.transactional_id}, which "
+        "its coordinator ends when its timeout is over. To end it now, start a producer with this id"
+    )
+
+
+def _text(each: OpenTransaction) -> str:
+    return f"from offset {each.start_offset} of producer {each.producer_id} with epoch {each.producer_epoch}"
