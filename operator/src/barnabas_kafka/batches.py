@@ -19,6 +19,10 @@ OFFSET_VERSION: Final = 1
 """Of ListOffsets: the one before answers with lists of segments."""
 
 
+ISOLATION_VERSION: Final = 2
+"""The first version of ListOffsets that knows of transactions."""
+
+
 def describe_groups(group_ids: Iterable[str]) -> list[Any]:
     """What the members of groups are."""
     return [DescribeGroupsRequest(groups=list(some)) for some in batches(group_ids, GROUPS_A_REQUEST)]
@@ -42,7 +46,7 @@ def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
     ]
 
 
-def list_offsets(timestamps_ms: Mapping[TopicPartition, int]) -> list[Any]:
+def list_offsets(timestamps_ms: Mapping[TopicPartition, int], *, committed: bool = False) -> list[Any]:
     """The first record with such a timestamp in each partition, or the ends of the log for Kafka's two special ones."""
     of_topic = ListOffsetsRequest.ListOffsetsTopic
     of_partition = of_topic.ListOffsetsPartition
@@ -52,7 +56,8 @@ def list_offsets(timestamps_ms: Mapping[TopicPartition, int]) -> list[Any]:
         for (topic, number), timestamp_ms in some:
             topics.setdefault(topic, []).append(of_partition(partition_index=number, timestamp=timestamp_ms))
         asked = [of_topic(name=name, partitions=parts) for name, parts in topics.items()]
-        requests.append(ListOffsetsRequest(isolation_level=0, topics=asked, min_version=OFFSET_VERSION))
+        version = ISOLATION_VERSION if committed else OFFSET_VERSION
+        requests.append(ListOffsetsRequest(isolation_level=int(committed), topics=asked, min_version=version))
     return requests
 
 

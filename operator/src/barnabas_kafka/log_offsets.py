@@ -25,16 +25,24 @@ class LogOffset(NamedTuple):
 
 
 def log_offsets(
-    asking: Asking, leader_of: Callable[[TopicPartition], int], timestamps_ms: Mapping[TopicPartition, int]
+    asking: Asking,
+    leader_of: Callable[[TopicPartition], int],
+    timestamps_ms: Mapping[TopicPartition, int],
+    *,
+    committed: bool = False,
 ) -> dict[TopicPartition, LogOffset]:
     """The first record of each partition with such a timestamp or a later one; LATEST and EARLIEST ask for the ends.
 
+    `committed`: LATEST is the last stable offset then, below which no transaction is open.
     NO_OFFSET where there is no such record. What no leader answers is left out, and among the failures.
     """
     known = {each: each for each in timestamps_ms}
     found: dict[TopicPartition, LogOffset] = {}
     requests = by_broker(timestamps_ms, leader_of)
-    batched = {leader: list_offsets({each: timestamps_ms[each] for each in some}) for leader, some in requests.items()}
+    batched = {
+        leader: list_offsets({each: timestamps_ms[each] for each in some}, committed=committed)
+        for leader, some in requests.items()
+    }
     for broker_id, request, answer in asking.ask(batched):
         parts = [
             (TopicPartition(topic.name, part.partition_index), part)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_kafka.asking import Asking
@@ -186,3 +186,17 @@ def test_what_limits_cut_off_is_detail_first_and_is_told_once(start: Start, clus
         assert exporter.value("barnabas_lag_exporter_cut_off", option=option) == 1
     exporter.next_round()
     assert exporter.log().count("--max-group-partitions leaves out 1 names") == 1
+
+
+def test_what_an_open_transaction_holds_back_is_told_by_partition(cluster: BarnabasCluster, start: Start) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("other", b"undecided")
+    assert producer.flush(30) == 0
+    exporter = start(cluster.bootstrap)
+    lag = "kafka_cluster_partition_laststableoffsetlag"
+    wait_for(lambda: exporter.value(lag, topic="other", partition="0") == 1)
+    assert exporter.value(lag, topic="flights", partition="0") == 0
+    producer.abort_transaction(30)
+    wait_for(lambda: exporter.value(lag, topic="other", partition="0") == 0)

@@ -21,7 +21,7 @@ ODD_NAME = 'a "group"\\ with\nanything é'
 def told(limits: Limits, *group_ids: str) -> Mapping[str, list[tuple[dict[str, str], float]]]:
     """Of two topics, `a` with one partition and `b` with two, that each of these groups has begun to read."""
     partitions = {
-        TopicPartition(topic, number): PartitionReading(1, (1, 2), (1,), 0, 10)
+        TopicPartition(topic, number): PartitionReading(1, (1, 2), (1,), 0, 10, stable=8)
         for topic, number in (("a", 0), ("b", 0), ("b", 1))
     }
     offline = {TopicPartition("c", 0): PartitionReading(-1, (1, 2), (), None, None)}

@@ -19,6 +19,13 @@ class PartitionReading(NamedTuple):
     oldest: int | None = None
     end: int | None = None
     topic_id: UUID | None = None
+    stable: int | None = None
+    """The offset at which consumers of committed records stop."""
+
+    @property
+    def held_back(self) -> int | None:
+        """The offsets that open transactions keep from them."""
+        return None if self.stable is None or self.end is None else max(0, self.end - self.stable)
 
 
 class GroupReading(NamedTuple):

@@ -41,6 +41,12 @@ IN_SYNC: Final = Metric("kafka_topic_partition_in_sync_replica", "Replicas in sy
 UNDER_REPLICATED: Final = Metric(
     "kafka_topic_partition_under_replicated_partition", "1 if a replica is not in sync, else 0.", PARTITION
 )
+STABLE_OFFSET_LAG: Final = Metric(
+    "kafka_cluster_partition_laststableoffsetlag",
+    "Offsets between last stable offset and the end of the log, which consumers of committed records do not get.",
+    PARTITION,
+    "kafka.cluster:type=Partition,name=LastStableOffsetLag",
+)
 
 MEMBERS: Final = Metric(
     "kafka_consumergroup_members",
@@ -118,6 +124,7 @@ CATALOGUE: Final = (
     REPLICAS,
     IN_SYNC,
     UNDER_REPLICATED,
+    STABLE_OFFSET_LAG,
     MEMBERS,
     OFFSETS_EXPIRE,
     GROUP_OFFSET,

@@ -24,6 +24,7 @@ OF_PARTITION: Final[Mapping[Metric, Callable[[PartitionReading], float | None]]]
     catalogue.REPLICAS: lambda part: len(part.replicas),
     catalogue.IN_SYNC: lambda part: len(part.isr),
     catalogue.UNDER_REPLICATED: lambda part: len(part.isr) < len(part.replicas),
+    catalogue.STABLE_OFFSET_LAG: lambda part: part.held_back,
 }
 OF_GROUP_PARTITION: Final[Mapping[Metric, Callable[[PartitionLag], float | None]]] = {
     catalogue.GROUP_OFFSET: lambda part: part.committed,

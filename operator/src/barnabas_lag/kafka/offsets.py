@@ -2,14 +2,29 @@
 
 from collections.abc import Mapping
 
+from kafka.protocol.consumer import ListOffsetsRequest
+
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
+from barnabas_kafka.batches import ISOLATION_VERSION
 from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, LogOffset, log_offsets
 from barnabas_lag.evaluation.history import Question
 from barnabas_lag.evaluation.readings import PartitionReading
 from barnabas_lag.evaluation.timeline import Found
 
 Partitions = Mapping[TopicPartition, PartitionReading]
+
+
+def with_stable_offsets(asking: Asking, partitions: Partitions) -> dict[TopicPartition, PartitionReading]:
+    """Add the last stable offset to each partition whose leader reports it."""
+    if not asking.supports(ListOffsetsRequest, ISOLATION_VERSION):
+        return dict(partitions)
+    latest = dict.fromkeys(partitions, LATEST)
+    stable = log_offsets(asking, lambda each: partitions[each].leader, latest, committed=True)
+    return {
+        each: reading._replace(stable=stable[each].offset) if each in stable else reading
+        for each, reading in partitions.items()
+    }
 
 
 def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, PartitionReading]:

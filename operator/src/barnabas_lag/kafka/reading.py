@@ -9,7 +9,7 @@ from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.coordinators import coordinators
 from barnabas_lag.kafka.groups import listed_groups, read_groups
-from barnabas_lag.kafka.offsets import with_ends
+from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.partitions import partitions_of
 
@@ -22,7 +22,7 @@ class Filters(NamedTuple):
 
 
 def read_cluster(asking: Asking, filters: Filters, retention: OffsetsRetention) -> Readings:
-    """Commits are read before the ends of the logs, so that no group is ahead of its log. Raises ClusterUnreachable."""
+    """Read what groups committed, then stable offsets, then ends of logs: none is ahead. Raises ClusterUnreachable."""
     metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
     asking.meet(broker_ids)
@@ -31,7 +31,7 @@ def read_cluster(asking: Asking, filters: Filters, retention: OffsetsRetention) 
     groups = read_groups(asking, listed, partitions)
     return Readings(
         brokers=len(broker_ids),
-        partitions=with_ends(asking, partitions),
+        partitions=with_ends(asking, with_stable_offsets(asking, partitions)),
         groups=groups,
         silent=frozenset(listed.keys() - groups.keys()),
         is_complete=is_complete and set(coordinators(metadata)) <= set(broker_ids),
