@@ -20,6 +20,7 @@ from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import boot_id, open_store
+from barnabas_broker.app.tls_contexts import TlsContexts
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -35,6 +36,7 @@ from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import in_turns
@@ -70,6 +72,7 @@ class Broker:
         self._recovery = Recovery(self._clock)
         self._pages: dict[str, PageMaker] = starting_pages(self._recovery.progress)
         self._is_serving = False
+        self._tls: TlsContexts
         self.failure: str | None = None
         """Why the broker could not go on."""
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
@@ -95,6 +98,10 @@ class Broker:
     async def _start(self) -> None:
         await self._start_http()
         await _import_handlers()
+        try:
+            self._tls = TlsContexts(self._config)
+        except InvalidConfig as error:
+            raise CannotStart(str(error)) from error
         node = self._node = await self._load()
         self._takedown.append(node.stop)
         dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
@@ -170,7 +177,7 @@ class Broker:
             addresses = (each for each in registration.listeners if each.name == name) if registration else ()
             return next(((each.host, each.port) for each in addresses), None)
 
-        return PeerLinks(self._loop, address_of)
+        return PeerLinks(self._loop, address_of, self._tls.between_brokers)
 
     def _cannot_go_on(self, reason: str) -> None:
         self.failure = reason
@@ -199,7 +206,7 @@ class Broker:
     def _bind(self, dispatcher: Dispatcher, node: Node) -> tuple[Listener, list[int]]:
         config = self._config
         limits = limits_of(node.current_config, self._loop)
-        listener = Listener(self._loop, dispatcher, socket_settings(config), limits)
+        listener = Listener(self._loop, dispatcher, socket_settings(config), limits, self._tls.server)
         self._takedown.append(listener.close)
         ports = []
         for bound in config.listeners.bound:

@@ -5,6 +5,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from heapq import nlargest
 from typing import Final, NamedTuple
 
@@ -13,8 +14,9 @@ from barnabas_broker.server.admission import Admission, ConnectionLimits, plain_
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch
+from barnabas_broker.server.handshakes import Handshakes, ServerTls
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
-from barnabas_broker.server.transport import PlainTransport
+from barnabas_broker.server.transport import PlainTransport, Transport
 from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,10 @@ class SocketSettings(NamedTuple):
     """The one between brokers, where it is not the clients' as well."""
 
 
+TlsOf = Callable[[str], ServerTls | None]
+"""The certificates of a listener now; None for one without TLS."""
+
+
 class Listener:
     """All sockets of the Kafka listeners of one broker, on one event loop."""
 
@@ -54,8 +60,11 @@ class Listener:
         dispatch: Dispatch,
         settings: SocketSettings,
         limits: Callable[[], ConnectionLimits],
+        tls_of: TlsOf = lambda _: None,
     ) -> None:
         self._loop = loop
+        self._tls_of = tls_of
+        self.handshakes = Handshakes(loop)
         self._dispatch = dispatch
         self._settings = settings
         self._limits = limits
@@ -127,6 +136,7 @@ class Listener:
         self.stop_accepting()
         for timer in self._timers.values():
             timer.cancel()
+        self.handshakes.close()
         for connection in list(self.connections):
             connection.close()
 
@@ -162,11 +172,25 @@ class Listener:
             return
         client_socket.setblocking(False)
         client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        is_broker = self._admission.is_protected(listener_name)
+        client = Client(listener_name, f"{address[0]}:{address[1]}")
+        tls = self._tls_of(listener_name)
+        if tls is None:
+            self._serve(PlainTransport(self._loop, client_socket), client, host)
+            return
+        self.handshakes.begin(
+            client_socket,
+            tls,
+            client.address,
+            lambda transport, principal: self._serve(transport, client._replace(principal=principal), host),
+            partial(self._admission.closed, host),
+        )
+
+    def _serve(self, transport: Transport, client: Client, host: str) -> None:
+        is_broker = self._admission.is_protected(client.listener_name)
         connection = Connection(
             self._loop,
-            PlainTransport(self._loop, client_socket),
-            Client(listener_name, f"{address[0]}:{address[1]}"),
+            transport,
+            client,
             self._dispatch,
             self._scratch,
             self._brokers_pool if is_broker else self.pool,
@@ -227,12 +251,14 @@ class Listener:
     def _close_slow(self) -> None:
         self.slow_clients.check()
         self._slow_brokers.check()
+        self.handshakes.check()
         self._close_excess()
 
     def _close_excess(self) -> None:
         """Those that have been silent for the longest, as in Kafka; never those of brokers on a protected listener."""
         limits = self._limits()
         excess = min(self._admission.excess(limits), ACCEPTED_CONNECTIONS)
+        excess -= self.handshakes.close_oldest(excess)
         if not excess:
             return
         clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]

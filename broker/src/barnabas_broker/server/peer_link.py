@@ -6,12 +6,14 @@ nothing of them is copied.
 
 import asyncio
 import logging
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.server.transport import Transport, connect
+from barnabas_broker.server.peer_tls import shake_hands
+from barnabas_broker.server.transport import PlainTransport, Transport, connect
 from barnabas_core.fair_turns import RECEIVED_BYTES
 
 log = logging.getLogger(__name__)
@@ -23,6 +25,8 @@ SMALL_UNTIL_SHRUNK: Final = 256
 """Responses in a row that the first buffer would hold: then a larger one is let go."""
 RESPONSE_BYTES_MAX: Final = 2**30
 
+TlsContext = Callable[[], ssl.SSLContext | None]
+"""The certificates and the trust with which a link begins; None where brokers talk without TLS."""
 OnResponse = Callable[[memoryview], None]
 OnClosed = Callable[[str], None]
 
@@ -30,13 +34,19 @@ OnClosed = Callable[[str], None]
 class PeerLinks:
     """`address_of` gives host and port of a broker, None when it is not known."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address_of: Callable[[int], tuple[str, int] | None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address_of: Callable[[int], tuple[str, int] | None],
+        tls: TlsContext = lambda: None,
+    ) -> None:
         self._loop = loop
         self._address_of = address_of
+        self._tls = tls
 
     def open(self, broker_id: int, on_closed: OnClosed) -> "PeerLink":
         """A link that is on its way to where the broker is now."""
-        return PeerLink(self._loop, broker_id, self._address_of(broker_id), on_closed)
+        return PeerLink(self._loop, broker_id, self._address_of(broker_id), on_closed, self._tls())
 
 
 class PeerLink:
@@ -48,8 +58,10 @@ class PeerLink:
         broker_id: int,
         address: tuple[str, int] | None,
         on_closed: OnClosed,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._loop = loop
+        self._tls = tls
         self._broker_id = broker_id
         self._on_closed: OnClosed | None = on_closed
         self._transport: Transport | None = None
@@ -90,7 +102,11 @@ class PeerLink:
         try:
             if address is None:
                 raise OSError(f"broker {self._broker_id} has no address for brokers")
-            self._transport = await connect(self._loop, address)
+            connected = await connect(self._loop, address)
+            if self._tls is None:
+                self._transport = PlainTransport(self._loop, connected)
+            else:
+                self._transport = await shake_hands(self._loop, connected, self._tls, address[0])
         except OSError as error:
             self._break(f"cannot connect: {error}")
             return

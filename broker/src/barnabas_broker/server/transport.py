@@ -127,8 +127,8 @@ class PlainTransport:
         self._socket.close()
 
 
-async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> PlainTransport:
-    """To the first of the host's addresses that answers. OSError."""
+async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> socket.socket:
+    """Connect to the first of the host's addresses that answers. OSError."""
     failure: OSError | None = None
     try:
         places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
@@ -147,5 +147,5 @@ async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> 
             made.close()
             raise
         else:
-            return PlainTransport(loop, made)
+            return made
     raise failure or OSError(f"{address[0]} has no address")

@@ -12,8 +12,8 @@ from barnabas_core.config.listener_security import PROTOCOL_NAMES, SecurityProto
 PORT_MAX: Final = 65535
 _ENTRY: Final = re.compile(r"([^/\s]+)://(\[[0-9a-fA-F:.%]+\]|[^\[\]:/\s]*):([0-9]{1,5})")
 _FORM: Final = f"each entry must be NAME://HOST:PORT, an IPv6 host in [ ], a port from 0 to {PORT_MAX}"
-SUPPORTED: Final = (SecurityProtocol.PLAINTEXT,)
-_UNSUPPORTED: Final = f"must be one of {', '.join(each.value for each in SUPPORTED)}: TLS and SASL are not supported"
+SUPPORTED: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
+_UNSUPPORTED: Final = f"must be one of {', '.join(each.value for each in SUPPORTED)}: SASL is not supported"
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 _ONE_ADDRESS: Final = "must be an address that clients can reach, not every interface"
 

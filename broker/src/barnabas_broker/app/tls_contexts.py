@@ -1,0 +1,153 @@
+"""The TLS contexts of a broker's listeners and of its links to other brokers, made of their settings."""
+
+import os
+import ssl
+from functools import partial
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from barnabas_broker.app.tls_stores import Keystore, Stores
+from barnabas_broker.handlers.channel import ANONYMOUS
+from barnabas_broker.server.handshakes import CertificateRefused, ServerTls
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.cipher_suites import STRONG, TLS_1_2_SUITES, TLS_1_3_SUITES
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_core.config.listener_security import ListenerSecurity
+from barnabas_core.config.principal_rules import PrincipalRule, name_by_rules, parse_principal_rules
+from barnabas_core.distinguished_name import rfc2253
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class TlsOfListener(NamedTuple):
+    """The contexts of one listener with TLS: for its clients, and as a client of the other brokers."""
+
+    server: ServerTls
+    client: ssl.SSLContext
+
+
+def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
+    """Return the contexts of a listener with TLS. Raises InvalidConfig."""
+    stores = Stores(security)
+    keystore, trusted = stores.keystore(), stores.truststore()
+    if keystore is None:
+        wanted = "must be set, or ssl.keystore.key with ssl.keystore.type=PEM: a listener with TLS needs a certificate"
+        raise InvalidConfig([security.problem("ssl.keystore.location", wanted)])
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.verify_mode = _client_auth(security, trusted)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = security.value("ssl.endpoint.identification.algorithm") != ""
+    for context in (server, client):
+        _protect(context, security)
+        _show(context, keystore, security)
+        if trusted is not None:
+            _trust(context, trusted, security)
+    if trusted is None:
+        client.load_default_certs()
+    return TlsOfListener(ServerTls(server, partial(principal_of, rules=_rules(security))), client)
+
+
+def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
+    """Return whether clients show certificates; with SASL only a setting of the listener itself counts."""
+    setting = "ssl.client.auth"
+    is_own = security.setting(setting) != setting
+    mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE
+    if mode is not ssl.CERT_NONE and trusted is None:
+        wanted = f"must be set where {security.setting(setting)} is not none"
+        raise InvalidConfig([security.problem("ssl.truststore.location", wanted)])
+    return mode
+
+
+def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
+    versions = security.value("ssl.enabled.protocols")
+    suites = security.value("ssl.cipher.suites")
+    assert isinstance(versions, tuple), "it is a list"
+    assert isinstance(suites, tuple), "it is a list"
+    unknown = sorted(set(suites) - TLS_1_2_SUITES.keys() - TLS_1_3_SUITES)
+    if unknown:
+        allowed = f"{unknown[0]} is none of {', '.join((*TLS_1_2_SUITES, *sorted(TLS_1_3_SUITES)))}"
+        raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
+    if 0 < len(TLS_1_3_SUITES.intersection(suites)) < len(TLS_1_3_SUITES):
+        allowed = f"must name all suites of TLS 1.3 or none of them: {', '.join(sorted(TLS_1_3_SUITES))}"
+        raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
+    older = [TLS_1_2_SUITES[each] for each in suites if each in TLS_1_2_SUITES]
+    usable = {
+        "TLSv1.2": "TLSv1.2" in versions and bool(older or not suites),
+        "TLSv1.3": "TLSv1.3" in versions and (not suites or not TLS_1_3_SUITES.isdisjoint(suites)),
+    }
+    spoken = [_VERSIONS[version] for version, is_usable in usable.items() if is_usable]
+    if not spoken:
+        allowed = "must have a version for which ssl.cipher.suites has a suite"
+        raise InvalidConfig([security.problem("ssl.enabled.protocols", allowed)])
+    context.minimum_version, context.maximum_version = min(spoken), max(spoken)
+    context.set_ciphers(":".join(older) or STRONG)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+
+
+def _show(context: ssl.SSLContext, keystore: Keystore, security: ListenerSecurity) -> None:
+    """Load the key from memory: OpenSSL reads files only."""
+    file = os.memfd_create("keystore")
+    try:
+        os.write(file, keystore.key + keystore.chain)
+        context.load_cert_chain(f"/proc/self/fd/{file}", password="")
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidConfig([security.problem("ssl.keystore.location", f"cannot be used: {error}")]) from None
+    finally:
+        os.close(file)
+
+
+def _trust(context: ssl.SSLContext, trusted: str, security: ListenerSecurity) -> None:
+    try:
+        context.load_verify_locations(cadata=trusted)
+    except ssl.SSLError as error:
+        raise InvalidConfig([security.problem("ssl.truststore.location", f"cannot be used: {error}")]) from None
+
+
+def _rules(security: ListenerSecurity) -> tuple[PrincipalRule, ...]:
+    try:
+        return parse_principal_rules(str(security.value("ssl.principal.mapping.rules")))
+    except ValueError as error:
+        raise InvalidConfig([security.problem("ssl.principal.mapping.rules", str(error))]) from None
+
+
+def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) -> str:
+    """Return the principal of a client by its certificate. Raises CertificateRefused."""
+    if certificate is None:
+        return ANONYMOUS
+    dn = rfc2253(x509.load_der_x509_certificate(certificate).subject.public_bytes(Encoding.DER))
+    name = name_by_rules(dn, rules)
+    if name is None:
+        raise CertificateRefused(f"no rule of ssl.principal.mapping.rules matches {dn[:200]}")
+    return f"User:{name}"
+
+
+class TlsContexts:
+    """The contexts of all listeners with TLS, as they are in force."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Make them all. Raises InvalidConfig with everything that is wrong."""
+        self._inter_broker = config.listeners.inter_broker
+        self._of: dict[str, TlsOfListener] = {}
+        problems: list[ConfigProblem] = []
+        for endpoint in config.listeners.bound:
+            security = config.listener_security(endpoint.name)
+            if security.protocol.has_tls:
+                try:
+                    self._of[endpoint.name] = tls_of_listener(security)
+                except InvalidConfig as error:
+                    problems += error.problems
+        if problems:
+            raise InvalidConfig(problems)
+
+    def server(self, listener_name: str) -> ServerTls | None:
+        """Return what a listener uses now; None for one without TLS."""
+        found = self._of.get(listener_name)
+        return None if found is None else found.server
+
+    def between_brokers(self) -> ssl.SSLContext | None:
+        """Return what links to other brokers use now; None where they talk without TLS."""
+        found = self._of.get(self._inter_broker)
+        return None if found is None else found.client

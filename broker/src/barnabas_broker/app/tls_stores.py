@@ -1,0 +1,153 @@
+"""Keystores and truststores of a listener: read from their files or settings, PEM or PKCS12, into PEM for OpenSSL."""
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.listener_security import ListenerSecurity
+
+_PEM: Final = re.compile(r"-+BEGIN ([A-Z0-9 ]+)-+\s+([A-Za-z0-9+/=\s]+?)-+END \1-+")
+_CERTIFICATE: Final = ("CERTIFICATE",)
+_KEYS: Final = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
+_JKS_MAGIC: Final = bytes.fromhex("feedfeed")
+_NO_KEY: Final = "must hold one private key as PKCS#8 (openssl pkcs8 -topk8) and its certificates, as PEM"
+_NO_TRUST: Final = "must hold certificates, as PEM"
+
+
+class Keystore(NamedTuple):
+    """A private key and the certificates above it, both as PEM; the key is not encrypted."""
+
+    key: bytes
+    chain: bytes
+
+    def __repr__(self) -> str:
+        """Return nothing of the key."""
+        return "Keystore(...)"
+
+
+class Stores:
+    """The two stores of one listener. Its methods raise InvalidConfig, which names the setting."""
+
+    def __init__(self, security: ListenerSecurity) -> None:
+        self._security = security
+
+    def keystore(self) -> Keystore | None:
+        """Return the key and the certificates that this side shows; None where it has none."""
+        if self._security.value("ssl.keystore.type") == "PEM":
+            return self._pem_keystore()
+        loaded = self._pkcs12("keystore", needs_password=True)
+        if loaded is None:
+            return None
+        if loaded.key is None or loaded.cert is None:
+            raise self._wrong("ssl.keystore.location", "must hold a private key and its certificate")
+        key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        certificates = (loaded.cert, *loaded.additional_certs)
+        return Keystore(key, b"".join(each.certificate.public_bytes(Encoding.PEM) for each in certificates))
+
+    def truststore(self) -> str | None:
+        """Return the trusted authorities as PEM; None where the listener has none."""
+        if self._security.value("ssl.truststore.type") == "PEM":
+            return self._pem_truststore()
+        loaded = self._pkcs12("truststore", needs_password=False)
+        if loaded is None:
+            return None
+        certificates = (*([loaded.cert] if loaded.cert else []), *loaded.additional_certs)
+        if not certificates:
+            raise self._wrong("ssl.truststore.location", "must hold certificates")
+        return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+    def files(self) -> list[str]:
+        """Return the files that both come from."""
+        found = (self._security.text(f"ssl.{store}.location") for store in ("keystore", "truststore"))
+        return [location for location in found if location is not None]
+
+    def _pem_keystore(self) -> Keystore | None:
+        key, chain = self._security.text("ssl.keystore.key"), self._security.text("ssl.keystore.certificate.chain")
+        setting = "ssl.keystore.location"
+        if key is not None or chain is not None:
+            if self._security.text(setting) is not None:
+                raise self._wrong(setting, "must not be set beside ssl.keystore.key")
+            setting = "ssl.keystore.key"
+            if key is None or chain is None:
+                raise self._wrong(setting, "must be set together with ssl.keystore.certificate.chain")
+        elif self._security.text(setting) is None:
+            return None
+        else:
+            key = chain = self._read(setting).decode("ascii", "replace")
+        if self._security.text("ssl.keystore.password") is not None:
+            raise self._wrong("ssl.keystore.password", "must not be set for PEM; ssl.key.password opens the key")
+        keys, certificates = _blocks(key, _KEYS), _blocks(chain, _CERTIFICATE)
+        if len(keys) != 1 or not certificates:
+            raise self._wrong(setting, _NO_KEY)
+        return Keystore(self._decrypted(keys[0].encode(), setting), "".join(certificates).encode())
+
+    def _decrypted(self, key: bytes, setting: str) -> bytes:
+        password = self._security.text("ssl.key.password")
+        if b"ENCRYPTED" in key and password is None:
+            raise self._wrong("ssl.key.password", "must be set, for the private key is encrypted")
+        try:
+            loaded = load_pem_private_key(key, password.encode() if password and b"ENCRYPTED" in key else None)
+        except (ValueError, TypeError) as error:
+            raise self._wrong(setting, f"has a private key that cannot be read: {error}") from None
+        return loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    def _pem_truststore(self) -> str | None:
+        text, setting = self._security.text("ssl.truststore.certificates"), "ssl.truststore.certificates"
+        if text is None:
+            setting = "ssl.truststore.location"
+            if self._security.text(setting) is None:
+                return None
+            text = self._read(setting).decode("ascii", "replace")
+        elif self._security.text("ssl.truststore.location") is not None:
+            raise self._wrong("ssl.truststore.location", "must not be set beside ssl.truststore.certificates")
+        certificates = _blocks(text, _CERTIFICATE)
+        if not certificates:
+            raise self._wrong(setting, _NO_TRUST)
+        return "".join(certificates)
+
+    def _pkcs12(self, store: str, *, needs_password: bool) -> PKCS12KeyAndCertificates | None:
+        setting = f"ssl.{store}.location"
+        location = self._security.text(setting)
+        if location is None:
+            return None
+        password = self._security.text(f"ssl.{store}.password")
+        if needs_password and password is None:
+            raise self._wrong(f"ssl.{store}.password", f"must be set, for it opens {location}")
+        data = self._read(setting)
+        if data.startswith(_JKS_MAGIC):
+            command = f"keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12"
+            raise self._wrong(setting, f"must be PEM or PKCS12; convert it: {command} -deststoretype PKCS12")
+        try:
+            return pkcs12.load_pkcs12(data, None if password is None else password.encode())
+        except ValueError as error:
+            raise self._wrong(setting, f"cannot be read with ssl.{store}.password: {error}") from None
+
+    def _read(self, setting: str) -> bytes:
+        try:
+            return Path(self._security.text(setting) or "").read_bytes()
+        except OSError as error:
+            raise self._wrong(setting, f"cannot be read: {error.strerror}") from None
+
+    def _wrong(self, config: str, allowed: str) -> InvalidConfig:
+        return InvalidConfig([self._security.problem(config, allowed)])
+
+
+def _blocks(text: str, kinds: tuple[str, ...]) -> list[str]:
+    """Return the PEM blocks of these kinds, each on lines of its own: a setting may have them all on one line."""
+    found = (match for match in _PEM.finditer(text) if match[1] in kinds)
+    return [f"-----BEGIN {each[1]}-----\n{_lines(each[2])}-----END {each[1]}-----\n" for each in found]
+
+
+def _lines(base64: str) -> str:
+    joined = "".join(base64.split())
+    return "".join(f"{joined[start : start + 64]}\n" for start in range(0, len(joined), 64))

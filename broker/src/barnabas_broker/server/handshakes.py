@@ -1,0 +1,168 @@
+"""TLS handshakes that are under way: their number, time and share of a turn of the loop are bounded.
+
+A client that never finishes its handshake costs a place; where there is none left, the oldest goes, so that others are
+served. Failures are logged a few times a second, however many there are.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
+
+from barnabas_broker.server.tls_transport import TlsTransport
+from barnabas_core.fair_turns import LASTS_S
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_S_MAX: Final = 10.0
+HANDSHAKES_MAX: Final = 1024
+"""A half-open one takes about 20 KiB."""
+NAMED_MAX: Final = 3
+"""Failures that one line of the log names."""
+
+
+class CertificateRefused(Exception):
+    """A certificate to which no rule gives a name; the message says which one."""
+
+
+class ServerTls(NamedTuple):
+    """A listener's certificates, and the principal of a client by its certificate (DER), None without one."""
+
+    context: ssl.SSLContext
+    principal_of: Callable[[bytes | None], str]
+    """A function that may raise CertificateRefused."""
+
+
+class Handshake:
+    """One connection on its way: `done` gets the transport and the principal, `failed` is called instead."""
+
+    __slots__ = ("began_s", "done", "failed", "peer", "principal_of", "tls")
+
+    def __init__(
+        self,
+        tls: ssl.SSLSocket,
+        peer: str,
+        principal_of: Callable[[bytes | None], str],
+        done: Callable[[TlsTransport, str], object],
+        failed: Callable[[], object],
+        began_s: float,
+    ) -> None:
+        self.tls = tls
+        self.peer = peer
+        self.principal_of = principal_of
+        self.done = done
+        self.failed = failed
+        self.began_s = began_s
+
+
+class Handshakes:
+    """All handshakes of one broker's listeners, the oldest first."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._under_way: dict[Handshake, None] = {}
+        self._ready: deque[Handshake] = deque()
+        self._goes_on_soon = False
+        self._failures: list[str] = []
+        self.failed_total = 0
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def begin(
+        self,
+        connected: socket.socket,
+        server: ServerTls,
+        peer: str,
+        done: Callable[[TlsTransport, str], object],
+        failed: Callable[[], object],
+    ) -> None:
+        """Shake hands over a socket that does not block."""
+        if len(self._under_way) >= HANDSHAKES_MAX:
+            self.close_oldest(1)
+        try:
+            tls = server.context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+        except OSError as error:  # It was reset already.
+            connected.close()
+            self._failed(peer, str(error), failed)
+            return
+        handshake = Handshake(tls, peer, server.principal_of, done, failed, self._loop.time())
+        self._under_way[handshake] = None
+        self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
+
+    def close_oldest(self, count: int) -> int:
+        """Give up those that began first; how many there were."""
+        oldest = list(islice(self._under_way, count))
+        for handshake in oldest:
+            self._end(handshake, "others need its place")
+        return len(oldest)
+
+    def check(self) -> None:
+        """Give up those that take too long, and log what has failed since the last look."""
+        since_s = self._loop.time() - HANDSHAKE_S_MAX
+        for handshake in list(takewhile(lambda each: each.began_s < since_s, self._under_way)):
+            self._end(handshake, f"it took longer than {HANDSHAKE_S_MAX:.0f} s")
+        if self._failures:
+            more = f"; and {len(self._failures) - NAMED_MAX} more" if len(self._failures) > NAMED_MAX else ""
+            log.warning("TLS handshakes failed: %s%s", "; ".join(self._failures[:NAMED_MAX]), more)
+            self._failures.clear()
+
+    def close(self) -> None:
+        """Give up all of them."""
+        self.close_oldest(len(self._under_way))
+
+    def _is_ready(self, handshake: Handshake) -> None:
+        """Wait for the next bytes no longer: the handshake goes on when its turn comes."""
+        self._ignore(handshake)
+        self._ready.append(handshake)
+        self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._goes_on_soon:
+            self._goes_on_soon = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Do as much of the cryptography as one turn of the loop may take."""
+        self._goes_on_soon = False
+        until_s = self._loop.time() + LASTS_S
+        while self._ready and self._loop.time() < until_s:
+            handshake = self._ready.popleft()
+            if handshake in self._under_way:
+                self._step(handshake)
+        if self._ready:
+            self._go_on_soon()
+
+    def _step(self, handshake: Handshake) -> None:
+        tls = handshake.tls
+        try:
+            tls.do_handshake()
+            principal = handshake.principal_of(tls.getpeercert(binary_form=True))
+        except ssl.SSLWantReadError:
+            self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
+        except ssl.SSLWantWriteError:
+            self._loop.add_writer(tls.fileno(), self._is_ready, handshake)
+        except (OSError, CertificateRefused) as error:
+            self._end(handshake, str(error))
+        else:
+            del self._under_way[handshake]
+            handshake.done(TlsTransport(self._loop, tls), principal)
+
+    def _ignore(self, handshake: Handshake) -> None:
+        self._loop.remove_reader(handshake.tls.fileno())
+        self._loop.remove_writer(handshake.tls.fileno())
+
+    def _end(self, handshake: Handshake, reason: str) -> None:
+        del self._under_way[handshake]
+        self._ignore(handshake)
+        handshake.tls.close()
+        self._failed(handshake.peer, reason, handshake.failed)
+
+    def _failed(self, peer: str, reason: str, failed: Callable[[], object]) -> None:
+        self.failed_total += 1
+        self._failures.append(f"{peer}: {reason}")
+        failed()

@@ -1,0 +1,44 @@
+"""The connecting side of TLS between brokers: one handshake over a socket that is connected already."""
+
+import asyncio
+import socket
+import ssl
+from typing import Final
+
+from barnabas_broker.server.tls_transport import TlsTransport
+
+HANDSHAKE_S_MAX: Final = 10.0
+
+
+async def shake_hands(
+    loop: asyncio.AbstractEventLoop, connected: socket.socket, context: ssl.SSLContext, host: str
+) -> TlsTransport:
+    """Return the transport once both sides have agreed; OSError where they do not, or not in time."""
+    tls = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        async with asyncio.timeout(HANDSHAKE_S_MAX):
+            while not await _step(loop, tls):
+                pass
+    except BaseException:
+        tls.close()
+        raise
+    return TlsTransport(loop, tls)
+
+
+async def _step(loop: asyncio.AbstractEventLoop, tls: ssl.SSLSocket) -> bool:
+    """Go on as far as the other side lets us; True at the end."""
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        listen, ignore = loop.add_reader, loop.remove_reader
+    except ssl.SSLWantWriteError:
+        listen, ignore = loop.add_writer, loop.remove_writer
+    else:
+        return True
+    is_ready = asyncio.Event()
+    listen(tls.fileno(), is_ready.set)
+    try:
+        await is_ready.wait()
+    finally:
+        ignore(tls.fileno())
+    return False

@@ -1,0 +1,173 @@
+"""TLS in front of connections: bytes of all sizes, clients that are refused, and those that never finish."""
+
+import asyncio
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.app.tls_contexts import tls_of_listener
+from barnabas_broker.server import handshakes
+from barnabas_broker.server.admission import ConnectionLimits
+from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+from harness.certificates import Authority, Identity
+
+WAIT_S = 30
+LARGE_BYTES = 3_000_000
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+    body = bytes(buffer[start:end])
+    answer = connection.client.principal.encode() if body == b"who" else body
+    connection.respond([struct.pack(">i", len(answer)), answer])
+
+
+@asynccontextmanager
+async def listening(authority: Authority, **settings: str) -> AsyncIterator[tuple[Listener, int]]:
+    broker = authority.issue("broker")
+    texts = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(broker.file),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.file),
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    tls = tls_of_listener(ListenerSecurity("SSL", SecurityProtocol.SSL, texts)).server
+    limits = ConnectionLimits(10_000, 10_000, {}, 10_000)
+    loop = asyncio.get_running_loop()
+    listener = Listener(loop, echo, SocketSettings(8 << 20, 64 << 20, None), lambda: limits, lambda _: tls)
+    port = listener.bind("SSL", "127.0.0.1", 0)
+    listener.start()
+    try:
+        yield listener, port
+    finally:
+        listener.close()
+
+
+def client_context(authority: Authority, identity: Identity | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority.certificate)
+    if identity is not None:
+        context.load_cert_chain(identity.file)
+    return context
+
+
+async def ask(port: int, context: ssl.SSLContext, *bodies: bytes) -> list[bytes]:
+    """Send all requests, then read the answers."""
+    async with asyncio.timeout(WAIT_S):
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=context, server_hostname="localhost")
+        writer.write(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
+        answers = []
+        for _ in bodies:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            answers.append(await reader.readexactly(size))
+        writer.close()
+        return answers
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_requests_and_answers_of_all_sizes_go_through(authority: Authority, version: ssl.TLSVersion) -> None:
+    bodies = [b"a", b"b" * 16_384, b"c" * LARGE_BYTES, b"d" * 70_000, *[b"%d" % number for number in range(500)]]
+
+    async def run() -> None:
+        async with listening(authority) as (_, port):
+            context = client_context(authority)
+            context.minimum_version = context.maximum_version = version
+            assert await ask(port, context, *bodies) == bodies
+
+    asyncio.run(run())
+
+
+def test_small_requests_are_served_while_memory_for_requests_is_used_up(authority: Authority) -> None:
+    async def run() -> None:
+        async with listening(authority) as (listener, port):
+            listener.pool.is_exhausted = True
+            bodies = [b"x" * size for size in (1, 2_000, 9_000)] * 5
+            assert await ask(port, client_context(authority), *bodies) == bodies
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("rules", ["DEFAULT", "RULE:^CN=(.*?),.*$/$1/U"])
+def test_a_certificate_says_who_a_client_is(authority: Authority, rules: str) -> None:
+    async def run() -> list[bytes]:
+        settings = {"ssl_client_auth": "required", "ssl_principal_mapping_rules": rules}
+        async with listening(authority, **settings) as (_, port):
+            return await ask(port, client_context(authority, authority.issue("alice")), b"who")
+
+    expected = {"DEFAULT": rb"User:CN=alice,O=Tests\, Inc"}.get(rules, b"User:ALICE")
+    assert asyncio.run(run()) == [expected]
+
+
+def test_without_a_certificate_a_client_is_anonymous(authority: Authority) -> None:
+    async def run() -> list[bytes]:
+        async with listening(authority, ssl_client_auth="requested") as (_, port):
+            return await ask(port, client_context(authority), b"who")
+
+    assert asyncio.run(run()) == [b"User:ANONYMOUS"]
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
+def test_who_does_not_belong_is_refused_and_others_are_served(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Authority(tmp_path, "other")
+    expired = authority.issue("late", days=-1)
+
+    async def plain_text(port: int, text: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("localhost", port)
+        writer.write(text)
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+
+    async def run() -> None:
+        async with listening(authority, ssl_client_auth="required") as (listener, port):
+            for identity in (None, other.issue("stranger"), expired):
+                with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                    await ask(port, client_context(authority, identity), b"who")
+            for text in (b"GET / HTTP/1.0\r\n\r\n", struct.pack(">ihhi", 10, 18, 0, 1) + b"\xff\xff", bytes(400)):
+                assert b"HTTP" not in await plain_text(port, text)
+            old = client_context(authority, authority.issue("old"))
+            old.set_ciphers("ALL:@SECLEVEL=0")
+            old.options &= ~ssl.OP_NO_TLSv1_1
+            old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_1
+            with pytest.raises(OSError, match=r"(?i)alert|protocol|version"):
+                await ask(port, old, b"who")
+            assert listener.handshakes.failed_total == 7
+            assert await ask(port, client_context(authority, authority.issue("alice")), b"x") == [b"x"]
+            listener.handshakes.check()
+
+    asyncio.run(run())
+    assert "TLS handshakes failed: 127.0.0.1:" in caplog.text
+    assert "; and 4 more" in caplog.text
+
+
+def test_half_open_handshakes_keep_nobody_out(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
+
+    async def run() -> None:
+        async with listening(authority) as (listener, port):
+            silent = [await asyncio.open_connection("localhost", port) for _ in range(30)]
+            assert await ask(port, client_context(authority), b"x") == [b"x"]
+            assert len(listener.handshakes) <= 20
+            monkeypatch.setattr(handshakes, "HANDSHAKE_S_MAX", -1.0)
+            listener.handshakes.check()
+            assert len(listener.handshakes) == 0
+            assert [await reader.read() for reader, _ in silent] == [b""] * 30
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(run())

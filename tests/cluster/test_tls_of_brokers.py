@@ -1,0 +1,91 @@
+"""Three brokers with TLS, to clients and among themselves with certificates of both sides."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from harness.certificates import Authority
+from harness.cluster import BarnabasCluster, prepare_cluster
+from harness.deadline import wait_for
+from harness.server_process import free_port
+
+WAIT_S = 30.0
+RECORDS = 200
+secure_ports: list[int] = []
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def cluster(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    identity = authority.issue("broker")
+    properties = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:SSL,SECURE:SSL",
+        "inter.broker.listener.name": "BROKERS",
+        "min.insync.replicas": "3",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(identity.file),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.file),
+        "listener.name.brokers.ssl.client.auth": "required",
+    }
+    running = prepare_cluster(tmp_path_factory.mktemp("cluster"), properties=properties)
+    for broker in running.brokers.values():
+        ports = free_port(), free_port()
+        listeners = f"PLAINTEXT://127.0.0.1:{broker.port},BROKERS://127.0.0.1:{ports[0]},SECURE://localhost:{ports[1]}"
+        broker.command += ["--override", f"listeners={listeners}"]
+        secure_ports.append(ports[1])
+    try:
+        running.start()
+        running.create_topic("t", 3, 3)
+        yield running
+    finally:
+        running.close()
+
+
+def settings(authority: Authority) -> dict[str, str | int]:
+    return {
+        "bootstrap.servers": ",".join(f"localhost:{port}" for port in secure_ports),
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(authority.file),
+        "acks": "all",
+        "message.timeout.ms": 30_000,
+    }
+
+
+def test_records_are_replicated_over_tls_and_read_by_it(cluster: BarnabasCluster, authority: Authority) -> None:
+    producer = Producer(settings(authority))
+    for number in range(RECORDS):
+        producer.produce("t", str(number).encode() * 1_000, partition=number % 3)
+    assert producer.flush(WAIT_S) == 0
+    cluster.wait_until_full("t")
+    reading = {
+        **{name: value for name, value in settings(authority).items() if name.startswith(("boot", "sec", "ssl"))},
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+    }
+    found: set[bytes] = set()
+    with closing(Consumer(reading)) as consumer:
+        consumer.subscribe(["t"])
+
+        def read() -> bool:
+            found.update(each.value() or b"" for each in consumer.consume(500, timeout=0.5) if each.error() is None)
+            return len(found) == RECORDS
+
+        wait_for(read)
+
+
+def test_a_client_that_trusts_others_connects_to_nobody(
+    cluster: BarnabasCluster, authority: Authority, tmp_path: Path
+) -> None:
+    errors: list[KafkaError] = []
+    other = Authority(tmp_path, "other")
+    producer = Producer({**settings(authority), "ssl.ca.location": str(other.file), "error_cb": errors.append})
+    wait_for(lambda: producer.poll(0.1) >= 0 and bool(errors))
+    assert KafkaError._SSL in {error.code() for error in errors}

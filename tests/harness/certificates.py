@@ -1,0 +1,70 @@
+"""A certificate authority for tests: keys and certificates as PEM files, made within milliseconds."""
+
+import datetime as dt
+import ipaddress
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_LOOPBACK = ipaddress.ip_address("127.0.0.1")
+
+
+class Identity(NamedTuple):
+    """A key with its certificate: the file that has both, and each as PEM."""
+
+    file: Path
+    key: str
+    certificate: str
+
+
+class Authority:
+    """Issues certificates for localhost; `file` is its own certificate."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = self._builder(self._name, self._key.public_key(), days=10)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+        self.file = folder / f"{name}.pem"
+        self.file.write_text(self.certificate)
+
+    def issue(self, common_name: str, file_name: str | None = None, *, days: int = 10) -> Identity:
+        """Return a key and a certificate for servers and clients; with `days` below 0 it has expired."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Tests, Inc"),
+                x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+            ]
+        )
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(_LOOPBACK)])
+        usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = self._builder(subject, key.public_key(), days)
+        builder = builder.add_extension(names, critical=False).add_extension(usages, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        file = self._folder / f"{file_name or common_name}.pem"
+        file.write_text(pem + certificate)
+        return Identity(file, pem, certificate)
+
+    def _builder(self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=20))
+            .not_valid_after(now + dt.timedelta(days=days))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
