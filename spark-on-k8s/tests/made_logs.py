@@ -39,10 +39,21 @@ def batch(
     return sealed(base_offset, epoch, records(count, value), count, codec)
 
 
-def sealed(base_offset: int, epoch: int, data: bytes, count: int, codec: int = 0, first_ms: int | None = None) -> bytes:
+def sealed(
+    base_offset: int,
+    epoch: int,
+    data: bytes,
+    count: int,
+    attributes: int = 0,
+    first_ms: int | None = None,
+    producer_id: int = -1,
+) -> bytes:
     """A batch of these records, which are compressed already."""
     first_ms = FIRST_MS + base_offset if first_ms is None else first_ms
-    covered = struct.pack(">hiqqqhii", codec, count - 1, first_ms, first_ms + count - 1, -1, -1, -1, count) + data
+    covered = struct.pack(
+        ">hiqqqhii", attributes, count - 1, first_ms, first_ms + count - 1, producer_id, -1, -1, count
+    )
+    covered += data
     return struct.pack(">qiibI", base_offset, 9 + len(covered), epoch, 2, crc32c(covered)) + covered
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from barnabas_jobs.files.log_dirs import Replica, check, looked_at_alone, parse_log_dirs, replicas
 from barnabas_jobs.planning.logs.batches import Batch, SegmentExtent
-from barnabas_jobs.planning.logs.names import INDEX, LOG, TIME_INDEX, segment_file
+from barnabas_jobs.planning.logs.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from barnabas_jobs.planning.logs.problems import UNREADABLE, Problem
 from barnabas_jobs.planning.logs.records import Decompress
 from barnabas_jobs.planning.logs.segment import SegmentFiles, audited
@@ -145,7 +145,7 @@ Identity = list[tuple[int, int, int] | None]
 
 def _identity(task: SegmentTask) -> Identity:
     found: Identity = []
-    for suffix in (LOG, INDEX, TIME_INDEX):
+    for suffix in SEGMENT_SUFFIXES:
         try:
             stat = os.stat(task.path(suffix))
             found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
@@ -157,7 +157,7 @@ def _identity(task: SegmentTask) -> Identity:
 def _audited(task: SegmentTask, decompress: Decompress | None) -> Iterator[Batch | Problem]:
     """Indexes are read first: what they name is in the `.log` by then."""
     try:
-        index, time_index = _whole(task.path(INDEX)), _whole(task.path(TIME_INDEX))
+        indexes = [_whole(task.path(suffix)) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX)]
         with open(task.path(LOG), "rb", buffering=0) as log:
             extent = SegmentExtent(
                 task.base_offset,
@@ -167,7 +167,7 @@ def _audited(task: SegmentTask, decompress: Decompress | None) -> Iterator[Batch
                 task.has_gaps,
             )
             read = _reading(log.fileno())
-            yield from audited(SegmentFiles(extent, read, index, time_index), decompress)
+            yield from audited(SegmentFiles(extent, read, *indexes), decompress)
     except FileNotFoundError:
         yield Problem(GONE, LOG, 0, None, "the segment vanished while it was read")
     except OSError as error:

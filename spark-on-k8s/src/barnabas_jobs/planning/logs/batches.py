@@ -43,6 +43,7 @@ class Batch(NamedTuple):
     attributes: int
     max_timestamp_ms: int
     records: int
+    producer_id: int
 
 
 class SegmentExtent(NamedTuple):
@@ -100,8 +101,8 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     head = window.at(position, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
         return _torn(position, extent, next_offset, f"{left} bytes are left, less than a header's {HEADER_BYTES}")
-    base_offset, length, epoch, magic, crc, attributes, delta, _, max_timestamp_ms, _, _, _, records = HEADER.unpack(
-        head
+    base_offset, length, epoch, magic, crc, attributes, delta, _, max_timestamp_ms, producer_id, _, _, records = (
+        HEADER.unpack(head)
     )
     if magic != MAGIC or length < LENGTH_MIN or delta < 0 or base_offset < 0:
         if not any(head) and _is_zero(window, position, extent.size_bytes):
@@ -117,7 +118,17 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     computed_crc = crc32c(data[CRC_START:])
     last_offset = base_offset + delta
     return Batch(
-        position, base_offset, last_offset, epoch, size_bytes, crc, computed_crc, attributes, max_timestamp_ms, records
+        position,
+        base_offset,
+        last_offset,
+        epoch,
+        size_bytes,
+        crc,
+        computed_crc,
+        attributes,
+        max_timestamp_ms,
+        records,
+        producer_id,
     )
 
 

@@ -9,7 +9,8 @@ from barnabas_core.topic_partition import TopicPartition
 LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
-SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, ".txnindex")
+TRANSACTION_INDEX: Final = ".txnindex"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"

@@ -11,6 +11,8 @@ OFFSET_GAP: Final = "offset-gap"
 EPOCH_GOES_BACK: Final = "epoch-goes-back"
 INDEX_DAMAGED: Final = "index-damaged"
 TIME_INDEX_DAMAGED: Final = "time-index-damaged"
+TRANSACTION_INDEX_DAMAGED: Final = "transaction-index-damaged"
+BAD_MARKER: Final = "bad-marker"
 CHECKPOINT_CONTRADICTS: Final = "checkpoint-contradicts"
 ENDS_EARLY: Final = "ends-early"
 REPLICAS_DIFFER: Final = "replicas-differ"
@@ -27,6 +29,8 @@ KINDS: Final = {
     EPOCH_GOES_BACK: "a batch has an older leader epoch than the one before it",
     INDEX_DAMAGED: "an entry of the offset index points nowhere, lies beyond the segment, or is out of order",
     TIME_INDEX_DAMAGED: "an entry of the time index names another time than the batches have, or is out of order",
+    TRANSACTION_INDEX_DAMAGED: "the index of aborted transactions has one without its marker, or lacks one",
+    BAD_MARKER: "a control batch of a transaction says neither commit nor abort",
     CHECKPOINT_CONTRADICTS: "leader-epoch-checkpoint says another epoch than the batches, or cannot be read",
     ENDS_EARLY: "the log ends below its recovery point or its high watermark",
     REPLICAS_DIFFER: "replicas hold other batches at an offset that is committed in each of them",

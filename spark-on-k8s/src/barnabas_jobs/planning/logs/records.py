@@ -55,12 +55,12 @@ def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
     """Record by record: its length, timestamp and offset; keys and values are passed over."""
     position, delta_before, newest_ms, count = 0, -1, TIMESTAMP_MIN_MS, 0
     while position < len(records):
-        length, position = _varint(records, position)
+        length, position = varint(records, position)
         end = position + length
         if length <= 0 or end > len(records):
             return f"record {count} has {length} bytes, and {len(records) - position} are left"
-        time_delta_ms, position = _varint(records, position + 1)
-        delta, position = _varint(records, position)
+        time_delta_ms, position = varint(records, position + 1)
+        delta, position = varint(records, position)
         if not delta_before < delta <= batch.last_offset - batch.base_offset:
             return f"record {count} has the offset {batch.base_offset}+{delta}; {delta_before} is before it"
         newest_ms = max(newest_ms, base_timestamp_ms + time_delta_ms)
@@ -73,8 +73,8 @@ def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
     return None
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag number, and where it ends."""
+def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """Return a zigzag number, and where it ends."""
     value = shift = 0
     while True:
         byte = data[position]

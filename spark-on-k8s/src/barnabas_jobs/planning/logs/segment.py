@@ -17,6 +17,7 @@ from barnabas_jobs.planning.logs.indexes import (
 )
 from barnabas_jobs.planning.logs.names import INDEX, LOG, TIME_INDEX
 from barnabas_jobs.planning.logs.problems import (
+    BAD_MARKER,
     BAD_RECORDS,
     INDEX_DAMAGED,
     OFFSET_GAP,
@@ -24,6 +25,7 @@ from barnabas_jobs.planning.logs.problems import (
     Problem,
 )
 from barnabas_jobs.planning.logs.records import Decompress, wrong_in_records
+from barnabas_jobs.planning.logs.transactions import SegmentTransactions
 
 PROBLEMS_NAMED_MAX: Final = 100
 """How many of each kind of one `.log` file are named; a last one says that there are more."""
@@ -36,6 +38,7 @@ class SegmentFiles(NamedTuple):
     read: Read
     offset_index: bytes | None
     time_index: bytes | None
+    transaction_index: bytes | None = None
 
 
 def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
@@ -43,7 +46,7 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
 
     The indexes are held against the batches: where those are not sound, nothing is said of them.
     """
-    window, places = Window(files.read), BatchPlaces()
+    window, places, transactions = Window(files.read), BatchPlaces(), SegmentTransactions()
     index = _used(files, files.offset_index, OFFSET_ENTRY)
     last: dict[str, Problem] = {}
     counts, is_sound = Counter[str](), True
@@ -51,10 +54,8 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
         if isinstance(found, Batch):
             places.add(found)
             yield found
-            if decompress is not None and found.crc == found.computed_crc:
-                wrong = wrong_in_records(window.at(found.position, found.size_bytes), found, decompress)
-                if wrong:
-                    yield Problem(BAD_RECORDS, LOG, found.position, found.base_offset, wrong)
+            if found.crc == found.computed_crc:
+                yield from _wrong_inside(window.at(found.position, found.size_bytes), found, transactions, decompress)
             continue
         last[found.kind] = found
         counts[found.kind] += 1
@@ -65,6 +66,20 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
         yield last[kind]._replace(detail=f"{more} more are wrong in this file, the last of them here")
     if is_sound and places.positions:
         yield from _wrong_indexes(files, index, places)
+    if is_sound and not files.extent.has_gaps:  # Compaction may take a marker away.
+        yield from transactions.wrong_in_index(files.transaction_index or b"", is_active=files.extent.is_active)
+
+
+def _wrong_inside(
+    data: memoryview, batch: Batch, transactions: SegmentTransactions, decompress: Decompress | None
+) -> Iterator[Problem]:
+    """Look into a batch whose bytes are those that were written."""
+    wrong_marker = transactions.add(batch, data)
+    if wrong_marker:
+        yield Problem(BAD_MARKER, LOG, batch.position, batch.base_offset, wrong_marker)
+    wrong = wrong_in_records(data, batch, decompress) if decompress is not None else None
+    if wrong:
+        yield Problem(BAD_RECORDS, LOG, batch.position, batch.base_offset, wrong)
 
 
 def _used(files: SegmentFiles, data: bytes | None, kind: struct.Struct) -> bytes | None:

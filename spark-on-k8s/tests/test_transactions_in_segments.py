@@ -1,0 +1,80 @@
+"""Markers of transactions in a segment, and its `.txnindex` against them. No Spark runs here."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from made_logs import FIRST_MS, MadeReplica, batch, records, sealed, varint, write_log_dir, write_segment
+
+from barnabas_jobs.files.segment_source import SegmentReader
+from barnabas_jobs.planning.logs.problems import BAD_MARKER, TRANSACTION_INDEX_DAMAGED
+
+FLIGHTS = ("flights", 0)
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+ABORT, COMMIT, OTHER = 0, 1, 7
+SEGMENT = 20
+WHOLE = (0, 7, 20, 25, 26)
+"""The only entry: producer 7 began at offset 20, and its abort marker is at 25."""
+Told = list[tuple[str, int | None]]
+
+
+def marker(offset: int, producer_id: int, kind: int) -> bytes:
+    body = b"\0" + varint(0) + varint(0) + varint(4) + struct.pack(">hh", 0, kind) + varint(6) + bytes(6) + varint(0)
+    data = varint(len(body)) + body
+    return sealed(offset, 3, data, 1, TRANSACTIONAL | CONTROL, FIRST_MS + offset, producer_id)
+
+
+def written(offset: int, producer_id: int) -> bytes:
+    return sealed(offset, 3, records(5, b"x"), 5, TRANSACTIONAL, FIRST_MS + offset, producer_id)
+
+
+def with_transactions(folder: Path, *entries: tuple[int, int, int, int, int], last: int = COMMIT) -> MadeReplica:
+    """A log whose middle segment has an aborted transaction, and one that ends with `last`."""
+    made = write_log_dir(folder, 1, [FLIGHTS])[FLIGHTS]
+    batches = [written(20, 7), marker(25, 7, ABORT), written(26, 8), marker(31, 8, last), batch(32, 3, count=8)]
+    write_segment(made.folder, batches, SEGMENT)
+    made.file(SEGMENT, ".txnindex").write_bytes(b"".join(struct.pack(">hqqqq", *each) for each in entries))
+    return made
+
+
+def told(log_dir: Path, *, compacted: str = "") -> Told:
+    reader = SegmentReader([f"1:{log_dir}"], [""], [compacted], True)
+    rows = [row for task in reader.partitions() for some in reader.read(task) for row in some.to_pylist()]
+    return [(row["problem"], row["base_offset"]) for row in rows if row["problem"] is not None]
+
+
+def test_a_segment_whose_index_has_its_aborted_transactions_is_whole(tmp_path: Path) -> None:
+    with_transactions(tmp_path, WHOLE)
+    assert told(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "offset"),
+    [
+        ([], 25),
+        ([(1, 7, 20, 25, 26)], 25),
+        ([(0, 8, 20, 25, 26)], 25),
+        ([WHOLE, (0, 8, 26, 31, 32)], 31),
+        ([WHOLE, WHOLE], 25),
+        ([(0, 7, 25, 25, 26)], 25),
+        ([(0, 7, 20, 25, 27)], 25),
+    ],
+    ids=["lacks it", "version", "producer", "committed", "twice", "begins too late", "stable too far"],
+)
+def test_an_entry_that_contradicts_the_markers_is_named(
+    tmp_path: Path, entries: list[tuple[int, int, int, int, int]], offset: int
+) -> None:
+    with_transactions(tmp_path, *entries)
+    assert told(tmp_path) == [(TRANSACTION_INDEX_DAMAGED, offset)]
+    assert told(tmp_path, compacted="flights") == []
+
+
+def test_a_torn_index_is_named_in_a_closed_segment(tmp_path: Path) -> None:
+    file = with_transactions(tmp_path, WHOLE).file(SEGMENT, ".txnindex")
+    file.write_bytes(file.read_bytes() + b"\0\0\0")
+    assert told(tmp_path) == [(TRANSACTION_INDEX_DAMAGED, None)]
+
+
+def test_a_marker_that_says_neither_is_named(tmp_path: Path) -> None:
+    with_transactions(tmp_path, WHOLE, last=OTHER)
+    assert told(tmp_path) == [(BAD_MARKER, 31)]
