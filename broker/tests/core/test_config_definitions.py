@@ -80,7 +80,7 @@ def test_what_changes_while_the_broker_runs_does_so_in_kafka() -> None:
 
 def test_settings_of_topics_are_kafkas() -> None:
     kafka = {fact.name: fact for fact in facts("topic")}
-    assert kafka.keys() - TOPIC_CONFIGS.keys() == {"errors.deadletterqueue.group.enable"}
+    assert kafka.keys() == TOPIC_CONFIGS.keys()
     for name, definition in TOPIC_CONFIGS.items():
         assert definition.type.name == kafka[name].type, name
         assert defaults_agree(definition, kafka[name].default), name

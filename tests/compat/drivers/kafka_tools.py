@@ -15,7 +15,7 @@ MAIN_CLASSES = {
     "kafka-broker-api-versions.sh": TOOLS + "BrokerApiVersionsCommand",
     "kafka-client-metrics.sh": TOOLS + "ClientMetricsCommand",
     "kafka-cluster.sh": TOOLS + "ClusterTool",
-    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-configs.sh": TOOLS + "ConfigCommand",
     "kafka-console-consumer.sh": TOOLS + "consumer.ConsoleConsumer",
     "kafka-console-producer.sh": TOOLS + "ConsoleProducer",
     "kafka-consumer-groups.sh": TOOLS + "consumer.group.ConsumerGroupCommand",

@@ -18,6 +18,7 @@ from barnabas_core.config.log_definitions import LOG_CONFIGS
 
 _LOG: Final = table(*LOG_CONFIGS)
 _NO_TIERS: Final = "tiered storage is not supported"
+_NO_SHARE_GROUPS: Final = "there are no share groups"
 _REPLICA_LIST: Final = Pattern(r"\*|[0-9]+:[0-9]+", "* or a list of PARTITION:BROKER")
 
 
@@ -107,4 +108,11 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     _own("remote.log.delete.on.disable", ConfigType.BOOLEAN, False, Only(False, _NO_TIERS), "Tiered storage."),
     _own("remote.copy.lag.ms", ConfigType.LONG, 0, Only(0, _NO_TIERS), "Tiered storage."),
     _own("remote.copy.lag.bytes", ConfigType.LONG, -1, Only(-1, _NO_TIERS), "Tiered storage."),
+    _own(
+        "errors.deadletterqueue.group.enable",
+        ConfigType.BOOLEAN,
+        False,
+        Only(False, _NO_SHARE_GROUPS),
+        "Whether share groups may write here what they cannot deliver.",
+    ),
 )
