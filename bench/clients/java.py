@@ -22,7 +22,7 @@ class JavaClient:
         try:
             compiler = ["javac", "-d", str(classes), "-cp", f"{jars_folder()}/*", str(SOURCE)]
             build(classes / "Load.class", [SOURCE], compiler)
-            self._command = java_command("Load", options=HEAP_OPTIONS, classes=classes)
+            self._command = java_command("Load", options=HEAP_OPTIONS, before=[classes])
         except JarsMissing as missing:
             raise PartMissing(str(missing)) from None
         self._process: subprocess.Popen[str] | None = None

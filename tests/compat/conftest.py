@@ -8,7 +8,7 @@ import pytest
 
 from drivers.aio_kafka import AiokafkaClient
 from drivers.broker_under_test import PROPERTIES, BrokerWith, check_end, prepare_server
-from drivers.builds import ToolMissing, go_driver, java_driver, node_driver
+from drivers.builds import ToolMissing, go_driver, java_3_driver, java_driver, node_driver
 from drivers.interface import Client
 from drivers.kafka_python import KafkaPythonClient
 from drivers.kafka_tools import KafkaTools
@@ -80,6 +80,13 @@ CLIENTS: dict[str, Callable[[str, Path], Client]] = {
 }
 
 
+# With the transactions of its own time, beside those of today's client.
+TRANSACTIONAL: dict[str, Callable[[str, Path], Client]] = {
+    **CLIENTS,
+    "java-3": lambda bootstrap, log: RemoteClient("java-3", java_3_driver(bootstrap), log),
+}
+
+
 @pytest.fixture(scope="session")
 def clients(broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Client]]:
     """A function from a client's name to the client, started when first asked for."""
@@ -88,7 +95,7 @@ def clients(broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> 
     def client(name: str) -> Client:
         if name not in started:
             try:
-                started[name] = CLIENTS[name](broker.bootstrap, tmp_path_factory.mktemp(name) / "client.log")
+                started[name] = TRANSACTIONAL[name](broker.bootstrap, tmp_path_factory.mktemp(name) / "client.log")
             except (ToolMissing, JarsMissing) as reason:
                 missing(str(reason))
         return started[name]
@@ -101,6 +108,12 @@ def clients(broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(params=CLIENTS)
 def client(request: pytest.FixtureRequest, clients: Callable[[str], Client]) -> Client:
     """Every client library in turn."""
+    return clients(request.param)
+
+
+@pytest.fixture(params=TRANSACTIONAL)
+def transactional(request: pytest.FixtureRequest, clients: Callable[[str], Client]) -> Client:
+    """Every client library in turn, and an older one."""
     return clients(request.param)
 
 

@@ -71,9 +71,9 @@ def test_partitions_are_spread_over_log_dirs_and_moved_between_them(
     assert sorted(value_of(r) for r in client.read(TOPIC, 1_200)) == sorted(value_of(m) for m in messages * 2)
 
 
-def test_metadata_does_not_make_the_log_of_transactions(broker: ServerProcess, peer: str) -> None:
-    """Kafka makes it as its coordinator needs it; here nobody makes it yet."""
-    host, _, port = broker.bootstrap.rpartition(":")
+def test_metadata_does_not_make_the_log_of_transactions(own_broker: ServerProcess, peer: str) -> None:
+    """Kafka makes it for a request for its metadata, Barnabas for one for a coordinator."""
+    host, _, port = own_broker.bootstrap.rpartition(":")
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(topic_id=UUID(int=0), name="__transaction_state")],
         allow_auto_topic_creation=True,

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,11 +34,11 @@ def _fetch(pom: Path, folder: Path) -> None:
 
 
 def java_command(
-    main_class: str, *arguments: str, options: tuple[str, ...] = (), classes: Path | None = None
+    main_class: str, *arguments: str, options: tuple[str, ...] = (), before: Sequence[Path] = ()
 ) -> list[str]:
-    """`java` with the jars (and `classes` before them) on its class path."""
+    """`java` with the jars on its class path, and others before them."""
     if shutil.which("java") is None:
         raise JarsMissing("java is not on the machine")
-    class_path = f"{jars_folder()}/*" if classes is None else f"{classes}:{jars_folder()}/*"
+    class_path = ":".join([*map(str, before), f"{jars_folder()}/*"])
     log_options = [f"-Dlog4j2.configurationFile={LOG4J}", "-Djava.awt.headless=true"]
     return ["java", *options, *log_options, "-cp", class_path, main_class, *arguments]

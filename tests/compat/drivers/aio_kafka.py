@@ -1,9 +1,8 @@
 """aiokafka, on an event loop in a thread of its own."""
 
 import asyncio
-import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -11,7 +10,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
+from drivers.aio_kafka_writer import AiokafkaWriter
 from drivers.background import PolledMember
+from drivers.event_loop import EventLoop
 from drivers.interface import Assignment, Message, Received
 
 WAIT_SECONDS = 30.0
@@ -29,25 +30,10 @@ def _raise_errors(answers: Sequence[Sequence[Any]], code_index: int) -> None:
             raise for_code(answer[code_index])(str(answer))
 
 
-class _Loop:
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WAIT_SECONDS * 2)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
 class AiokafkaMember(PolledMember):
     """See `interface.Member`."""
 
-    def __init__(self, loop: _Loop, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, loop: EventLoop, consumer: AIOKafkaConsumer) -> None:
         self._loop = loop
         self._consumer = consumer
         super().__init__()
@@ -71,7 +57,7 @@ class AiokafkaClient:
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap_servers": bootstrap}
-        self._loop = _Loop()
+        self._loop = EventLoop()
         self._admin = self._loop.run(self._start(AIOKafkaAdminClient))
 
     async def _start(self, kind: Any, *arguments: Any, **options: Any) -> Any:
@@ -114,8 +100,29 @@ class AiokafkaClient:
     def read(self, topic: str, count: int) -> list[Received]:
         return list(self._loop.run(self._read(topic, count)))
 
-    async def _read(self, topic: str, count: int) -> list[Received]:
-        consumer = await self._start(AIOKafkaConsumer, topic, auto_offset_reset="earliest", fetch_max_wait_ms=100)
+    def read_committed(self, topic: str, count: int) -> list[Received]:
+        return list(self._loop.run(self._read(topic, count, isolation_level="read_committed")))
+
+    def writer(self, transactional_id: str) -> AiokafkaWriter:
+        return AiokafkaWriter(self._loop, self._settings, transactional_id)
+
+    def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
+        writer = self.writer(transactional_id)
+        options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
+        consumer = self._loop.run(self._make(source, group_id=group, **options))
+        while count > 0:
+            batches = self._loop.run(consumer.getmany(timeout_ms=100)).values()
+            messages = [Message(record.value, partition=record.partition) for batch in batches for record in batch]
+            writer.write(target, messages)
+            count -= len(messages)
+        writer.write_positions(consumer, group)
+        writer.end(commit=commit)
+        writer.close()
+        self._loop.run(consumer.stop())
+
+    async def _read(self, topic: str, count: int, **options: Any) -> list[Received]:
+        start = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100}
+        consumer = await self._start(AIOKafkaConsumer, topic, **start, **options)
         records: list[Received] = []
         deadline = time.monotonic() + WAIT_SECONDS
         while len(records) < count and time.monotonic() < deadline:

@@ -8,7 +8,9 @@ from harness.kafka_jars import POM, jars_folder, java_command
 from harness.kept_builds import kept
 
 COMPAT = Path(__file__).resolve().parents[1]
+CLIENTS_3_POM = COMPAT / "java/clients-3/pom.xml"
 BUILD_SECONDS_MAX = 600
+JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog.level=ERROR")
 
 
 class ToolMissing(Exception):
@@ -42,8 +44,13 @@ def java_classes() -> Path:
 
 def java_driver(bootstrap: str) -> list[str]:
     """The command that starts the Java driver."""
-    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog.level=ERROR")
-    return java_command("compat.Driver", bootstrap, options=options, classes=java_classes())
+    return java_command("compat.Driver", bootstrap, options=JAVA_OPTIONS, before=[java_classes()])
+
+
+def java_3_driver(bootstrap: str) -> list[str]:
+    """The command that starts the Java driver with the last client before 4.0; it runs no tools."""
+    (client,) = jars_folder(CLIENTS_3_POM, "kafka-clients-3").glob("kafka-clients-*.jar")
+    return java_command("compat.Driver", bootstrap, options=JAVA_OPTIONS, before=[java_classes(), client])
 
 
 def go_driver(bootstrap: str) -> list[str]:
@@ -60,7 +67,7 @@ def go_driver(bootstrap: str) -> list[str]:
 def node_driver(bootstrap: str) -> list[str]:
     """The command that starts the kafkajs driver."""
     require("npm")
-    sources = [COMPAT / "js" / name for name in ("driver.js", "package.json", "package-lock.json")]
+    sources = [COMPAT / "js" / name for name in ("driver.js", "transactions.js", "package.json", "package-lock.json")]
 
     def build(target: Path) -> None:
         target.mkdir()
@@ -72,5 +79,5 @@ def node_driver(bootstrap: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    for driver in (java_driver, go_driver, node_driver):
+    for driver in (java_driver, java_3_driver, go_driver, node_driver):
         print(" ".join(driver("HOST:PORT")))

@@ -50,6 +50,18 @@ class Member(Protocol):
         """Leaves the group."""
 
 
+class Writer(Protocol):
+    """A transactional producer, which had the epoch of its id raised when it was made."""
+
+    def write(self, topic: str, messages: Sequence[Message]) -> None:
+        """Sends all messages in the open transaction, which the first call begins, and waits for them."""
+
+    def end(self, *, commit: bool) -> None:
+        """Commits or aborts."""
+
+    def close(self) -> None: ...
+
+
 class Client(Protocol):
     """A client library; errors of the broker are raised."""
 
@@ -68,6 +80,16 @@ class Client(Protocol):
 
     def read(self, topic: str, count: int) -> list[Received]:
         """The first `count` records of all partitions, or fewer after half a minute."""
+
+    def read_committed(self, topic: str, count: int) -> list[Received]:
+        """The same of the records of committed transactions."""
+
+    def writer(self, transactional_id: str) -> Writer:
+        """A transactional producer; one of the same id that was made before is fenced."""
+
+    def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
+        """Reads `count` records of the source as a member of the group, and writes them to the same partitions of the
+        target, with the group's offsets, in one transaction."""
 
     def join(self, group: str, member: str, topics: Sequence[str]) -> Member:
         """A new member whose client id is `member`."""

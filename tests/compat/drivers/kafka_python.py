@@ -9,6 +9,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTo
 
 from drivers.background import PolledMember
 from drivers.interface import Assignment, Message, Received
+from drivers.kafka_python_writer import KafkaPythonWriter
 
 WAIT_SECONDS = 30.0
 
@@ -81,8 +82,28 @@ class KafkaPythonClient:
         start = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
         return KafkaConsumer(**self._settings, **start, fetch_max_wait_ms=100, **options)
 
-    def read(self, topic: str, count: int) -> list[Received]:
-        consumer = self._consumer()
+    def writer(self, transactional_id: str) -> KafkaPythonWriter:
+        return KafkaPythonWriter(self._settings, transactional_id)
+
+    def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
+        writer = self.writer(transactional_id)
+        consumer = self._consumer(group_id=group, isolation_level="read_committed")
+        consumer.subscribe([source])
+        while count > 0:
+            batches = consumer.poll(timeout_ms=200).values()
+            messages = [Message(record.value, partition=record.partition) for batch in batches for record in batch]
+            writer.write(target, messages)
+            count -= len(messages)
+        writer.write_positions(consumer)
+        writer.end(commit=commit)
+        writer.close()
+        consumer.close()
+
+    def read_committed(self, topic: str, count: int) -> list[Received]:
+        return self.read(topic, count, isolation_level="read_committed")
+
+    def read(self, topic: str, count: int, **options: Any) -> list[Received]:
+        consumer = self._consumer(**options)
         consumer.assign([TopicPartition(topic, partition) for partition in consumer.partitions_for_topic(topic)])
         consumer.seek_to_beginning()
         records: list[Received] = []

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 
 from drivers.background import PolledMember
 from drivers.interface import Assignment, Message, Received
+from drivers.librdkafka_writer import LibrdkafkaWriter
 from harness.stock_client import records_given
 
 WAIT_SECONDS = 30.0
@@ -91,8 +92,26 @@ class LibrdkafkaClient:
         defaults = {"group.id": "nobody", "auto.offset.reset": "earliest", "enable.auto.commit": False}
         return Consumer({**self.settings, **defaults, "fetch.wait.max.ms": 100, **options})
 
-    def read(self, topic: str, count: int) -> list[Received]:
-        consumer = self.consumer()
+    def read_committed(self, topic: str, count: int) -> list[Received]:
+        return self.read(topic, count, "read_committed")
+
+    def writer(self, transactional_id: str, **options: Any) -> LibrdkafkaWriter:
+        return LibrdkafkaWriter({**self.settings, **options}, transactional_id)
+
+    def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
+        writer = self.writer(transactional_id)
+        consumer = self.consumer(**{"group.id": group})
+        consumer.subscribe([source])
+        while count > 0:
+            records = [received(message) for message in consumer.consume(count, 0.2)]
+            writer.write(target, [Message(record.value, partition=record.partition) for record in records])
+            count -= len(records)
+        writer.write_positions(consumer)
+        writer.end(commit=commit)
+        consumer.close()
+
+    def read(self, topic: str, count: int, isolation: str = "read_uncommitted") -> list[Received]:
+        consumer = self.consumer(**{"isolation.level": isolation})
         partitions = consumer.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         records: list[Received] = []

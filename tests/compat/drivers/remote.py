@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from drivers.interface import Assignment, Message, Received
 from harness.server_process import bound_to_us
@@ -89,6 +90,16 @@ class RemoteClient:
     def read(self, topic: str, count: int, **options: object) -> list[Received]:
         return [_decode(record) for record in self.ask("read", topic=topic, count=count, **options)]
 
+    def read_committed(self, topic: str, count: int) -> list[Received]:
+        return self.read(topic, count, committed=True)
+
+    def writer(self, transactional_id: str) -> "RemoteWriter":
+        return RemoteWriter(self, transactional_id)
+
+    def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
+        places = {"group": group, "topic": source, "target": target}
+        self.ask("copy", transactional_id=transactional_id, **places, count=count, commit=commit)
+
     def join(self, group: str, member: str, topics: Sequence[str], **options: object) -> "RemoteMember":
         self.ask("join", group=group, member=member, topics=list(topics), **options)
         return RemoteMember(self, member)
@@ -169,3 +180,22 @@ class RemoteMember:
 
     def leave(self) -> None:
         self._client.ask("leave", member=self._name)
+
+
+class RemoteWriter:
+    """See `interface.Writer`."""
+
+    def __init__(self, client: RemoteClient, transactional_id: str) -> None:
+        self._client = client
+        self._name = f"{transactional_id} {uuid4()}"
+        self._client.ask("open_writer", writer=self._name, transactional_id=transactional_id)
+
+    def write(self, topic: str, messages: Sequence[Message]) -> None:
+        encoded = [_encode(message) for message in messages]
+        self._client.ask("write", writer=self._name, topic=topic, messages=encoded)
+
+    def end(self, *, commit: bool) -> None:
+        self._client.ask("end", writer=self._name, commit=commit)
+
+    def close(self) -> None:
+        self._client.ask("close_writer", writer=self._name)

@@ -37,12 +37,18 @@ type request struct {
 	Name        string             `json:"name"`
 	Value       string             `json:"value"`
 	TimestampMs int64              `json:"timestamp_ms"`
+	Committed   bool               `json:"committed"`
+	Writer      string             `json:"writer"`
+	Target      string             `json:"target"`
+	ID          string             `json:"transactional_id"`
+	Commit      bool               `json:"commit"`
 }
 
 type driver struct {
 	bootstrap string
 	admin     *kadm.Client
 	members   map[string]*member
+	writers   map[string]*writer
 }
 
 type operation func(context.Context, *driver, *request) (any, error)
@@ -62,6 +68,11 @@ var operations = map[string]operation{
 	"topic_configs":      topicConfigs,
 	"alter_topic_config": alterTopicConfig,
 	"offsets_for_time":   offsetsForTime,
+	"open_writer":        openWriter,
+	"write":              write,
+	"end":                end,
+	"close_writer":       closeWriter,
+	"copy":               copyRecords,
 }
 
 func (d *driver) answer(line []byte) map[string]any {
@@ -83,7 +94,8 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	d := &driver{bootstrap: os.Args[1], admin: kadm.NewClient(client), members: map[string]*member{}}
+	d := &driver{bootstrap: os.Args[1], admin: kadm.NewClient(client)}
+	d.members, d.writers = map[string]*member{}, map[string]*writer{}
 	requests := bufio.NewReaderSize(os.Stdin, 1<<20)
 	for {
 		line, err := requests.ReadBytes('\n')

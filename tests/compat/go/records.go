@@ -100,6 +100,9 @@ func produce(ctx context.Context, d *driver, asked *request) (any, error) {
 
 func read(ctx context.Context, d *driver, asked *request) (any, error) {
 	options := []kgo.Opt{kgo.SeedBrokers(d.bootstrap), kgo.ConsumeTopics(asked.Topic)}
+	if asked.Committed {
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}
 	client, err := kgo.NewClient(append(options, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 // kafkajs under remote control: one JSON request a line on standard input, one answer a line on standard output.
 const readline = require('node:readline')
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel, ConfigResourceTypes } = require('kafkajs')
+const transactions = require('./transactions')
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 
 const kafka = new Kafka({ clientId: 'kafkajs', brokers: [process.argv[2]], logLevel: logLevel.NOTHING })
@@ -38,9 +39,9 @@ async function produce({ topic, messages, compression, idempotent, acks }) {
   }
 }
 
-async function read({ topic, count }) {
+async function read({ topic, count, committed }) {
   const group = `read-${topic}-${process.pid}-${Date.now()}`
-  await join({ member: group, group, topics: [topic] })
+  await join({ member: group, group, topics: [topic], readUncommitted: !committed })
   const member = members.get(group)
   const deadline = Date.now() + 30000
   while (member.records.length < count && Date.now() < deadline) await new Promise((done) => setTimeout(done, 20))
@@ -48,8 +49,9 @@ async function read({ topic, count }) {
   return member.records
 }
 
-async function join({ member, group, topics }) {
-  const options = { groupId: group, heartbeatInterval: 300, sessionTimeout: 10000, maxWaitTimeInMs: 100 }
+async function join({ member, group, topics, readUncommitted = false }) {
+  const times = { heartbeatInterval: 300, sessionTimeout: 10000, maxWaitTimeInMs: 100 }
+  const options = { groupId: group, readUncommitted, ...times }
   const consumer = kafka.consumer({ ...options, retry: { retries: 20 } })
   const state = { consumer, assignment: [], records: [], failure: null }
   members.set(member, state)
@@ -98,6 +100,7 @@ async function topicConfigs({ topic }) {
 }
 
 const operations = {
+  ...transactions(kafka, { toMessage, join, leave, members }),
   produce,
   read,
   join,

@@ -87,7 +87,7 @@ final class Records {
         return sent;
     }
 
-    private static ProducerRecord<byte[], byte[]> record(String topic, JsonNode message) {
+    static ProducerRecord<byte[], byte[]> record(String topic, JsonNode message) {
         List<Header> headers = new ArrayList<>();
         for (JsonNode header : message.path("headers")) {
             headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
@@ -101,7 +101,8 @@ final class Records {
     private Object read(JsonNode request) {
         Properties properties = Settings.of(bootstrap, request,
             "key.deserializer", BYTES_OUT, "value.deserializer", BYTES_OUT, "auto.offset.reset", "earliest",
-            "enable.auto.commit", "false");
+            "enable.auto.commit", "false",
+            "isolation.level", request.path("committed").asBoolean() ? "read_committed" : "read_uncommitted");
         List<Object> records = new ArrayList<>();
         long deadline = System.currentTimeMillis() + 30_000;
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(properties)) {
