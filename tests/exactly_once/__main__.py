@@ -1,0 +1,34 @@
+"""Exactly once, with real programs over three brokers that are killed and rolled: `make proof-transactions`."""
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from exactly_once import chain, words
+from harness.cluster import barnabas_cluster
+
+MIN_ISR = {"min.insync.replicas": "2", "default.replication.factor": "3"}
+
+
+def main() -> int:
+    """Run the proofs; the exit status says whether all records were there once."""
+    parser = argparse.ArgumentParser(prog="make proof-transactions", description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000, help="that the chain copies")
+    parser.add_argument("--lines", type=int, default=20_000, help="that Kafka Streams counts the words of")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the faults")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder, barnabas_cluster(Path(folder), 3, MIN_ISR) as cluster:
+        chance = random.Random(options.seed)
+        wrong = chain.run(cluster, options.records, chance) if options.records else []
+        wrong += words.run(cluster, options.lines, chance) if options.lines else []
+        if wrong:
+            print(cluster.logs_text(), file=sys.stderr)
+    print("\n".join(wrong) or "every record is there once, in its order, and every word is counted once")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

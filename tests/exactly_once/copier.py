@@ -1,0 +1,60 @@
+"""A program that copies a topic with librdkafka, each record in a transaction with the group's offsets.
+
+    python -m exactly_once.copier BOOTSTRAP ID SOURCE TARGET
+
+It aborts and reads again what it may not commit, and ends with status 1 where librdkafka says that it must.
+"""
+
+import sys
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+WAIT_S: Final = 60.0
+RECORDS_MAX: Final = 2_000
+
+
+class Copier:
+    """A consumer and a transactional producer."""
+
+    def __init__(self, bootstrap: str, name: str, source: str, target: str) -> None:
+        shared: dict[str, Any] = {"bootstrap.servers": bootstrap}
+        self._target = target
+        self._producer = Producer({**shared, "transactional.id": name, "linger.ms": 5})
+        self._producer.init_transactions(WAIT_S)
+        reading = {"group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = Consumer({**shared, **reading, "session.timeout.ms": 10_000})
+        self._consumer.subscribe([source])
+
+    def run(self) -> None:
+        """Copy until the process ends."""
+        while True:
+            messages = [each for each in self._consumer.consume(RECORDS_MAX, 0.2) if each.error() is None]
+            if not messages:
+                continue
+            try:
+                self._copy(messages)
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.fatal() or not error.txn_requires_abort():
+                    raise
+                self._abort()
+
+    def _copy(self, messages: list[Any]) -> None:
+        self._producer.begin_transaction()
+        for message in messages:
+            self._producer.produce(self._target, message.value(), partition=message.partition())
+            self._producer.poll(0)
+        positions = [place for place in self._consumer.position(self._consumer.assignment()) if place.offset >= 0]
+        self._producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), WAIT_S)
+        self._producer.commit_transaction(WAIT_S)
+
+    def _abort(self) -> None:
+        """Abort, and read again from the committed offsets."""
+        self._producer.abort_transaction(WAIT_S)
+        for place in self._consumer.committed(self._consumer.assignment(), WAIT_S):
+            self._consumer.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
+
+
+if __name__ == "__main__":
+    Copier(*sys.argv[1:]).run()

@@ -1,0 +1,56 @@
+"""What happens to the brokers and programs of a proof while it runs, drawn by a seed."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from exactly_once.programs import Program
+from harness.cluster import BarnabasCluster
+
+DOWN_S = 2.0
+PAUSE_S = (3.0, 8.0)
+
+
+class Faults:
+    """Kills and rolls, one after the other, each followed by a time in which work goes on."""
+
+    def __init__(self, cluster: BarnabasCluster, programs: Sequence[Program], chance: random.Random) -> None:
+        self.done: Counter[str] = Counter()
+        self._cluster = cluster
+        self._programs = programs
+        self._chance = chance
+        self._kinds: Sequence[Callable[[], None]] = (self.kill_broker, self.roll, self.kill_program)
+
+    def next(self) -> None:
+        """Do one, and wait."""
+        kind = self._chance.choice(self._kinds)
+        kind()
+        self.done[kind.__name__] += 1
+        self.rest(self._chance.uniform(*PAUSE_S))
+
+    def rest(self, seconds: float) -> None:
+        """Let all programs run for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for program in self._programs:
+                program.keep_running()
+            time.sleep(0.2)
+
+    def kill_broker(self) -> None:
+        """Kill -9 one broker, and start it again."""
+        number = self._chance.choice(sorted(self._cluster.brokers))
+        self._cluster.kill(number)
+        self.rest(DOWN_S)
+        self._cluster.start(number)
+        self._cluster.wait_until_full()
+
+    def roll(self) -> None:
+        """Restart all brokers, one after the other."""
+        for number in self._cluster.brokers:
+            self._cluster.restart(number)
+            self._cluster.wait_until_full()
+
+    def kill_program(self) -> None:
+        """Kill -9 one program; its successor fences what it left."""
+        self._chance.choice(self._programs).kill()
