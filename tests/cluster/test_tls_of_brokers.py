@@ -1,11 +1,14 @@
 """Three brokers with TLS, to clients and among themselves with certificates of both sides."""
 
+import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from harness.certificates import Authority
 from harness.cluster import BarnabasCluster, prepare_cluster
@@ -89,3 +92,41 @@ def test_a_client_that_trusts_others_connects_to_nobody(
     producer = Producer({**settings(authority), "ssl.ca.location": str(other.file), "error_cb": errors.append})
     wait_for(lambda: producer.poll(0.1) >= 0 and bool(errors))
     assert KafkaError._SSL in {error.code() for error in errors}
+
+
+def serial_number(authority: Authority, port: int) -> str:
+    """Return the serial number of the certificate that a broker shows."""
+    context = ssl.create_default_context(cadata=authority.certificate)
+    with (
+        socket.create_connection(("localhost", port)) as connected,
+        context.wrap_socket(connected, server_hostname="localhost") as tls,
+    ):
+        return str((tls.getpeercert() or {})["serialNumber"])
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(cluster: BarnabasCluster, authority: Authority) -> None:
+    before = {serial_number(authority, port) for port in secure_ports}
+    authority.issue("broker")
+    wait_for(lambda: before.isdisjoint({serial_number(authority, port) for port in secure_ports}))
+    producer = Producer(settings(authority))
+    producer.produce("t", b"x")
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_certificates_that_a_broker_cannot_use_are_refused_by_it(
+    cluster: BarnabasCluster, authority: Authority
+) -> None:
+    admin = AdminClient({name: value for name, value in settings(authority).items() if name.startswith(("b", "s"))})
+    number = min(cluster.brokers)
+
+    def alter(location: Path) -> None:
+        name = "listener.name.secure.ssl.keystore.location"
+        entry = ConfigEntry(name, str(location), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(number), incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
+
+    with pytest.raises(KafkaException, match=r"listener.name.secure.ssl.keystore.location=.*has the subject"):
+        alter(authority.issue("stranger").file)
+    before = serial_number(authority, secure_ports[0])
+    alter(authority.issue("broker", "renewed").file)
+    wait_for(lambda: serial_number(authority, secure_ports[0]) != before)

@@ -5,22 +5,24 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 from uuid import uuid4
 
 from barnabas_broker.app import garbage
+from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
-from barnabas_broker.app.connection_settings import limits_of, socket_settings
+from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings
 from barnabas_broker.app.descriptors import Descriptors
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
-from barnabas_broker.app.node import Node
+from barnabas_broker.app.node import DISK_HANG_S, Node
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import boot_id, open_store
-from barnabas_broker.app.tls_contexts import TlsContexts
+from barnabas_broker.app.tls_contexts import LOOK_S, TlsContexts
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -121,6 +123,8 @@ class Broker:
             )
         )
         garbage.freeze()
+        self._watch_certificates(node)
+        self._warn_of_open_listeners()
         listener.start()
         self._takedown.append(node.hand_over)
         self._is_serving = True
@@ -231,6 +235,25 @@ class Broker:
         )
         node.start_cleaner(cleaner)
         return cleaner
+
+    def _watch_certificates(self, node: Node) -> None:
+        """Use new certificates once files or settings change; settings that cannot be used are refused."""
+        if not self._tls:
+            return
+        node.handler_environment.check_certificates = self._tls.check
+        chores = Chores(partial(node.supervisor.supervise, hang_s=DISK_HANG_S))
+        look = Chore("certificates", LOOK_S, lambda: asyncio.to_thread(self._tls.refresh, node.current_config()), 0)
+        chores.start([look])
+        self._takedown.append(chores.stop)
+
+    def _warn_of_open_listeners(self) -> None:
+        for endpoint in self._config.listeners.bound:
+            if is_open(self._config, endpoint):
+                log.warning(
+                    "anybody who reaches listener %s may do everything: it asks clients for no authentication."
+                    " Bind it to 127.0.0.1, or see docs/security.md",
+                    endpoint,
+                )
 
     async def _start_http(self) -> None:
         """First of all: whoever looks after the broker sees that it lives, and how far it is."""

@@ -10,6 +10,7 @@ from typing import Final
 from barnabas_broker.server.admission import ConnectionLimits, plain_address
 from barnabas_broker.server.listener import SocketSettings
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.listeners import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,14 @@ def socket_settings(config: BrokerConfig) -> SocketSettings:
 
 def _given(size_bytes: int) -> int | None:
     return size_bytes if size_bytes >= 0 else None
+
+
+def is_open(config: BrokerConfig, endpoint: Endpoint) -> bool:
+    """Return whether a listener is reached from other machines, and serves clients that do not authenticate."""
+    security = config.listener_security(endpoint.name)
+    has_certificates = security.protocol.has_tls and security.value("ssl.client.auth") == "required"
+    is_local = endpoint.host == "localhost" or (_is_address(endpoint.host) and ip_address(endpoint.host).is_loopback)
+    return not (is_local or has_certificates or security.protocol.has_sasl)
 
 
 def limits_of(config: Callable[[], BrokerConfig], loop: asyncio.AbstractEventLoop) -> Callable[[], ConnectionLimits]:

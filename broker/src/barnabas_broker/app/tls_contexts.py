@@ -1,5 +1,6 @@
 """The TLS contexts of a broker's listeners and of its links to other brokers, made of their settings."""
 
+import logging
 import os
 import ssl
 from functools import partial
@@ -16,8 +17,13 @@ from barnabas_core.config.cipher_suites import STRONG, TLS_1_2_SUITES, TLS_1_3_S
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.principal_rules import PrincipalRule, name_by_rules, parse_principal_rules
+from barnabas_core.config.ssl_definitions import RELOADED
 from barnabas_core.distinguished_name import rfc2253
 
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 5.0
+"""The period in which files and settings are looked at."""
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -27,6 +33,8 @@ class TlsOfListener(NamedTuple):
 
     server: ServerTls
     client: ssl.SSLContext
+    certificate: bytes
+    """The certificate that the listener shows, with those above it, as PEM."""
 
 
 def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
@@ -47,7 +55,7 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
             _trust(context, trusted, security)
     if trusted is None:
         client.load_default_certs()
-    return TlsOfListener(ServerTls(server, partial(principal_of, rules=_rules(security))), client)
+    return TlsOfListener(ServerTls(server, partial(principal_of, rules=_rules(security))), client, keystore.chain)
 
 
 def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
@@ -125,22 +133,27 @@ def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) ->
 
 
 class TlsContexts:
-    """The contexts of all listeners with TLS, as they are in force."""
+    """The contexts of all listeners with TLS, as they are in force: those of the start until `refresh` finds others."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Make them all. Raises InvalidConfig with everything that is wrong."""
         self._inter_broker = config.listeners.inter_broker
         self._of: dict[str, TlsOfListener] = {}
+        self._marks: dict[str, object] = {}
         problems: list[ConfigProblem] = []
         for endpoint in config.listeners.bound:
             security = config.listener_security(endpoint.name)
             if security.protocol.has_tls:
                 try:
+                    self._marks[endpoint.name] = _mark(security)
                     self._of[endpoint.name] = tls_of_listener(security)
                 except InvalidConfig as error:
                     problems += error.problems
         if problems:
             raise InvalidConfig(problems)
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
 
     def server(self, listener_name: str) -> ServerTls | None:
         """Return what a listener uses now; None for one without TLS."""
@@ -151,3 +164,64 @@ class TlsContexts:
         """Return what links to other brokers use now; None where they talk without TLS."""
         found = self._of.get(self._inter_broker)
         return None if found is None else found.client
+
+    def check(self, config: BrokerConfig) -> None:
+        """Raise InvalidConfig where `refresh` would not take what these settings say."""
+        for name in self._of:
+            security = config.listener_security(name)
+            if _mark(security) != self._marks[name]:
+                self._replacement(security)
+
+    def refresh(self, config: BrokerConfig) -> None:
+        """Use what the settings and their files say now, in new handshakes; a listener keeps what it has otherwise."""
+        for name in self._of:
+            security = config.listener_security(name)
+            mark = _mark(security)
+            if mark == self._marks[name]:
+                continue
+            self._marks[name] = mark
+            try:
+                self._of[name] = self._replacement(security)
+            except InvalidConfig as error:
+                log.error("listener %s keeps its certificates: %s", name, error)
+            else:
+                log.info("listener %s has new certificates", name)
+
+    def _replacement(self, security: ListenerSecurity) -> TlsOfListener:
+        made = tls_of_listener(security)
+        check_replacement(self._of[security.name].certificate, made.certificate, security)
+        return made
+
+
+def _mark(security: ListenerSecurity) -> object:
+    """Return what differs as soon as settings or files do."""
+    texts = tuple(security.text(config) for config in sorted(RELOADED))
+    return texts, tuple(map(_mark_of_file, Stores(security).files()))
+
+
+def _mark_of_file(location: str) -> object:
+    try:
+        found = os.stat(location)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def check_replacement(before: bytes, after: bytes, security: ListenerSecurity) -> None:
+    """Raise InvalidConfig where a certificate has another subject, or lacks alternative names (KIP-978)."""
+    old, new = x509.load_pem_x509_certificate(before), x509.load_pem_x509_certificate(after)
+    if old.subject != new.subject and not security.value("ssl.allow.dn.changes"):
+        wanted = f"has the subject {new.subject.rfc4514_string()}, and had {old.subject.rfc4514_string()}"
+        raise InvalidConfig([security.problem("ssl.keystore.location", f"{wanted}; ssl.allow.dn.changes is false")])
+    lacking = sorted(_alternative_names(old) - _alternative_names(new))
+    if lacking and not security.value("ssl.allow.san.changes"):
+        wanted = f"lacks the alternative names {', '.join(lacking)}; ssl.allow.san.changes is false"
+        raise InvalidConfig([security.problem("ssl.keystore.location", wanted)])
+
+
+def _alternative_names(certificate: x509.Certificate) -> set[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in names}

@@ -73,6 +73,9 @@ class HandlerEnvironment:
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """Those of the process, unless a test has others."""
 
+    check_certificates: Callable[[BrokerConfig], None] = lambda _: None
+    """A check that raises InvalidConfig where a listener cannot use the certificates of these settings."""
+
     @property
     def controller_id(self) -> int:
         """Where clients send what is for the controller: any broker can answer that, so one that is alive."""

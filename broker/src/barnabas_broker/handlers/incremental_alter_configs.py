@@ -17,7 +17,8 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResourceType,
 )
 from barnabas_broker.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from barnabas_core.errors import ApiError
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.errors import ApiError, ErrorCode
 
 ResourceResult = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -41,10 +42,30 @@ async def _alter(
 ) -> dict[ConfigResource, ApiError | None]:
     """Change log levels here, and write all other configs to the metadata store."""
     stored = {each: changes for each, changes in wanted.items() if each.type is not ConfigResourceType.BROKER_LOGGER}
-    outcomes = dict(await environment.metadata_writer.alter_configs(stored, validate_only=validate_only))
+    refused = {each: _why_not(environment, each, changes) for each, changes in stored.items()}
+    accepted = {each: changes for each, changes in stored.items() if refused[each] is None}
+    outcomes = {**refused, **await environment.metadata_writer.alter_configs(accepted, validate_only=validate_only)}
     for resource in wanted.keys() - stored.keys():
         outcomes[resource] = _alter_loggers(environment, resource.name, wanted[resource], validate_only=validate_only)
     return outcomes
+
+
+def _why_not(environment: HandlerEnvironment, resource: ConfigResource, changes: list[ConfigChange]) -> ApiError | None:
+    """Return why a listener of this broker cannot use the certificates that the changes name."""
+    is_own = resource.type is ConfigResourceType.BROKER and resource.name == str(environment.broker_id)
+    if not is_own or not any(change.name.startswith("listener.name.") for change in changes):
+        return None
+    config = environment.config
+    removed = {change.name for change in changes if change.operation is ConfigOperation.DELETE}
+    own = {name: text for name, text in config.broker_overrides.items() if name not in removed}
+    own.update(
+        (change.name, change.value) for change in changes if change.value is not None and change.name not in removed
+    )
+    try:
+        environment.check_certificates(config.with_usable(own, config.cluster_overrides).config)
+    except InvalidConfig as error:
+        return ApiError(ErrorCode.INVALID_REQUEST, str(error))
+    return None
 
 
 def _alter_loggers(

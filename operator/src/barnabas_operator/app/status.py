@@ -3,6 +3,7 @@
 import argparse
 import logging
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -137,6 +138,9 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
     """Prints the report as tables."""
     brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
+    strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
+    if strangers:
+        out.print(f"open: {', '.join(strangers)} asked for no authentication (docs/security.md)", markup=False)
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
     out.print(f"partitions: {troubles or 'every replica is in sync'}")
     _print_losses(out, report)
@@ -148,6 +152,15 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
             out.print(each)
     if not topics:
         out.print("no topics")
+
+
+def is_of_this_machine(address: str) -> bool:
+    """Return whether only clients of this machine reach `HOST:PORT`."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:

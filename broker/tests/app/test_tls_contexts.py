@@ -1,0 +1,129 @@
+"""The certificates of a broker's listeners: from PEM and PKCS12, refused with what to do, replaced while it runs."""
+
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+
+from barnabas_broker.app.connection_settings import is_open
+from barnabas_broker.app.tls_contexts import TlsContexts
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from barnabas_core.config.definitions import InvalidConfig
+from harness.certificates import Authority, Identity
+
+LISTENER = {"listeners": "SSL://:9093", "inter.broker.listener.name": "SSL", "ssl.keystore.type": "PEM"}
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def config(**settings: str) -> BrokerConfig:
+    return parse_broker_config({**LISTENER, **{name.replace("_", "."): text for name, text in settings.items()}})
+
+
+def problem(**settings: str) -> str:
+    with pytest.raises(InvalidConfig) as refused:
+        TlsContexts(config(**settings))
+    return str(refused.value)
+
+
+def as_pkcs12(identity: Identity, file: Path, password: bytes) -> str:
+    key = load_pem_private_key(identity.key.encode(), None)
+    certificate = x509.load_pem_x509_certificate(identity.certificate.encode())
+    encryption = BestAvailableEncryption(password)
+    file.write_bytes(pkcs12.serialize_key_and_certificates(b"k", key, certificate, None, encryption))  # type: ignore[arg-type]  # any key
+    return str(file)
+
+
+def test_keys_and_certificates_come_from_files_or_settings(authority: Authority, tmp_path: Path) -> None:
+    identity = authority.issue("broker")
+    on_one_line = {"ssl_keystore_key": identity.key, "ssl_keystore_certificate_chain": identity.certificate}
+    store = as_pkcs12(identity, tmp_path / "store.p12", b"s3cret")
+    for settings in (
+        {"ssl_keystore_location": str(identity.file)},
+        {name: " ".join(text.split("\n")) for name, text in on_one_line.items()},
+        {"ssl_keystore_type": "PKCS12", "ssl_keystore_location": store, "ssl_keystore_password": "s3cret"},
+    ):
+        assert TlsContexts(config(**settings)).server("SSL") is not None
+
+
+def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, tmp_path: Path) -> None:
+    identity = authority.issue("broker")
+    store = as_pkcs12(identity, tmp_path / "store.p12", b"s3cret")
+    good = str(identity.file)
+    assert problem().startswith("ssl.keystore.location: must be set, or ssl.keystore.key")
+    assert (
+        problem(ssl_keystore_location="/none")
+        == "ssl.keystore.location=/none: cannot be read: No such file or directory"
+    )
+    assert "one private key as PKCS#8" in problem(ssl_keystore_location=str(authority.file))
+    wrong = problem(ssl_keystore_type="PKCS12", ssl_keystore_location=store, ssl_keystore_password="wr0ng")
+    assert "cannot be read with ssl.keystore.password" in wrong
+    assert "wr0ng" not in wrong
+    assert "ssl.truststore.location: must be set where ssl.client.auth" in problem(
+        ssl_keystore_location=good, ssl_client_auth="required"
+    )
+    assert "TLS_RSA_WITH_AES_128_CBC_SHA is none of" in problem(
+        ssl_keystore_location=good, ssl_cipher_suites="TLS_RSA_WITH_AES_128_CBC_SHA"
+    )
+    assert "no regular expression" in problem(ssl_keystore_location=good, ssl_principal_mapping_rules="RULE:(/x/")
+
+
+def test_a_jks_file_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:
+    store = tmp_path / "store.jks"
+    store.write_bytes(bytes.fromhex("feedfeed00000002"))
+    refused = problem(ssl_keystore_type="JKS", ssl_keystore_location=str(store), ssl_keystore_password="s3cret")
+    assert f"keytool -importkeystore -srckeystore {store} -destkeystore {store}.p12 -deststoretype PKCS12" in refused
+
+
+def test_a_certificate_is_replaced_by_a_like_one_only(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity = authority.issue("broker")
+    now = config(ssl_keystore_location=str(identity.file))
+    contexts = TlsContexts(now)
+    first = contexts.server("SSL")
+    contexts.refresh(now)
+    assert contexts.server("SSL") is first
+    authority.issue("broker")
+    contexts.refresh(now)
+    second = contexts.server("SSL")
+    assert second is not first
+    authority.issue("stranger", "broker")
+    contexts.refresh(now)
+    assert contexts.server("SSL") is second
+    assert "listener SSL keeps its certificates: ssl.keystore.location" in caplog.text
+    assert "has the subject CN=stranger" in caplog.text
+
+
+def test_new_settings_are_checked_before_they_are_taken(authority: Authority) -> None:
+    now = config(ssl_keystore_location=str(authority.issue("broker").file))
+    contexts = TlsContexts(now)
+    contexts.check(now)
+    for location, refused in ((authority.issue("stranger").file, True), (authority.issue("broker", "new").file, False)):
+        changed = now.with_usable({"listener.name.ssl.ssl.keystore.location": str(location)}, {}).config
+        if refused:
+            with pytest.raises(InvalidConfig, match=r"listener.name.ssl.ssl.keystore.location=.*ssl.allow.dn.changes"):
+                contexts.check(changed)
+        else:
+            contexts.check(changed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"listeners": "PLAINTEXT://:9092"}, True),
+        ({"listeners": "PLAINTEXT://10.0.0.1:9092"}, True),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9092"}, False),
+        ({"listeners": "PLAINTEXT://[::1]:9092"}, False),
+        ({"listeners": "PLAINTEXT://localhost:9092"}, False),
+        (LISTENER, True),
+        ({**LISTENER, "ssl.client.auth": "required"}, False),
+    ],
+)
+def test_a_listener_is_open_if_strangers_reach_it(settings: dict[str, str], expected: bool) -> None:
+    parsed = parse_broker_config(settings)
+    assert is_open(parsed, parsed.listeners.bound[0]) == expected
