@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 ACTIONS: Final = 200
 TEST_SECONDS_MAX: Final = 3600
+TRANSACTIONS_EACH: Final = 5
+"""For so many seeds of replication there is one of transactions."""
 FIGURES: Final = re.compile(r"acknowledged|\d+ (passed|failed).* in ")
 """The last line of a part that says what it did."""
 
@@ -45,6 +47,11 @@ def main() -> int:
     processors = os.cpu_count() or 1
     parts = [
         _run("simulation", f"-m simulation --seeds {options.seeds} --first {options.first} --workers {processors}"),
+        _run(
+            "transactions",
+            f"-m simulation --workload transactions --seeds {options.seeds // TRANSACTIONS_EACH}"
+            f" --first {options.first} --workers {processors}",
+        ),
         _run("torture", f"-m torture --rounds {options.rounds} --seed {options.torture_seed}"),
         _run("e2e.weeks", f"-m e2e.weeks --actions {options.actions} --seed {options.weeks_seed}"),
         # One after the other, for they assert times. What hypothesis tries is random here.
@@ -58,7 +65,7 @@ def main() -> int:
     print(f"\ncommit {commit}; again: make soak SOAK='{again}'")
     for part in parts:
         outcome = "passed" if part.code == 0 else f"FAILED (exit code {part.code})"
-        print(f"{part.name:10} {outcome} in {part.seconds:.0f} s: {part.figures}")
+        print(f"{part.name:12} {outcome} in {part.seconds:.0f} s: {part.figures}")
     if _commit() != commit:
         print(f"FAILED: it is {_commit()} now; the figures are not those of one commit")
     return int(any(part.code for part in parts) or _commit() != commit)

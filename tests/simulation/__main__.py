@@ -16,8 +16,10 @@ from typing import Final
 
 from simulation.mutants import MUTANTS, SET_UPS
 from simulation.run import Outcome, run
+from simulation.transaction_story import run as run_transactions
 
 HASH_SEED: Final = "0"
+WORKLOADS: Final = {"replication": run, "transactions": run_transactions}
 EVENTS_SHOWN: Final = 40
 PROGRESS_S: Final = 10.0
 
@@ -37,7 +39,7 @@ def main() -> int:
         acknowledged += outcome.acknowledged
         if is_failed(outcome, mistake):
             failures += 1
-            _tell(outcome, options.mutant, set_up_only=options.set_up_only)
+            _tell(outcome, options)
         elif options.story:
             print("\n".join(outcome.events), f"\nuntil {outcome.seconds:.6f} s, {outcome.acknowledged} acknowledged")
         if failures == options.failures_max:
@@ -54,6 +56,9 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10_000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="this one only")
+    parser.add_argument(
+        "--workload", choices=WORKLOADS, default="replication", help="what clients do; a mutant has its"
+    )
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this mistake put in")
     parser.add_argument("--set-up-only", action="store_true", help="with what shows the mistake, and without it")
     parser.add_argument("--failures-max", type=int, default=10, help="stop after so many")
@@ -67,7 +72,8 @@ def _parse_arguments() -> argparse.Namespace:
 
 def _outcomes(seeds: "range | list[int]", options: argparse.Namespace) -> Iterator[Outcome]:
     gc.freeze()  # What is imported stays, and is not looked through after each seed.
-    one = partial(run_one, mutant=options.mutant, set_up_only=options.set_up_only)
+    workload = options.workload if options.mutant is None else MUTANTS[options.mutant].workload
+    one = partial(run_one, workload=workload, mutant=options.mutant, set_up_only=options.set_up_only)
     workers = options.workers
     if min(workers, len(seeds)) == 1:
         yield from map(one, seeds)
@@ -76,12 +82,13 @@ def _outcomes(seeds: "range | list[int]", options: argparse.Namespace) -> Iterat
         yield from pool.map(one, seeds, chunksize=4)
 
 
-def run_one(seed: int, mutant: str | None = None, *, set_up_only: bool = False) -> Outcome:
+def run_one(seed: int, *, workload: str, mutant: str | None, set_up_only: bool) -> Outcome:
     """One seed, with a mistake put in, with only what shows it, or without either."""
+    one = WORKLOADS[workload]
     if mutant is None:
-        return run(seed)
+        return one(seed)
     with SET_UPS[mutant]() if set_up_only else MUTANTS[mutant].apply():
-        return run(seed)
+        return one(seed)
 
 
 def is_failed(outcome: Outcome, mutant: str | None) -> bool:
@@ -91,13 +98,14 @@ def is_failed(outcome: Outcome, mutant: str | None) -> bool:
     return any(re.search(MUTANTS[mutant].shown_by, each) for each in outcome.violations)
 
 
-def _tell(outcome: Outcome, mutant: str | None, *, set_up_only: bool) -> None:
+def _tell(outcome: Outcome, options: argparse.Namespace) -> None:
     print(f"seed {outcome.seed}:")
     for violation in outcome.violations:
         print(f"  {violation}")
     for event in outcome.events[-EVENTS_SHOWN:]:
         print(f"    {event}")
-    option = f" --mutant {mutant}{' --set-up-only' * set_up_only}" if mutant is not None else ""
+    option = "" if options.mutant is None else f" --mutant {options.mutant}{' --set-up-only' * options.set_up_only}"
+    option += "" if options.workload == "replication" else f" --workload {options.workload}"
     print(f"  again: make sim SIM='--seed {outcome.seed}{option}'", flush=True)
 
 

@@ -20,11 +20,14 @@ STRANDED: Final = 8
 class Faults:
     """`topic` is the one whose replicas are moved about; `stranded` the one whose leaders are left alone, if any."""
 
-    def __init__(self, cluster: SimulatedCluster, random: Random, topic: str, *, stranded: str | None) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, random: Random, topic: str, *, stranded: str | None, sets_clocks: bool = True
+    ) -> None:
         self._cluster = cluster
         self._random = random
         self._topic = topic
         self._stranded = stranded
+        self._sets_clocks = sets_clocks
         self._is_over = False
         self._lost_power = False
         """Since the cluster was last healthy: only one replica at a time may lose what it had not synced."""
@@ -47,7 +50,7 @@ class Faults:
             + [self._lose_power_after_a_start] * 2
             + [self._slow, self._fill_disk, self._store_away, self._store_flaky, self._forget_history]
             + [self._reassign] * 2
-            + [self._elect_preferred, self._set_clock]
+            + [self._elect_preferred, self._set_clock if self._sets_clocks else self._kill]
             + [self._strand] * (0 if self._stranded is None else STRANDED)
         )
         while self._cluster.loop.time() < end_s:

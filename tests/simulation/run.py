@@ -10,20 +10,20 @@ from uuid import UUID
 
 from barnabas_broker.app.node_environment import NodeSizes
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.decisions.elections import ElectionType, is_lost
 from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves
 from simulation.broker_changes import BrokerChanges, alters_brokers
 from simulation.clients import Client, Committer, Failed, Producer, Reader
-from simulation.cluster import ACCEPTED_S, SimulatedCluster
+from simulation.cluster import SimulatedCluster
 from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction, crashes_forget_no_gaps
 from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
 from simulation.log_dir_moves import LogDirMoves
 from simulation.loop import Deadlock, SimulatedLoop
+from simulation.losses import Losses
 from simulation.power import SEGMENT_BYTES_MAX
 from simulation.topic_changes import TopicChanges
 from simulation.unhandled import unhandled_exceptions_fail
@@ -160,7 +160,6 @@ class Simulation:
             compacts=compacts,
             versions=None if versions is None else Versions(versions, brokers),
         )
-        self._bootstrap = [broker.name for broker in self.cluster.brokers]
         self._topics = (
             TopicChanges(self.cluster, self.history, self._client, Random(random.getrandbits(64)))
             if random.random() < TOPIC_CHANGES_SHARE
@@ -173,6 +172,7 @@ class Simulation:
             Compaction(self.cluster, self.history, self._client, Random(random.getrandbits(64))) if compacts else None
         )
         self._watch = Watch(self.cluster, self.history)
+        self._losses = Losses(self.cluster, self._is_lost)
         self._faults = Faults(self.cluster, random, TOPIC, stranded=WILD if compacts else None)
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 
@@ -213,10 +213,10 @@ class Simulation:
         if self._compaction is not None:
             self._compaction.stop()
         if not self._cuts_all_power:
-            accepting = self._loop.create_task(self._accept_losses_in_time())
+            accepting = self._loop.create_task(self._losses.accept_in_time())
             await self._group.settle()
             accepting.cancel()
-        why = await self.cluster.until_healthy(HEALING_S_MAX, self._accept_losses)
+        why = await self.cluster.until_healthy(HEALING_S_MAX, self._losses.accept)
         watching.cancel()
         if why is not None:
             self.history.violation(f"it does not heal: {why}")
@@ -236,32 +236,16 @@ class Simulation:
 
         Nor can they write where all have lost records, before somebody accepts that.
         """
-        accepting = self._loop.create_task(self._accept_losses_in_time())
+        accepting = self._loop.create_task(self._losses.accept_in_time())
         for _ in range(HEALING_CHECKS):
             if self.history.acknowledged_count >= ACKNOWLEDGED_MIN * self.partitions:
                 break
             await asyncio.sleep(HEALING_S_MAX / HEALING_CHECKS)
         accepting.cancel()
 
-    async def _accept_losses(self) -> None:
-        """As an administrator does, where the metadata says that every replica lacks records, and nowhere else."""
-        lost = [TopicPartition(*key) for key, state in self.cluster.states().items() if is_lost(state)]
-        broker = next((each for each in self.cluster.brokers if each.is_serving and each.node is not None), None)
-        if not lost or broker is None or broker.node is None:
-            return
-        for each in lost:
-            self.cluster.note(f"the loss of {each} is accepted: {self.cluster.states()[each]}")
-            self.history.told_lost(each.topic, each.partition)
-            self._watch.forget(each)
-        controller = broker.node.handler_environment.metadata_writer
-        await self._loop.spawn(broker.host, controller.elect_leaders(ElectionType.UNCLEAN, lost))
-
-    async def _accept_losses_in_time(self) -> None:
-        """Once all others have had their time to heal; until it is cancelled."""
-        await asyncio.sleep(HEALING_S_MAX / 4)
-        while True:
-            await self._accept_losses()
-            await asyncio.sleep(ACCEPTED_S)
+    def _is_lost(self, lost: TopicPartition) -> None:
+        self.history.told_lost(*lost)
+        self._watch.forget(lost)
 
     async def _create_topic(self) -> None:
         while True:
@@ -278,7 +262,8 @@ class Simulation:
             await asyncio.sleep(0.2)
 
     def _client(self, name: str) -> Client:
-        return Client(self.cluster.network, name, Random(self._random.getrandbits(64)), self._bootstrap)
+        brokers = [broker.name for broker in self.cluster.brokers]
+        return Client(self.cluster.network, name, Random(self._random.getrandbits(64)), brokers)
 
     def _clients(self) -> list[tuple[Client, object]]:
         self._committers = []

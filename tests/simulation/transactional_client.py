@@ -1,169 +1,170 @@
-"""A producer whose transactions write to all partitions of a topic, as clients do since KIP-890, and a reader.
-
-Values are the numbers of the transactions.
-"""
+"""The requests of one transactional id, as clients send them since KIP-890: each is sent again until it is answered."""
 
 import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
 from barnabas_broker.wire.messages import message_class
-from barnabas_broker.wire.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, parse_header
-from barnabas_broker.wire.records import Record, decode_batch, encode_batch
-from barnabas_broker.wire.transaction_markers import decode_marker
+from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from simulation.clients import Client, Failed
 
 PRODUCE: Final = 0, 12
-FETCH: Final = 1, 12
 FIND_COORDINATOR: Final = 10, 3
 INIT_PRODUCER_ID: Final = 22, 5
 END_TXN: Final = 26, 5
 TXN_OFFSET_COMMIT: Final = 28, 5
 OFFSET_FETCH: Final = 9, 7
-TIMEOUT_MS: Final = 5_000
+TIMEOUT_MS: Final = 4_000
 GROUP: Final = 0
 TRANSACTION: Final = 1
 NONE: Final = 0
 TRY_AGAIN: Final = frozenset({3, 6, 7, 14, 15, 16, 19, 20, 51, 56, 88})
-READ_COMMITTED: Final = 1
+NOBODY: Final = ProducerEpoch(-1, -1)
 
 
 class Lost(Exception):
-    """The transaction cannot go on; how it ends only the brokers know."""
+    """The transaction cannot go on."""
 
 
-class TransactionalProducer:
-    """One transaction after the other. `committed` and `aborted` are those whose end was acknowledged so."""
+class TransactionalClient:
+    """`producer` is what the last InitProducerId or EndTxn has answered. `group` is the group of its offsets."""
 
-    def __init__(self, client: Client, name: str, topic: str, partitions: int) -> None:
-        self.committed: list[str] = []
-        self.aborted: list[str] = []
-        self.is_stopping = False
-        self.name = name
-        self._client = client
-        self._topic = topic
-        self._partitions = range(partitions)
+    def __init__(self, client: Client, transactional_id: str, group: str) -> None:
+        self.client = client
+        self.producer = NOBODY
+        self.may_have_committed = False
+        """True if an EndTxn has asked for a commit, and nobody knows whether it was carried out."""
+        self._id = transactional_id
+        self._group = group
         self._coordinators: dict[int, str] = {}
         """By the kind of key."""
-        self._producer_id = self._epoch = -1
-        self._number = 0
+        self._sequences: dict[tuple[str, int], int] = {}
+        """Of the present epoch."""
 
-    async def run(self) -> None:
-        """Until it is told to stop; then its last transaction is over."""
-        await self._init()
-        while not self.is_stopping:
-            self._number += 1
-            value = f"{self.name}/{self._number}"
-            commits = self._client.random.random() < 0.7
-            try:
-                await self._write_to_all(value)
-                await self._commit_offset()
-                await self._end(commits)
-            except Lost:
-                await self._init()
-                continue
-            (self.committed if commits else self.aborted).append(value)
-            await asyncio.sleep(self._client.random.expovariate(8))
-        await self._init()
+    def double(self, client: Client) -> "TransactionalClient":
+        """Return one that takes itself for the same producer."""
+        other = TransactionalClient(client, self._id, self._group)
+        other.producer, other._sequences = self.producer, dict(self._sequences)
+        return other
 
-    async def _init(self) -> None:
+    async def init(self) -> None:
+        """Become the only producer of the id."""
         request = message_class("InitProducerIdRequest")(
-            transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+            transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
         )
-        answer = await self._ask_coordinator(INIT_PRODUCER_ID, request)
-        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+        self._became(await self._ask_coordinator(INIT_PRODUCER_ID, request))
 
-    async def _end(self, commits: bool) -> None:
-        request = message_class("EndTxnRequest")(
-            transactional_id=self.name,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
+    async def end(self, *, commits: bool) -> None:
+        """EndTxn. Raises Lost."""
+        self._became(await self._ask_coordinator(END_TXN, self._end_request(commits), commits=commits))
+
+    def _became(self, answer: Any) -> None:
+        self.producer = ProducerEpoch(answer.producer_id, answer.producer_epoch)
+        self.may_have_committed = False
+        self._sequences.clear()
+
+    def _end_request(self, commits: bool) -> Any:
+        return message_class("EndTxnRequest")(
+            transactional_id=self._id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
             committed=commits,
         )
-        answer = await self._ask_coordinator(END_TXN, request)
-        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
 
-    async def _commit_offset(self) -> None:
-        """The number of the transaction, for a group of the producer's own name."""
+    async def commit_offset(self, topic: str, offset: int) -> None:
+        """TxnOffsetCommit for partition 0 of `topic`. Raises Lost."""
+        await self._ask_coordinator(TXN_OFFSET_COMMIT, self._offset_request(topic, offset), GROUP)
+
+    def _offset_request(self, topic: str, offset: int) -> Any:
         kind = message_class("TxnOffsetCommitRequest")
-        topic = kind.TxnOffsetCommitRequestTopic
-        partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self._number)
-        request = kind(
-            transactional_id=self.name,
-            group_id=self.name,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            topics=[topic(name=self._topic, partitions=[partition])],
+        of_topic = kind.TxnOffsetCommitRequestTopic
+        partition = of_topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        return kind(
+            transactional_id=self._id,
+            group_id=self._group,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+            topics=[of_topic(name=topic, partitions=[partition])],
         )
-        await self._ask_coordinator(TXN_OFFSET_COMMIT, request, GROUP)
 
-    async def committed_offset(self) -> int:
-        """The stable offset of the producer's group."""
+    async def committed_offset(self, topic: str) -> int:
+        """Return the stable offset of the group in partition 0 of `topic`."""
         kind = message_class("OffsetFetchRequest")
-        topics = [kind.OffsetFetchRequestTopic(name=self._topic, partition_indexes=[0])]
-        request = kind(group_id=self.name, topics=topics, require_stable=True)
+        topics = [kind.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+        request = kind(group_id=self._group, topics=topics, require_stable=True)
         answer = await self._ask_coordinator(OFFSET_FETCH, request, GROUP)
         return int(answer.topics[0].partitions[0].committed_offset)
 
-    async def _ask_coordinator(self, api: tuple[int, int], request: Any, kind: int = TRANSACTION) -> Any:
+    async def _ask_coordinator(
+        self, api: tuple[int, int], request: Any, kind: int = TRANSACTION, *, commits: bool = False
+    ) -> Any:
         while True:
             with suppress(Failed):
                 if kind not in self._coordinators:
                     self._coordinators[kind] = await self._find(kind)
-                answer = await self._client.ask(self._coordinators[kind], api, request)
+                try:
+                    answer = await self.client.ask(self._coordinators[kind], api, request)
+                except Failed:
+                    self.may_have_committed |= commits
+                    raise
                 code = _code(answer)
                 if code == NONE:
                     return answer
                 if code not in TRY_AGAIN:
                     raise Lost(code)
+                self.may_have_committed |= commits
             self._coordinators.pop(kind, None)
-            await self._client.pause()
+            await self.client.pause()
 
     async def _find(self, kind: int) -> str:
-        request = message_class("FindCoordinatorRequest")(key=self.name, key_type=kind)
-        answer = await self._client.any(FIND_COORDINATOR, request)
+        key = self._group if kind == GROUP else self._id
+        request = message_class("FindCoordinatorRequest")(key=key, key_type=kind)
+        answer = await self.client.any(FIND_COORDINATOR, request)
         if answer.error_code:
             raise Failed(f"error {answer.error_code}")
         return f"b{answer.node_id}"
 
-    async def _write_to_all(self, value: str) -> None:
-        """Raises Lost once no write is under way any more: it would be one of the next transaction."""
-        writes = (self._write(number, value) for number in self._partitions)
-        for outcome in await asyncio.gather(*writes, return_exceptions=True):
-            if outcome is not None:
-                raise outcome
-
-    async def _write(self, partition: int, value: str) -> None:
+    async def write(self, topic: str, partition: int, values: list[str]) -> None:
+        """Produce. Raises Lost."""
+        sequence = self._sequences.get((topic, partition), 0)
+        self._sequences[topic, partition] = sequence + len(values)
         leader: str | None = None
         while True:
             with suppress(Failed):
-                leader = leader or await self._client.leader(self._topic, partition)
-                code = await self._produce(leader, partition, value)
+                leader = leader or await self.client.leader(topic, partition)
+                code = await self._produce(leader, topic, partition, self._batch(sequence, values))
                 if code == NONE:
                     return
                 if code not in TRY_AGAIN:
                     raise Lost(code)
             leader = None
-            await self._client.pause()
+            await self.client.pause()
 
-    async def _produce(self, leader: str, partition: int, value: str) -> int:
-        batch = encode_batch(
-            [Record(0, self._client.host.now_ms(), None, value.encode())],
-            attributes=TRANSACTIONAL_BIT,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            base_sequence=0,
+    def _batch(self, sequence: int, values: list[str]) -> bytes:
+        now_ms = self.client.host.now_ms()
+        return bytes(
+            encode_batch(
+                [Record(index, now_ms, None, value.encode()) for index, value in enumerate(values)],
+                attributes=TRANSACTIONAL_BIT,
+                producer_id=self.producer.producer_id,
+                producer_epoch=self.producer.epoch,
+                base_sequence=sequence,
+            )
         )
+
+    async def _produce(self, leader: str, topic: str, partition: int, batch: bytes) -> int:
         request = message_class("ProduceRequest")
-        topic = request.TopicProduceData
-        data = topic.PartitionProduceData(index=partition, records=bytes(batch))
+        of_topic = request.TopicProduceData
+        wanted = of_topic.PartitionProduceData(index=partition, records=batch)
         made = request(
-            transactional_id=self.name,
+            transactional_id=self._id,
             acks=-1,
             timeout_ms=1500,
-            topic_data=[topic(name=self._topic, partition_data=[data])],
+            topic_data=[of_topic(name=topic, partition_data=[wanted])],
         )
-        response = await self._client.ask(leader, PRODUCE, made)
+        response = await self.client.ask(leader, PRODUCE, made)
         return int(response.responses[0].partition_responses[0].error_code)
 
 
@@ -174,67 +175,8 @@ def _code(answer: Any) -> int:
     return whole or (int(topics[0].partitions[0].error_code) if topics else NONE)
 
 
-async def committed_values(client: Client, topic: str, partition: int) -> list[str]:
-    """All that a consumer of committed records reads, from the start to the end of the log. Raises Failed.
-
-    Nothing may be open any more: the last stable offset is the high watermark.
-    """
-    leader = await client.leader(topic, partition)
-    values: list[str] = []
-    offset = 0
-    while True:
-        found = await _fetch(client, leader, topic, partition, offset)
-        if found.error_code or found.last_stable_offset < found.high_watermark:
-            raise Failed(f"error {found.error_code}, stable until {found.last_stable_offset}")
-        if offset == found.high_watermark:
-            return values
-        offset = _take(bytes(found.records or b""), list(found.aborted_transactions or ()), values)
-
-
-async def _fetch(client: Client, leader: str, topic: str, partition: int, offset: int) -> Any:
-    request = message_class("FetchRequest")
-    wanted = request.FetchTopic.FetchPartition(
-        partition=partition,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-        partition_max_bytes=1 << 20,
-    )
-    made = request(
-        replica_id=-1,
-        max_wait_ms=100,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        isolation_level=READ_COMMITTED,
-        session_id=0,
-        session_epoch=-1,
-        topics=[request.FetchTopic(topic=topic, partitions=[wanted])],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
-    response = await client.ask(leader, FETCH, made)
-    return response.responses[0].partitions[0]
-
-
-def _take(data: bytes, aborted: list[Any], values: list[str]) -> int:
-    """Append the values that are committed; return where to read on."""
-    aborted.sort(key=lambda each: each.first_offset)
-    skipped: set[int] = set()
-    position = offset = 0
-    while len(data) - position >= HEADER_BYTES:
-        header = parse_header(data, position)
-        if position + header.size_bytes > len(data):
-            break
-        while aborted and aborted[0].first_offset <= header.last_offset:
-            skipped.add(aborted.pop(0).producer_id)
-        if header.is_control:
-            marker = decode_marker(memoryview(data)[position:], header)
-            if marker is not None and not marker.is_commit:
-                skipped.discard(marker.producer_id)
-        elif header.producer_id not in skipped:
-            records = decode_batch(data, position, header, 1 << 20)
-            values += [(record.value or b"").decode() for record in records]
-        position += header.size_bytes
-        offset = header.last_offset + 1
-    return offset
+async def all_of(*works: Any) -> None:
+    """Wait for all, then raise what one of them raised: a write that is still under way would be of the next one."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if outcome is not None:
+            raise outcome

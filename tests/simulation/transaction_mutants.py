@@ -1,0 +1,263 @@
+"""Known mistakes with transactions, each put in by a patch."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+from unittest.mock import patch
+
+from barnabas_broker.coordinators.groups import coordinator as group_coordinator
+from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
+from barnabas_broker.coordinators.transactions import decisions, shard
+from barnabas_broker.coordinators.transactions.decisions import Decision, abort, end, init_producer_id
+from barnabas_broker.coordinators.transactions.gate import TransactionGate
+from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
+from barnabas_broker.coordinators.transactions.shard import TransactionShard
+from barnabas_broker.coordinators.transactions.transaction import IDLE, PREPARED, Transaction
+from barnabas_broker.handlers import fetch, list_offsets
+from barnabas_broker.replication.replica import Replica
+from barnabas_broker.storage.logs import marker_append
+from barnabas_broker.storage.producer_state import log_producers
+from barnabas_broker.storage.segments.transaction_index import TransactionIndex
+from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
+from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.errors import ErrorCode
+
+PAUSE_S: Final = 1.0
+
+
+@contextmanager
+def sends_markers_before_the_decision_is_committed() -> Iterator[None]:
+    """The record comes a while later besides: else it rarely shows."""
+    write = TransactionShard._write
+
+    def mistaken(
+        self: TransactionShard, name: str, written: Transaction, answer: Callable[[ErrorCode], object]
+    ) -> None:
+        if written.state not in PREPARED:
+            write(self, name, written, answer)
+            return
+        self._send_markers(name, written)
+        self._environment.timers.call_later(PAUSE_S, lambda: write(self, name, written, answer))
+
+    with patch.object(TransactionShard, "_write", mistaken):
+        yield
+
+
+@contextmanager
+def fences_without_a_new_epoch() -> Iterator[None]:
+    """Who takes an id over is the same producer as the one before."""
+
+    def mistaken(found: Transaction | None, *arguments: Any) -> Decision:
+        decision = init_producer_id(found, *arguments)
+        if found is None or found.state not in IDLE or decision.write is None:
+            return decision
+        written = decision.write._replace(epoch=found.epoch)
+        return decision._replace(write=written, producer=written.producer)
+
+    def end_in_the_same_epoch(ongoing: Transaction, new_id: int, now_ms: int) -> Transaction:
+        return abort(ongoing, new_id, now_ms)._replace(epoch=ongoing.epoch, client_version=0)
+
+    with (
+        patch.object(decisions, "init_producer_id", mistaken),
+        patch.object(decisions, "abort", end_in_the_same_epoch),
+        patch.object(shard, "abort", end_in_the_same_epoch),
+    ):
+        yield
+
+
+@contextmanager
+def reads_past_open_transactions() -> Iterator[None]:
+    """The last stable offset is the high watermark."""
+
+    def mistaken(replica: Replica) -> int:
+        return replica.high_watermark
+
+    with (
+        patch.object(fetch, "last_stable_offset", mistaken),
+        patch.object(list_offsets, "last_stable_offset", mistaken),
+    ):
+        yield
+
+
+@contextmanager
+def forgets_aborted_transactions_in_a_truncation() -> Iterator[None]:
+    """What is cut off takes the whole index of its segment with it."""
+    truncate_to = TransactionIndex.truncate_to
+
+    def mistaken(self: TransactionIndex, offset: int) -> None:  # It is what is patched.
+        truncate_to(self, 0)
+
+    with patch.object(TransactionIndex, "truncate_to", mistaken):
+        yield
+
+
+@contextmanager
+def indexes_no_aborted_transactions() -> Iterator[None]:
+    """Consumers are not told what to leave out."""
+    with patch.object(TransactionIndex, "add", lambda *_: None):
+        yield
+
+
+@contextmanager
+def counts_pending_offsets_when_it_loads() -> Iterator[None]:
+    """A coordinator that reads its log takes all offsets for committed."""
+    add = LoadedRecords.add
+
+    def mistaken(self: LoadedRecords, some: KeyValueSlice) -> int:
+        if isinstance(some, TransactionalKeyValues):
+            self.newest.update(some.key_values)
+            return len(some.key_values)
+        return add(self, some)
+
+    with patch.object(LoadedRecords, "add", mistaken):
+        yield
+
+
+@contextmanager
+def commits_offsets_at_once() -> Iterator[None]:
+    """The offsets of a transaction are as any others."""
+    commit = group_coordinator.GroupCoordinator.commit
+
+    def mistaken(self: Any, request: Any, answer: Any) -> None:
+        commit(self, request._replace(producer=None), answer)
+
+    with patch.object(group_coordinator.GroupCoordinator, "commit", mistaken):
+        yield
+
+
+@contextmanager
+def asks_nobody_whether_a_partition_is_in_the_transaction() -> Iterator[None]:
+    """Each batch is appended, whatever its producer may do; the coordinator knows nothing of it."""
+
+    async def mistaken(*_: Any, **__: Any) -> ErrorCode:
+        return ErrorCode.NONE
+
+    with patch.object(TransactionGate, "ask", mistaken):
+        yield
+
+
+@contextmanager
+def takes_markers_of_earlier_epochs() -> Iterator[None]:
+    """A late marker ends the next transaction. It comes late besides: each is sent once more after a while."""
+    answered = MarkerSender.answered
+
+    def again(self: MarkerSender, items: Any, answer: Any) -> None:
+        answered(self, items, answer)
+        for item in items:
+            leader = self._leader(next(iter(item.partitions)))
+            if leader is not None and leader > 0:
+                self._timers.call_later(PAUSE_S, partial(self.queues.put, leader, item))
+
+    with patch.object(marker_append, "check_marker", lambda *_: None), patch.object(MarkerSender, "answered", again):
+        yield
+
+
+@contextmanager
+def answers_an_end_before_it_is_committed() -> Iterator[None]:
+    """The producer is told while the record is on its way."""
+    run = TransactionShard.run
+
+    def mistaken(
+        self: TransactionShard,
+        name: str,
+        decide: Callable[[Transaction | None], Decision],
+        answer: Callable[[Decision], object],
+    ) -> None:
+        answers = [answer]
+
+        def hasty(found: Transaction | None) -> Decision:
+            decision = decide(found)
+            if decision.write is not None and decision.write.state in PREPARED and not self.writer.is_writing(name):
+                answers.pop()(decision)
+            return decision
+
+        run(self, name, hasty, lambda decision: answers.pop()(decision) if answers else None)
+
+    with patch.object(TransactionShard, "run", mistaken):
+        yield
+
+
+@contextmanager
+def never_ends_what_timed_out() -> Iterator[None]:
+    """A producer that is gone leaves its transaction open."""
+    with patch.object(shard, "is_timed_out", lambda *_: False):
+        yield
+
+
+@contextmanager
+def completes_before_the_markers_are_written() -> Iterator[None]:
+    """Whoever does not have its marker then gets it only if nothing goes wrong."""
+    send = MarkerSender.send
+
+    def mistaken(
+        self: MarkerSender, marker: Any, version: int, partitions: Any, is_wanted: Any, done: Callable[[], object]
+    ) -> None:
+        self._timers.call_later(0, done)
+        send(self, marker, version, partitions, is_wanted, lambda: None)
+
+    with patch.object(MarkerSender, "send", mistaken):
+        yield
+
+
+@contextmanager
+def forgets_markers_in_a_failover() -> Iterator[None]:
+    """The next coordinator does not send what the one before had not sent."""
+    with patch.object(TransactionShard, "serve", lambda _: iter(())):
+        yield
+
+
+@contextmanager
+def ends_transactions_for_zombies() -> Iterator[None]:
+    """An EndTxn of an earlier epoch counts for the transaction of now."""
+
+    def mistaken(found: Transaction | None, by: ProducerEpoch, *arguments: Any) -> Decision:
+        is_earlier = found is not None and by.epoch < found.epoch and found.state not in PREPARED
+        return end(found, found.producer if found is not None and is_earlier else by, *arguments)
+
+    with patch.object(decisions, "end", mistaken):
+        yield
+
+
+@contextmanager
+def forgets_open_transactions_in_a_truncation() -> Iterator[None]:
+    """Producers that are loaded again are taken for such without a transaction."""
+    replay = log_producers._replay
+
+    def mistaken(states: Any, segments: Any) -> None:
+        replay(states, segments)
+        for producer_id in list(states.transactions._open):
+            states.producers[producer_id].transaction_first_offset = -1
+            states.transactions.end(producer_id, 0)
+
+    with patch.object(log_producers, "_replay", mistaken):
+        yield
+
+
+UNDECIDED: Final = r"^(torn|lost|aborted and seen|seen and gone): "
+SEEN: Final = r"^(aborted and seen|seen and gone): "
+APART: Final = r"^(offsets|copied) apart"
+ZOMBIE: Final = r"^zombie: "
+ENDLESS: Final = r"^never ends: "
+
+TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
+    answers_an_end_before_it_is_committed: r"^lost: ",
+    asks_nobody_whether_a_partition_is_in_the_transaction: f"{ZOMBIE}|{ENDLESS}",
+    commits_offsets_at_once: APART,
+    completes_before_the_markers_are_written: f"{UNDECIDED}|{ENDLESS}",
+    counts_pending_offsets_when_it_loads: APART,
+    ends_transactions_for_zombies: f"{UNDECIDED}|{ZOMBIE}",
+    fences_without_a_new_epoch: f"{UNDECIDED}|{ZOMBIE}",
+    indexes_no_aborted_transactions: SEEN,
+    forgets_aborted_transactions_in_a_truncation: SEEN,
+    forgets_markers_in_a_failover: ENDLESS,
+    forgets_open_transactions_in_a_truncation: f"{UNDECIDED}|^last stable offset",
+    never_ends_what_timed_out: ENDLESS,
+    reads_past_open_transactions: SEEN,
+    sends_markers_before_the_decision_is_committed: UNDECIDED,
+    takes_markers_of_earlier_epochs: f"{UNDECIDED}|{APART}",
+}
+"""With what shows each of them (a regular expression)."""
+
+TRANSACTION_SEEDS: Final[Mapping[str, int]] = {}
+"""Where to begin the search, unless that is seed 0."""
