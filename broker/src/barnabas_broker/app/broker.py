@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import SystemRandom
+from secrets import token_bytes, token_hex
 from typing import Any, Final
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from barnabas_broker.app.node import DISK_HANG_S, Node
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
+from barnabas_broker.app.sasl import sasl_listeners
 from barnabas_broker.app.stores import boot_id, open_store
 from barnabas_broker.app.tls_contexts import LOOK_S, TlsContexts
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
@@ -28,12 +30,15 @@ from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.links import Links
+from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer, PageMaker
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.request_families import Traffic
 from barnabas_broker.server.peer_link import PeerLinks
+from barnabas_broker.server.sasl_listener import AuthenticationCounts, SaslListener
+from barnabas_broker.server.sasl_session import begin_session
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused
@@ -107,11 +112,16 @@ class Broker:
         node = self._node = await self._load()
         self._takedown.append(node.stop)
         dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
-        listener, ports = self._bind(dispatcher, node)
+        sasl = self._make_sasl(node)
+        listener, ports = self._bind(dispatcher, node, sasl)
         await self._join(node, ports)
         await node.host()
         cleaner = self._start_cleaner(node)
-        traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share)
+        counts = {each.name: AuthenticationCounts() for each in self._config.listeners.bound}
+        counts.update((each.name, each.counts) for each in sasl)
+        traffic = Traffic(
+            dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share, counts
+        )
         self._pages.update(
             make_pages(
                 node.handler_environment,
@@ -207,10 +217,18 @@ class Broker:
         self._takedown.append(store.close)
         return store
 
-    def _bind(self, dispatcher: Dispatcher, node: Node) -> tuple[Listener, list[int]]:
+    def _make_sasl(self, node: Node) -> list[SaslListener]:
+        environment = SaslEnvironment({}, token_bytes(), token_hex)
+        try:
+            return list(sasl_listeners(node.config, environment, self._clock, self._timers))
+        except InvalidConfig as error:
+            raise CannotStart(str(error)) from error
+
+    def _bind(self, dispatcher: Dispatcher, node: Node, sasl: Sequence[SaslListener]) -> tuple[Listener, list[int]]:
         config = self._config
         limits = limits_of(node.current_config, self._loop)
-        listener = Listener(self._loop, dispatcher, socket_settings(config), limits, self._tls.server)
+        sessions = {each.name: partial(begin_session, each) for each in sasl}
+        listener = Listener(self._loop, dispatcher, socket_settings(config), limits, self._tls.server, sessions)
         self._takedown.append(listener.close)
         ports = []
         for bound in config.listeners.bound:

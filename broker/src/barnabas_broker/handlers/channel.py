@@ -25,11 +25,17 @@ class Client(NamedTuple):
     """What it calls itself; None where it did not say, or nothing has come in yet."""
     principal: str = ANONYMOUS
     """`User:NAME`, as its certificate or its SASL mechanism has shown."""
+    mechanism: str = ""
+    """The SASL mechanism by which it has authenticated; "" for none."""
 
     @property
     def host(self) -> str:
         """The client's IP address."""
         return self.address.rpartition(":")[0]
+
+    def authenticated(self, user: str, mechanism: str) -> "Client":
+        """Return the same client once SASL has shown who it is."""
+        return self._replace(principal=f"User:{user}", mechanism=mechanism)
 
     def named(self, client_id: str | None) -> "Client":
         """The same client, which calls itself so."""

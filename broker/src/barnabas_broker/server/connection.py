@@ -65,10 +65,10 @@ class Connection:
         self._receive = transport.receive
         self.client = client
         self.trust: ConnectionTrust | None = None
-        self._dispatch = dispatch
+        self.dispatch = dispatch
         self._scratch = scratch
         self._pool = pool
-        self._request_bytes_max = request_bytes_max
+        self.request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._start = bytearray()
         """What is there of the next requests, as long as it is little."""
@@ -308,12 +308,12 @@ class Connection:
         until_s = 0.0
         while have - position >= SIZE_BYTES and self._reading:
             (size,) = _SIZE.unpack_from(buffer, position)
-            if not 0 < size <= self._request_bytes_max:
-                raise MalformedRequest(f"request of {size} bytes; 1 to {self._request_bytes_max} are allowed")
+            if not 0 < size <= self.request_bytes_max:
+                raise MalformedRequest(f"request of {size} bytes; 1 to {self.request_bytes_max} are allowed")
             end = position + SIZE_BYTES + size
             if end > have:
                 break
-            self._dispatch(self, buffer, position + SIZE_BYTES, end)
+            self.dispatch(self, buffer, position + SIZE_BYTES, end)
             position = end
             if end < have:
                 until_s = until_s or monotonic() + CONNECTION_S

@@ -4,9 +4,10 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import nlargest
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.channel import Client
@@ -61,13 +62,16 @@ class Listener:
         settings: SocketSettings,
         limits: Callable[[], ConnectionLimits],
         tls_of: TlsOf = lambda _: None,
+        sessions: Mapping[str, Callable[[Connection], object]] = MappingProxyType({}),
     ) -> None:
+        """`sessions` begins the session of a new connection, for listeners whose clients authenticate by SASL."""
         self._loop = loop
         self._tls_of = tls_of
         self.handshakes = Handshakes(loop)
         self._dispatch = dispatch
         self._settings = settings
         self._limits = limits
+        self._sessions = sessions
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.pool = BufferPool(settings.queued_bytes_max, loop.call_soon)
         self._brokers_pool = BufferPool(min(settings.queued_bytes_max, BETWEEN_BROKERS_BYTES), loop.call_soon)
@@ -200,6 +204,8 @@ class Listener:
             self._forget,
         )
         self.connections[connection] = host
+        if client.listener_name in self._sessions:
+            self._sessions[client.listener_name](connection)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         """Out of file descriptors or memory: accept again in a while instead of spinning; else the client just left."""

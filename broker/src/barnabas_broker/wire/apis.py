@@ -37,7 +37,9 @@ class ApiSpec(NamedTuple):
 
 PRODUCE: Final = 0
 FETCH: Final = 1
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
+SASL_AUTHENTICATE: Final = 36
 
 _SPECS: Final = (
     ApiSpec(PRODUCE, "Produce", 3, 13, 9),
@@ -53,6 +55,7 @@ _SPECS: Final = (
     ApiSpec(14, "SyncGroup", 0, 5, 4),
     ApiSpec(15, "DescribeGroups", 0, 6, 5),
     ApiSpec(16, "ListGroups", 0, 5, 3),
+    ApiSpec(SASL_HANDSHAKE, "SaslHandshake", 0, 1, None),
     ApiSpec(API_VERSIONS, "ApiVersions", 0, 4, 3),
     ApiSpec(19, "CreateTopics", 2, 7, 5),
     ApiSpec(20, "DeleteTopics", 1, 6, 4),
@@ -71,6 +74,7 @@ _SPECS: Final = (
     ApiSpec(33, "AlterConfigs", 0, 2, 2),
     ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2),
     ApiSpec(35, "DescribeLogDirs", 1, 5, 2),
+    ApiSpec(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
     ApiSpec(37, "CreatePartitions", 0, 3, 2),
     ApiSpec(42, "DeleteGroups", 0, 2, 2),
     ApiSpec(43, "ElectLeaders", 0, 2, 2),
@@ -95,8 +99,6 @@ API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
 """By API key."""
 
 ABSENT_APIS: Final[Mapping[int, str]] = {
-    17: "SaslHandshake",
-    36: "SaslAuthenticate",
     38: "CreateDelegationToken",
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",

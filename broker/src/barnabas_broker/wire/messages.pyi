@@ -95,6 +95,10 @@ from kafka.protocol.producer import TxnOffsetCommitRequest as TxnOffsetCommitReq
 from kafka.protocol.producer import TxnOffsetCommitResponse as TxnOffsetCommitResponse
 from kafka.protocol.producer import WriteTxnMarkersRequest as WriteTxnMarkersRequest
 from kafka.protocol.producer import WriteTxnMarkersResponse as WriteTxnMarkersResponse
+from kafka.protocol.sasl import SaslAuthenticateRequest as SaslAuthenticateRequest
+from kafka.protocol.sasl import SaslAuthenticateResponse as SaslAuthenticateResponse
+from kafka.protocol.sasl import SaslHandshakeRequest as SaslHandshakeRequest
+from kafka.protocol.sasl import SaslHandshakeResponse as SaslHandshakeResponse
 
 from barnabas_broker.wire import schema
 

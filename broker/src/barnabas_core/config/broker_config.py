@@ -52,6 +52,7 @@ class BrokerConfig:
     socket_request_max_bytes: int
     queued_max_request_bytes: int
     connections_max_idle_ms: int
+    connection_failed_authentication_delay_ms: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]

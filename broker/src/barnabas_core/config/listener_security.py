@@ -11,13 +11,14 @@ from enum import Enum
 from typing import Final
 
 from barnabas_core.config.definitions import ConfigDefinition, ConfigProblem, Dynamic, Synonym, Value, parse_value
+from barnabas_core.config.sasl_definitions import SASL_CONFIGS, SASL_MECHANISM_CONFIGS
 from barnabas_core.config.ssl_definitions import RELOADED, SSL_CONFIGS
 
 _PREFIXED: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 
-LISTENER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = SSL_CONFIGS
+LISTENER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {**SSL_CONFIGS, **SASL_CONFIGS}
 """Settings that a listener can have for itself."""
-MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {}
+MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = SASL_MECHANISM_CONFIGS
 """Settings that each SASL mechanism of a listener can have for itself."""
 
 

@@ -12,8 +12,6 @@ from barnabas_core.config.listener_security import PROTOCOL_NAMES, SecurityProto
 PORT_MAX: Final = 65535
 _ENTRY: Final = re.compile(r"([^/\s]+)://(\[[0-9a-fA-F:.%]+\]|[^\[\]:/\s]*):([0-9]{1,5})")
 _FORM: Final = f"each entry must be NAME://HOST:PORT, an IPv6 host in [ ], a port from 0 to {PORT_MAX}"
-SUPPORTED: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
-_UNSUPPORTED: Final = f"must be one of {', '.join(each.value for each in SUPPORTED)}: SASL is not supported"
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 _ONE_ADDRESS: Final = "must be an address that clients can reach, not every interface"
 
@@ -69,13 +67,16 @@ def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[Confi
     protocols = _protocols(settings.protocol_map, problems)
     if not problems:
         problems += _duplicates("listeners", bound)
-        problems += _supported_only("listeners", bound, protocols)
+        problems += _with_protocol("listeners", bound, protocols)
         problems += _advertisable(bound, advertised)
     hosts = _by_name(settings.hosts)
     problems += _clients_cannot_reach(hosts.values())
     inter_broker = settings.inter_broker or _name_with(settings.inter_broker_protocol, bound, protocols)
     if not problems and all(endpoint.name != inter_broker for endpoint in bound):
         allowed = f"must be one of {', '.join(endpoint.name for endpoint in bound)}"
+        problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
+    elif not problems and protocols[inter_broker].has_sasl:
+        allowed = "must be a listener without SASL: brokers do not authenticate to each other"
         problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
     by_name = {each.name: each for each in (*bound, *advertised)}
     pairs = tuple(replace(by_name[each.name], host=hosts.get(each.name, by_name[each.name].host)) for each in bound)
@@ -127,7 +128,7 @@ def _duplicates(setting: str, endpoints: tuple[Endpoint, ...]) -> Iterable[Confi
             yield ConfigProblem(setting, str(endpoint), "must have a port of its own")
 
 
-def _supported_only(
+def _with_protocol(
     setting: str, endpoints: Iterable[Endpoint], protocols: Mapping[str, SecurityProtocol]
 ) -> Iterable[ConfigProblem]:
     for endpoint in endpoints:
@@ -135,8 +136,6 @@ def _supported_only(
         if protocol is None:
             allowed = f"listener.security.protocol.map must say the protocol of {endpoint.name}"
             yield ConfigProblem(setting, str(endpoint), allowed)
-        elif protocol not in SUPPORTED:
-            yield ConfigProblem(setting, str(endpoint), f"its protocol is {protocol.value}; {_UNSUPPORTED}")
 
 
 def _advertisable(bound: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:

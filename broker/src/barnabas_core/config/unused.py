@@ -12,7 +12,7 @@ from barnabas_core.config.listener_security import without_prefix
 
 _METADATA: Final = "metadata is kept by metadata.store; there are no controller processes and no metadata log"
 _ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
-_NO_SASL: Final = "no listener uses SASL"
+_OTHER_SASL: Final = "SASL works by PLAIN only, and only on listeners for clients"
 _OPENSSL: Final = "OpenSSL is what speaks TLS here, not Java's providers"
 _ALL_LISTENERS: Final = "it is one setting for all listeners"
 _NO_TIERS: Final = "there is no tiered storage"
@@ -42,8 +42,7 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "num.replica.alter.log.dirs.threads": _ONE_LOOP,
     "num.replica.fetchers": _ONE_LOOP,
     "queued.max.requests": _ONE_LOOP,
-    "connection.failed.authentication.delay.ms": _NO_SASL,
-    "connections.max.reauth.ms": _NO_SASL,
+    "sasl.jaas.config": "it must be set as listener.name.NAME.MECHANISM.sasl.jaas.config",
     "principal.builder.class": "Java classes cannot run",
     "security.providers": _OPENSSL,
     "ssl.engine.factory.class": _OPENSSL,
@@ -95,8 +94,13 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "metadata.log.": _METADATA,
     "metadata.max.": _METADATA,
     "zookeeper.": _METADATA,
-    "sasl.": _NO_SASL,
-    "delegation.token.": _NO_SASL,
+    "sasl.client.": _OTHER_SASL,
+    "sasl.kerberos.": _OTHER_SASL,
+    "sasl.login.": _OTHER_SASL,
+    "sasl.mechanism.": _OTHER_SASL,
+    "sasl.oauthbearer.": _OTHER_SASL,
+    "sasl.server.callback.": _OTHER_SASL,
+    "delegation.token.": "there are no delegation tokens",
     "password.encoder.": _NO_OLD_VERSIONS,
     "log.local.retention.": _NO_TIERS,
     "log.remote.": _NO_TIERS,

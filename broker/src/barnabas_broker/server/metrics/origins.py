@@ -95,6 +95,15 @@ _OF_GROUPS: Final = {
     "kafka_coordinator_group_completed_rebalances_total": f"{_GROUPS}: group-completed-rebalance-count",
     "kafka_coordinator_group_num_partitions": f"{_GROUPS}: num-partitions",
 }
+_AUTHENTICATION: Final = {
+    f"kafka_server_socket_server_metrics_{name}": f"kafka.server:type=socket-server-metrics: {attribute}"
+    for name, attribute in (
+        ("successful_authentication_total", "successful-authentication-total"),
+        ("successful_reauthentication_total", "successful-reauthentication-total"),
+        ("failed_authentication_total", "failed-authentication-total"),
+        ("expired_connections_killed_total", "expired-connections-killed-count"),
+    )
+}
 _OF_EXPORTERS: Final = {
     f"kafka_{name}": KAFKA_EXPORTER
     for name in (
@@ -113,5 +122,13 @@ _OF_EXPORTERS: Final = {
     )
 }
 
-ORIGINS: Final[Mapping[str, str]] = {**_TRAFFIC, **_REPLICATION, **_CONTROL, **_LOGS, **_OF_GROUPS, **_OF_EXPORTERS}
+ORIGINS: Final[Mapping[str, str]] = {
+    **_TRAFFIC,
+    **_REPLICATION,
+    **_CONTROL,
+    **_LOGS,
+    **_OF_GROUPS,
+    **_AUTHENTICATION,
+    **_OF_EXPORTERS,
+}
 """By name. Behind a colon stands the attribute of an MBean that has several, or which versions have it."""

@@ -1,11 +1,14 @@
 """Requests, connections and how busy the loop is that serves them, under the names of Kafka's network metrics."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
+from types import MappingProxyType
 from typing import NamedTuple
 
+from barnabas_broker.server.metrics.authentication_families import authentication_families
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
+from barnabas_broker.server.sasl_listener import AuthenticationCounts
 
 
 class Traffic(NamedTuple):
@@ -14,6 +17,8 @@ class Traffic(NamedTuple):
     requests: Collection[RequestStats]
     connections: Callable[[], int]
     idle_share: Callable[[], float]
+    authentication: Mapping[str, AuthenticationCounts] = MappingProxyType({})
+    """By listener."""
 
 
 def request_families(traffic: Traffic) -> list[Family]:
@@ -42,6 +47,7 @@ def request_families(traffic: Traffic) -> list[Family]:
             lambda: [Sample("", traffic.connections())],
         ),
         _idle(traffic, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"),
+        *authentication_families(traffic.authentication),
         _idle(traffic, "kafka_network_socketserver_networkprocessoravgidle_percent"),
     ]
 

@@ -1,0 +1,35 @@
+"""SASL of a broker's listeners, from its settings."""
+
+from collections.abc import Iterator
+
+from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, listener_mechanisms
+from barnabas_broker.server.sasl_listener import SaslListener
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.listener_security import ListenerSecurity
+
+
+def sasl_listeners(
+    config: BrokerConfig, environment: SaslEnvironment, clock: Clock, timers: Timers
+) -> Iterator[SaslListener]:
+    """Return the listeners whose clients authenticate by SASL. Raises InvalidConfig."""
+    for endpoint in config.listeners.bound:
+        security = config.listener_security(endpoint.name)
+        if not security.protocol.has_sasl:
+            continue
+        mechanisms = listener_mechanisms(security, environment)
+        yield SaslListener(
+            name=endpoint.name,
+            mechanisms=mechanisms,
+            session_ms_max={name: _number(security, "connections.max.reauth.ms", name) for name in mechanisms},
+            refusal_delay_s=config.connection_failed_authentication_delay_ms / 1000,
+            frame_bytes_max=_number(security, "sasl.server.max.receive.size"),
+            clock=clock,
+            timers=timers,
+        )
+
+
+def _number(security: ListenerSecurity, setting: str, mechanism: str = "") -> int:
+    value = security.value(setting, mechanism)
+    assert isinstance(value, int), "the setting is a number"
+    return value

@@ -1,0 +1,74 @@
+"""The mechanisms of one listener, built from its settings. What is missing or wrong there is one error of the start."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from barnabas_broker.security.sasl.jaas import InvalidJaas, JaasEntry, parse_jaas
+from barnabas_broker.security.sasl.mechanism import Mechanism
+from barnabas_broker.security.sasl.plain import Plain
+from barnabas_broker.security.sasl.scram import Scram
+from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, ScramCredential
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_core.config.listener_security import ListenerSecurity
+from barnabas_core.config.sasl_definitions import MECHANISMS
+
+ENABLED: Final = "sasl.enabled.mechanisms"
+JAAS: Final = "sasl.jaas.config"
+
+
+class SaslEnvironment(NamedTuple):
+    """The things that mechanisms need besides their settings."""
+
+    credentials: Mapping[tuple[str, str], ScramCredential]
+    """The verifiers of SCRAM, by user and mechanism, as they are now."""
+    secret: bytes
+    """All brokers of the cluster have the same, and nobody else has it."""
+    new_nonce: Callable[[], str]
+
+
+def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
+    """Return the enabled mechanisms of a listener with SASL, by name. Raises InvalidConfig."""
+    names = security.value(ENABLED)
+    assert isinstance(names, tuple), "the setting is a list"
+    problems: list[ConfigProblem] = []
+    if not names or any(name not in MECHANISMS for name in names):
+        allowed = f"must name one of {', '.join(MECHANISMS)} at least, for the listener {security.name}"
+        problems.append(ConfigProblem(security.setting(ENABLED), ",".join(names), allowed))
+    entries = {name: _entry(security, name, problems) for name in dict.fromkeys(names) if name in MECHANISMS}
+    if problems:
+        raise InvalidConfig(problems)
+    return {name: _mechanism(name, entry, environment) for name, entry in entries.items()}
+
+
+def _mechanism(name: str, entry: JaasEntry, environment: SaslEnvironment) -> Mechanism:
+    if name in SCRAM_HASHES:
+        return Scram(
+            SCRAM_HASHES[name],
+            lambda user: environment.credentials.get((user, name)),
+            environment.secret,
+            environment.new_nonce,
+        )
+    return Plain(entry.users)
+
+
+def _entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
+    """Return the mechanism's own JAAS line; what is wrong with it joins the problems. SCRAM needs none.
+
+    A line without the mechanism in its name is nobody's, as in Kafka.
+    """
+    family = mechanism.partition("-")[0]
+    setting = f"listener.name.{security.name.lower()}.{mechanism.lower()}.{JAAS}"
+    text = security.texts.get(setting)
+    if text is None:
+        if family == "PLAIN":
+            problems.append(ConfigProblem(setting, None, "must be set: it names the users and their passwords"))
+        return JaasEntry(family, {})
+    try:
+        entry = parse_jaas(text)
+    except InvalidJaas as error:
+        problems.append(ConfigProblem(setting, None, str(error)))
+        return JaasEntry(family, {})
+    if entry.family != family:
+        allowed = f"must have the login module of {mechanism}, not that of {entry.family}"
+        problems.append(ConfigProblem(setting, None, allowed))
+    return entry

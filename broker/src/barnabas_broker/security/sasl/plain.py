@@ -1,0 +1,49 @@
+"""PLAIN (RFC 4616): user and password in one token, compared with the users of the listener's JAAS line."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Final
+
+from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken
+
+PARTS: Final = 3
+_NOBODY: Final = b"\0" * sha256().digest_size
+
+
+class Plain:
+    """The mechanism, for users and their passwords."""
+
+    name = "PLAIN"
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._digests = {user: _digest(password) for user, password in passwords.items()}
+
+    def begin(self) -> "Plain":
+        """Begin an attempt: it has one step and no state."""
+        return self
+
+    def respond(self, token: bytes) -> ServerToken:
+        """Take `authzid NUL user NUL password`. Raises AuthenticationFailed."""
+        authorized_as, user, password = _parts(token)
+        known = self._digests.get(user, _NOBODY)
+        # Digests are compared, for a comparison of passwords takes longer the longer they are.
+        if not compare_digest(_digest(password), known):
+            raise AuthenticationFailed(f"wrong user or password of {user!r}")
+        if authorized_as not in ("", user):
+            raise AuthenticationFailed(f"{user!r} asks to act as another user, which nobody may")
+        return ServerToken(b"", Identity(user))
+
+
+def _parts(token: bytes) -> tuple[str, str, str]:
+    try:
+        parts = token.decode("utf-8").split("\0")
+    except UnicodeDecodeError as error:
+        raise AuthenticationFailed("a PLAIN token is not UTF-8") from error
+    if len(parts) != PARTS or not parts[1] or not parts[2]:
+        raise AuthenticationFailed("a PLAIN token must be [authzid] NUL user NUL password")
+    return parts[0], parts[1], parts[2]
+
+
+def _digest(password: str) -> bytes:
+    return sha256(password.encode("utf-8")).digest()

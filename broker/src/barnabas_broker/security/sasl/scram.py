@@ -1,0 +1,112 @@
+"""SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the server's side.
+
+A user that does not exist is asked for a proof as any other, with a salt that stays the same for that name, and is
+refused where a wrong password is: neither answers nor times show which users there are.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable
+from hmac import compare_digest, digest
+from typing import Final
+
+from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Dialogue, Identity, ServerToken
+from barnabas_broker.security.sasl.scram_credential import ITERATIONS_MIN, ScramCredential, ScramHash, hashed
+from barnabas_broker.security.sasl.scram_messages import (
+    ClientFirst,
+    MalformedScram,
+    parse_client_final,
+    parse_client_first,
+)
+
+CredentialOf = Callable[[str], ScramCredential | None]
+_SALT_BITS: Final = 130
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class Scram:
+    """The mechanism with one hash. `credential_of` knows the users, `secret` makes up the salts of all others.
+
+    `new_nonce` gives another text each time.
+    """
+
+    def __init__(
+        self, kind: ScramHash, credential_of: CredentialOf, secret: bytes, new_nonce: Callable[[], str]
+    ) -> None:
+        self.name = kind.mechanism
+        self.kind = kind
+        self.credential_of = credential_of
+        self._secret = secret
+        self.new_nonce = new_nonce
+
+    def begin(self) -> Dialogue:
+        """Begin an attempt."""
+        return ScramDialogue(self)
+
+    def made_up(self, user: str) -> ScramCredential:
+        """Return what stands for a user who does not exist: no proof fits it.
+
+        The salt looks as Kafka's tools make one, a number of 130 bits in base 36.
+        """
+        salt = digest(self._secret, f"{self.name} {user}".encode(), "sha512")
+        key = digest(self._secret, salt, self.kind.function)
+        return ScramCredential(_base36(int.from_bytes(salt) >> 512 - _SALT_BITS).encode(), key, key, ITERATIONS_MIN)
+
+
+class ScramDialogue:
+    """One attempt: the client's name and nonce, then its proof."""
+
+    def __init__(self, mechanism: Scram) -> None:
+        self._mechanism = mechanism
+        self._first: ClientFirst | None = None
+        self._known: ScramCredential | None = None
+        self._nonce = ""
+        self._server_first = ""
+
+    def respond(self, token: bytes) -> ServerToken:
+        """Take the client's next message. Raises AuthenticationFailed."""
+        try:
+            return self._challenge(token) if self._first is None else self._verdict(self._first, token)
+        except MalformedScram as error:
+            raise AuthenticationFailed(str(error)) from error
+
+    def _challenge(self, token: bytes) -> ServerToken:
+        self._first = first = parse_client_first(token)
+        self._known = self._mechanism.credential_of(first.user)
+        made_up = self._mechanism.made_up(first.user)  # In either case, for it takes time.
+        self._asked = self._known or made_up
+        self._nonce = first.nonce + self._mechanism.new_nonce()
+        salt = b64encode(self._asked.salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={self._asked.iterations}"
+        return ServerToken(self._server_first.encode())
+
+    def _verdict(self, first: ClientFirst, token: bytes) -> ServerToken:
+        final = parse_client_final(token)
+        kind, asked = self._mechanism.kind, self._asked
+        if not compare_digest(final.nonce.encode(), self._nonce.encode()):
+            raise AuthenticationFailed("the final message has another nonce")
+        if final.channel != first.gs2_header.encode():
+            raise AuthenticationFailed("the final message has another channel binding than the first")
+        messages = f"{first.bare},{self._server_first},{final.unproved}".encode()
+        signature = digest(asked.stored_key, messages, kind.function)
+        fits = len(final.proof) == kind.key_bytes and compare_digest(
+            hashed(kind, _xor(final.proof, signature)), asked.stored_key
+        )
+        is_current = self._known is not None and self._mechanism.credential_of(first.user) == self._known
+        if not fits or not is_current:
+            raise AuthenticationFailed(f"wrong user or password of {first.user!r}")
+        if first.authorized_as not in ("", first.user):
+            raise AuthenticationFailed(f"{first.user!r} asks to act as another user, which nobody may")
+        verifier = b64encode(digest(asked.server_key, messages, kind.function))
+        return ServerToken(b"v=" + verifier, Identity(first.user))
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits

@@ -1,0 +1,78 @@
+"""The part of a SCRAM password that the broker keeps (RFC 5802): enough to check a client, too little to act as one."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import new, pbkdf2_hmac
+from hmac import digest
+from typing import Final, NamedTuple
+
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 16_384
+
+
+class ScramHash(NamedTuple):
+    """One of the two SCRAM mechanisms: its name, its number in the protocol (KIP-554), its hash function."""
+
+    mechanism: str
+    number: int
+    function: str
+    key_bytes: int
+
+
+SCRAM_HASHES: Final[Mapping[str, ScramHash]] = {
+    each.mechanism: each
+    for each in (ScramHash("SCRAM-SHA-256", 1, "sha256", 32), ScramHash("SCRAM-SHA-512", 2, "sha512", 64))
+}
+BY_NUMBER: Final = {each.number: each for each in SCRAM_HASHES.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """The verifier of one user and mechanism. Its keys are in no text that it is printed as."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+
+def salted_password(kind: ScramHash, password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the password as the client's proof is made from it. It takes milliseconds, as it should."""
+    return pbkdf2_hmac(kind.function, password.encode("utf-8"), salt, iterations)
+
+
+def credential_of(kind: ScramHash, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """Return the verifier for a salted password."""
+    client_key = digest(salted, b"Client Key", kind.function)
+    server_key = digest(salted, b"Server Key", kind.function)
+    return ScramCredential(salt, hashed(kind, client_key), server_key, iterations)
+
+
+def hashed(kind: ScramHash, key: bytes) -> bytes:
+    """Return RFC 5802's H(key)."""
+    return new(kind.function, key).digest()
+
+
+def format_credential(credential: ScramCredential) -> str:
+    """Return the text that Kafka keeps a verifier as."""
+    parts = (
+        ("salt", credential.salt),
+        ("stored_key", credential.stored_key),
+        ("server_key", credential.server_key),
+    )
+    return ",".join([f"{name}={b64encode(value).decode()}" for name, value in parts]) + (
+        f",iterations={credential.iterations}"
+    )
+
+
+def parse_credential(text: str) -> ScramCredential:
+    """Return the verifier that a text of `format_credential` stands for. ValueError, which does not show it."""
+    try:
+        parts = dict(each.split("=", 1) for each in text.split(","))
+        salt, stored_key, server_key = (
+            b64decode(parts[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        return ScramCredential(salt, stored_key, server_key, int(parts["iterations"]))
+    except (ValueError, KeyError):
+        raise ValueError("a SCRAM verifier must be salt=,stored_key=,server_key=,iterations=") from None

@@ -1,0 +1,35 @@
+"""Clients that authenticated by SASL, by listener, under the names of Kafka's socket server."""
+
+from collections.abc import Callable, Mapping
+
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.sasl_listener import AuthenticationCounts
+
+_PREFIX = "kafka_server_socket_server_metrics_"
+
+
+def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> list[Family]:
+    """Return the counters; those of a listener without SASL stay 0."""
+
+    def family(name: str, help_text: str, value: Callable[[AuthenticationCounts], int]) -> Family:
+        return Family(
+            f"{_PREFIX}{name}",
+            "counter",
+            help_text,
+            lambda: [Sample(labels(listener=name), value(counts)) for name, counts in by_listener.items()],
+        )
+
+    return [
+        family("successful_authentication_total", "Clients that authenticated", lambda counts: counts.succeeded_first),
+        family(
+            "successful_reauthentication_total",
+            "Clients that authenticated again (KIP-368)",
+            lambda counts: counts.succeeded_again,
+        ),
+        family("failed_authentication_total", "Clients that were refused", lambda counts: counts.failed),
+        family(
+            "expired_connections_killed_total",
+            "Connections closed since their session had ended",
+            lambda counts: counts.expired,
+        ),
+    ]

@@ -1,0 +1,54 @@
+"""The part that all SASL sessions of one listener share: its mechanisms, its limits and its counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas_broker.security.sasl.mechanism import Identity, Mechanism
+from barnabas_core.clock import Clock, Timers
+
+DEADLINE_S: Final = 30.0
+"""The time for a client to authenticate; Kafka waits for connections.max.idle.ms, ten minutes."""
+
+
+@dataclass(slots=True)
+class AuthenticationCounts:
+    """The outcomes of authentication on one listener since the start."""
+
+    succeeded_first: int = 0
+    succeeded_again: int = 0
+    failed: int = 0
+    expired: int = 0
+
+    def succeeded(self, *, is_again: bool) -> None:
+        """Count a client that has authenticated, for the first time or again."""
+        if is_again:
+            self.succeeded_again += 1
+        else:
+            self.succeeded_first += 1
+
+
+@dataclass(frozen=True, slots=True)
+class SaslListener:
+    """A listener whose clients authenticate by SASL."""
+
+    name: str
+    mechanisms: Mapping[str, Mechanism]
+    """The mechanisms by name, in the order in which clients hear of them."""
+    session_ms_max: Mapping[str, int]
+    """connections.max.reauth.ms of each mechanism; 0 for no bound."""
+    refusal_delay_s: float
+    frame_bytes_max: int
+    clock: Clock
+    timers: Timers
+    deadline_s: float = DEADLINE_S
+    counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
+
+    def session_end_s(self, mechanism: str, identity: Identity) -> float | None:
+        """Return when a session that begins now ends, by the time that nobody sets; None for never (KIP-368)."""
+        bounds_ms = []
+        if self.session_ms_max[mechanism] > 0:
+            bounds_ms.append(self.session_ms_max[mechanism])
+        if identity.expires_at_ms is not None:
+            bounds_ms.append(max(identity.expires_at_ms - self.clock.now_ms(), 0))
+        return self.clock.monotonic_s() + min(bounds_ms) / 1000 if bounds_ms else None

@@ -1,0 +1,262 @@
+"""SASL on one connection: the dispatch until the client has authenticated, and beside the real one while that can end.
+
+`STEPS` is the whole protocol (KIP-43, KIP-152, KIP-368): what a frame does in each state. A frame that has no step
+there closes the connection without an answer: it came from no client of Kafka.
+"""
+
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final
+
+from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Dialogue, Identity, Mechanism
+from barnabas_broker.server.connection import Connection, Dispatch
+from barnabas_broker.server.sasl_listener import SaslListener
+from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, parse_request_header
+from barnabas_broker.wire.messages import message_class
+from barnabas_core.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+FIRST_FRAMES_BYTES_MAX: Final = 64 * 1024
+"""The bound of a frame before authentication; sasl.server.max.receive.size may allow less."""
+REAUTHENTICATION_S_MIN: Final = 1.0
+"""The time between two beginnings of a re-authentication, as in Kafka."""
+LIFETIME_SINCE: Final = 1
+"""The version of SaslAuthenticate that tells a client when its session ends."""
+_API_KEY: Final = struct.Struct(">h")
+_SIZE: Final = struct.Struct(">i")
+
+
+class State(Enum):
+    """The states of a connection."""
+
+    NEW = "new"
+    VERSIONED = "versioned"
+    BARE_TOKENS = "bare tokens"
+    TOKENS = "tokens"
+    AUTHENTICATED = "authenticated"
+    TOKENS_AGAIN = "tokens again"
+
+
+class Frame(Enum):
+    """The kinds of frames, as far as SASL is concerned."""
+
+    API_VERSIONS = "ApiVersions"
+    HANDSHAKE = "SaslHandshake"
+    AUTHENTICATE = "SaslAuthenticate"
+    OTHER = "another request"
+
+
+class SessionStep(Enum):
+    """The effects of a frame."""
+
+    TELL_VERSIONS = "tell versions"
+    CHOOSE = "choose a mechanism"
+    TAKE_BARE_TOKEN = "take a token without a header"
+    TAKE_TOKEN = "take a token"
+    BEGIN_AGAIN = "begin a re-authentication"
+    SERVE = "serve the request"
+
+
+_ANY: Final = tuple(Frame)
+STEPS: Final[Mapping[tuple[State, Frame], SessionStep]] = {
+    (State.NEW, Frame.API_VERSIONS): SessionStep.TELL_VERSIONS,
+    (State.NEW, Frame.HANDSHAKE): SessionStep.CHOOSE,
+    (State.VERSIONED, Frame.HANDSHAKE): SessionStep.CHOOSE,
+    **{(State.BARE_TOKENS, frame): SessionStep.TAKE_BARE_TOKEN for frame in _ANY},
+    (State.TOKENS, Frame.AUTHENTICATE): SessionStep.TAKE_TOKEN,
+    **{(State.AUTHENTICATED, frame): SessionStep.SERVE for frame in _ANY},
+    (State.AUTHENTICATED, Frame.HANDSHAKE): SessionStep.BEGIN_AGAIN,
+    (State.TOKENS_AGAIN, Frame.AUTHENTICATE): SessionStep.TAKE_TOKEN,
+}
+_FRAMES: Final[Mapping[int, Frame]] = {
+    API_VERSIONS: Frame.API_VERSIONS,
+    SASL_HANDSHAKE: Frame.HANDSHAKE,
+    SASL_AUTHENTICATE: Frame.AUTHENTICATE,
+}
+
+
+def begin_session(listener: SaslListener, connection: Connection) -> None:
+    """Let the connection serve nothing but SASL until it has authenticated, which it has to do in time."""
+    SaslSession(listener, connection.dispatch, connection.request_bytes_max).begin(connection)
+
+
+class SaslSession:
+    """A connection's dispatch. Once it has authenticated the real one takes over, unless the session has an end."""
+
+    def __init__(self, listener: SaslListener, dispatch: Dispatch, request_bytes_max: int) -> None:
+        self._listener = listener
+        self._dispatch = dispatch
+        self._request_bytes_max = request_bytes_max
+        self._state = State.NEW
+        self._mechanism: Mechanism | None = None
+        self._dialogue: Dialogue | None = None
+        self._identity: Identity | None = None
+        self._ends_s: float | None = None
+        """The end of the session, by the time that nobody sets."""
+        self._began_s = 0.0
+        self._steps: Mapping[SessionStep, Callable[[Connection, memoryview, int, int], None]] = {
+            SessionStep.TELL_VERSIONS: self._tell_versions,
+            SessionStep.CHOOSE: self._choose,
+            SessionStep.TAKE_BARE_TOKEN: self._take_bare_token,
+            SessionStep.TAKE_TOKEN: self._take_token,
+            SessionStep.BEGIN_AGAIN: self._begin_again,
+            SessionStep.SERVE: self._serve,
+        }
+
+    def begin(self, connection: Connection) -> None:
+        """Stand before the dispatch of a new connection."""
+        connection.dispatch = self
+        connection.request_bytes_max = min(self._listener.frame_bytes_max, FIRST_FRAMES_BYTES_MAX)
+        self._listener.timers.call_later(self._listener.deadline_s, lambda: self._check_in_time(connection))
+
+    def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        """Take one frame. MalformedRequest and CloseConnection: close, with a line in the log."""
+        step = STEPS.get((self._state, _frame(buffer, start, end)))
+        if step is None:
+            raise CloseConnection(f"no such frame is expected in the state '{self._state.value}' of SASL")
+        self._steps[step](connection, buffer, start, end)
+
+    def _check_in_time(self, connection: Connection) -> None:
+        if self._identity is None:
+            connection.close(f"it has not authenticated within {self._listener.deadline_s:g} s")
+
+    def _tell_versions(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        header = parse_request_header(buffer, start, end)
+        self._dispatch(connection, buffer, start, end)
+        if API_SPECS[API_VERSIONS].supports(header.api_version):
+            self._state = State.VERSIONED
+
+    def _choose(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        header, request = _decoded(buffer, start, end)
+        mechanisms = self._listener.mechanisms
+        self._mechanism = mechanism = mechanisms.get(request.mechanism)
+        if mechanism is None:
+            answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
+            self._refuse(connection, [answer], "it asks for a mechanism that is not enabled")
+            return
+        self._begin_dialogue(mechanism, header)
+        connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
+
+    def _begin_dialogue(self, mechanism: Mechanism, header: RequestHeader) -> None:
+        self._dialogue = mechanism.begin()
+        if self._identity is not None:
+            self._state = State.TOKENS_AGAIN
+        else:
+            self._state = State.TOKENS if header.api_version else State.BARE_TOKENS
+        self._began_s = self._listener.clock.monotonic_s()
+
+    def _take_bare_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        """Take a token of a client of SaslHandshake v0; a refusal has no answer."""
+        try:
+            answer = self._answer(connection, bytes(buffer[start:end]))
+        except AuthenticationFailed as failure:
+            self._refuse(connection, [], str(failure))
+            return
+        connection.respond([_SIZE.pack(len(answer)) + answer])
+
+    def _take_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        header, request = _decoded(buffer, start, end)
+        response = message_class("SaslAuthenticateResponse")
+        try:
+            token = self._answer(connection, bytes(request.auth_bytes))
+        except AuthenticationFailed as failure:
+            message = failure.for_client or _refusal_of(self._mechanism)
+            answer = response(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message, auth_bytes=b"")
+            self._refuse(connection, [_encoded(header, answer)], str(failure))
+            return
+        answer = response(error_code=ErrorCode.NONE, error_message=None, auth_bytes=token)
+        if header.api_version >= LIFETIME_SINCE and self._ends_s is not None and self._dialogue is None:
+            answer.session_lifetime_ms = max(round((self._ends_s - self._listener.clock.monotonic_s()) * 1000), 0)
+        connection.respond([_encoded(header, answer)])
+
+    def _answer(self, connection: Connection, token: bytes) -> bytes:
+        """Return the mechanism's answer; with the last one the client is in. Raises AuthenticationFailed."""
+        assert self._dialogue is not None, "a mechanism was chosen"
+        answer = self._dialogue.respond(token)
+        if answer.identity is not None:
+            self._authenticated(connection, answer.identity)
+        return answer.token
+
+    def _authenticated(self, connection: Connection, identity: Identity) -> None:
+        """Hand over to the real dispatch. Raises AuthenticationFailed: nobody becomes another one by authenticating."""
+        assert self._mechanism is not None, "a mechanism was chosen"
+        is_again = self._identity is not None
+        if self._identity is not None and self._identity.user != identity.user:
+            raise AuthenticationFailed(f"{self._identity.user!r} would become {identity.user!r}")
+        self._identity, self._dialogue, self._state = identity, None, State.AUTHENTICATED
+        self._ends_s = self._listener.session_end_s(self._mechanism.name, identity)
+        connection.client = connection.client.authenticated(identity.user, self._mechanism.name)
+        connection.request_bytes_max = self._request_bytes_max
+        if self._ends_s is None:
+            connection.dispatch = self._dispatch
+        self._listener.counts.succeeded(is_again=is_again)
+
+    def _begin_again(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        header, request = _decoded(buffer, start, end)
+        mechanisms = self._listener.mechanisms
+        is_soon = self._listener.clock.monotonic_s() - self._began_s < REAUTHENTICATION_S_MIN
+        assert self._mechanism is not None, "it has authenticated"
+        if is_soon:
+            connection.respond([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
+        elif request.mechanism != self._mechanism.name:
+            answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
+            self._refuse(connection, [answer], "it authenticates again by another mechanism")
+        else:
+            self._begin_dialogue(self._mechanism, header)
+            connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
+
+    def _serve(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        """Serve a request of a session that has an end. There is no timer: the next request finds that it is over."""
+        if self._ends_s is not None and self._listener.clock.monotonic_s() > self._ends_s:
+            self._listener.counts.expired += 1
+            raise CloseConnection("its session has ended, and it has not authenticated again")
+        self._dispatch(connection, buffer, start, end)
+
+    def _refuse(self, connection: Connection, answer: list[bytearray], why: str) -> None:
+        """ServerToken and close after a while, in which nothing is read: so guessing takes time."""
+        self._listener.counts.failed += 1
+        log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why)
+        respond = connection.defer()
+        connection.deferred.clear()
+
+        def end() -> None:
+            if answer:
+                respond(list(answer))
+            connection.close()
+
+        self._listener.timers.call_later(self._listener.refusal_delay_s, end)
+
+
+def _frame(buffer: memoryview, start: int, end: int) -> Frame:
+    if end - start < _API_KEY.size:
+        return Frame.OTHER
+    return _FRAMES.get(_API_KEY.unpack_from(buffer, start)[0], Frame.OTHER)
+
+
+def _decoded(buffer: memoryview, start: int, end: int) -> tuple[RequestHeader, Any]:
+    header = parse_request_header(buffer, start, end)
+    spec = API_SPECS[header.api_key]
+    if not spec.supports(header.api_version):
+        allowed = f"{spec.min_version} to {spec.max_version}"
+        raise MalformedRequest(f"{spec.name} version {header.api_version}; {allowed} are spoken here")
+    return header, decode_request(header.api_key, header.api_version, buffer[header.body_start : end])
+
+
+def _handshake_answer(header: RequestHeader, error: ErrorCode, mechanisms: Mapping[str, Mechanism]) -> bytearray:
+    response = message_class("SaslHandshakeResponse")
+    return _encoded(header, response(error_code=error, mechanisms=list(mechanisms)))
+
+
+def _encoded(header: RequestHeader, response: Any) -> bytearray:
+    return encode_response(response, header.api_version, header.correlation_id)
+
+
+def _refusal_of(mechanism: Mechanism | None) -> str:
+    name = "" if mechanism is None else mechanism.name
+    return f"Authentication failed during authentication due to invalid credentials with SASL mechanism {name}"

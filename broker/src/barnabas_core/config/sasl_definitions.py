@@ -1,0 +1,61 @@
+"""The settings of SASL, by Kafka's names and defaults: of a broker, of each listener, of each mechanism of one.
+
+Kafka's default mechanism, GSSAPI, is not supported: a listener with SASL has to name others.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_core.config.definitions import INT_MAX, ConfigDefinition, ConfigType, OneOf, Range, table
+
+MECHANISMS: Final = ("PLAIN",)
+_D = ConfigDefinition
+_SESSIONS: Final = _D(
+    "connections.max.reauth.ms",
+    ConfigType.LONG,
+    0,
+    Range(0),
+    "How long a session lasts before the client has to authenticate again; 0 for ever. Milliseconds.",
+)
+
+SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
+    _D(
+        "sasl.jaas.config",
+        ConfigType.PASSWORD,
+        None,
+        None,
+        "The login module of a mechanism: for PLAIN, who may come in (user_NAME); between brokers, who this broker is.",
+    ),
+    _SESSIONS,
+)
+"""Settings that each mechanism of a listener can have for itself, under `listener.name.NAME.MECHANISM.`."""
+
+SASL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
+    _D(
+        "sasl.enabled.mechanisms",
+        ConfigType.LIST,
+        ("GSSAPI",),
+        OneOf((*MECHANISMS, "GSSAPI")),
+        "The mechanisms by which clients may authenticate. GSSAPI and delegation tokens are not supported.",
+    ),
+    _D(
+        "sasl.server.max.receive.size",
+        ConfigType.INT,
+        524_288,
+        Range(1, INT_MAX),
+        "The largest frame before a client has authenticated; never more than 65536. Bytes.",
+    ),
+    _SESSIONS,
+)
+"""Settings that a listener can have for itself, under `listener.name.NAME.`."""
+
+SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
+    _D(
+        "connection.failed.authentication.delay.ms",
+        ConfigType.INT,
+        100,
+        Range(0),
+        "How long a client that was refused waits for the answer: guessing passwords takes time. Milliseconds.",
+    ),
+)
+"""Settings that only the whole broker has."""

@@ -1,0 +1,33 @@
+"""PLAIN's one token."""
+
+import pytest
+
+from barnabas_broker.security.sasl.mechanism import AuthenticationFailed
+from barnabas_broker.security.sasl.plain import Plain
+
+
+@pytest.mark.parametrize("token", [b"\0alice\0secret", b"alice\0alice\0secret"])
+def test_a_user_comes_in_with_the_password(token: bytes) -> None:
+    answer = Plain({"alice": "secret"}).begin().respond(token)
+    assert answer.token == b""
+    assert answer.identity is not None
+    assert answer.identity.user == "alice"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"\0alice\0wrong",
+        b"\0bob\0secret",
+        b"bob\0alice\0secret",
+        b"\0alice\0",
+        b"\0\0secret",
+        b"\0alice\0secret\0",
+        b"\xff\0a\0b",
+    ],
+)
+def test_all_else_is_refused(token: bytes) -> None:
+    with pytest.raises(AuthenticationFailed) as refused:
+        Plain({"alice": "secret"}).begin().respond(token)
+    assert "secret" not in str(refused.value)
