@@ -134,8 +134,8 @@ fuzz: venv
 proof-stored-bytes: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m fuzz.damaged_broker $(FUZZ)
 
-# PROOF='--records 1000000 --lines 20000 --seed 7': copies by librdkafka and Java, and counts of words by Kafka Streams, over three
-# brokers that are killed and rolled; needs a JDK, and Maven Central the first time.
+# PROOF='--records 1000000 --lines 20000 --numbers 50000 --seed 7': copies by librdkafka and Java, words counted by Kafka Streams, and numbers
+# of Kafka Connect, over three brokers that are killed and rolled; needs a JDK, and Maven Central the first time.
 .PHONY: proof-transactions
 proof-transactions: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once $(PROOF)

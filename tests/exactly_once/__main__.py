@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from exactly_once import chain, words
+from exactly_once import chain, source, words
 from harness.cluster import barnabas_cluster
 
 MIN_ISR = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -17,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make proof-transactions", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="that the chain copies")
     parser.add_argument("--lines", type=int, default=20_000, help="that Kafka Streams counts the words of")
+    parser.add_argument("--numbers", type=int, default=50_000, help="that a source of Kafka Connect counts")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the faults")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
@@ -24,6 +25,7 @@ def main() -> int:
         chance = random.Random(options.seed)
         wrong = chain.run(cluster, options.records, chance) if options.records else []
         wrong += words.run(cluster, options.lines, chance) if options.lines else []
+        wrong += source.run(cluster, options.numbers, chance) if options.numbers else []
         if wrong:
             print(cluster.logs_text(), file=sys.stderr)
     print("\n".join(wrong) or "every record is there once, in its order, and every word is counted once")

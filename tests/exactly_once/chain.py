@@ -3,14 +3,14 @@
 import random
 import sys
 import time
-from collections.abc import Iterator
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from drivers.builds import java_classes
 from exactly_once.faults import Faults
 from exactly_once.programs import Program
+from exactly_once.reader import Reader
 from harness.cluster import BarnabasCluster
 from harness.kafka_jars import java_command
 
@@ -33,38 +33,6 @@ def fill(bootstrap: str, records: int) -> None:
     assert producer.flush(WAIT_S) == 0
 
 
-class Reader:
-    """Reads the committed records of the last topic as they come."""
-
-    def __init__(self, bootstrap: str) -> None:
-        settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
-        self._consumer = Consumer({**settings, "enable.auto.commit": False})
-        self._consumer.assign([TopicPartition(TOPICS[-1], partition, 0) for partition in range(PARTITIONS)])
-        self.numbers: list[list[int]] = [[] for _ in range(PARTITIONS)]
-
-    @property
-    def count(self) -> int:
-        """How many records were read."""
-        return sum(map(len, self.numbers))
-
-    def read_on(self, seconds: float) -> None:
-        """Take what has come within so long."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            for message in self._consumer.consume(10_000, 0.2):
-                if message.error() is None:
-                    self.numbers[message.partition() or 0].append(int(message.value() or b""))
-
-
-def differences(numbers: list[list[int]], records: int) -> Iterator[str]:
-    """Yield what is wrong with the partitions of the last topic."""
-    for partition, found in enumerate(numbers):
-        expected = list(range(partition, records, PARTITIONS))
-        if found != expected:
-            lost, twice = set(expected) - set(found), len(found) - len(set(found))
-            yield f"partition {partition}: {len(found)} records, {len(lost)} lost, {twice} twice, or out of order"
-
-
 def copiers(cluster: BarnabasCluster) -> list[Program]:
     """The two programs."""
     first, second, third = TOPICS
@@ -81,7 +49,11 @@ def run(cluster: BarnabasCluster, records: int, chance: random.Random) -> list[s
         cluster.create_topic(topic, PARTITIONS, min(3, len(cluster.brokers)))
     fill(cluster.bootstrap, records)
     programs = copiers(cluster)
-    faults, reader, begun = Faults(cluster, programs, chance), Reader(cluster.bootstrap), time.monotonic()
+    faults, reader, begun = (
+        Faults(cluster, programs, chance),
+        Reader(cluster.bootstrap, TOPICS[-1], PARTITIONS),
+        time.monotonic(),
+    )
     grown = begun
     try:
         while reader.count < records and time.monotonic() - grown < FINISH_S:
@@ -97,4 +69,4 @@ def run(cluster: BarnabasCluster, records: int, chance: random.Random) -> list[s
             program.kill()
     starts = ", ".join(f"{program.name} started {program.starts} times" for program in programs)
     print(f"chain: {reader.count} records, {dict(faults.done)}, {starts}", flush=True)
-    return list(differences(reader.numbers, records))
+    return reader.differences(records)

@@ -1,0 +1,92 @@
+"""Kafka Connect's exactly-once source (KIP-618) counts while brokers and the worker are killed."""
+
+import json
+import random
+import shutil
+import subprocess
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from exactly_once.faults import Faults
+from exactly_once.programs import Program
+from exactly_once.reader import Reader
+from harness.apache_kafka import write_properties
+from harness.cluster import BarnabasCluster
+from harness.kafka_jars import jars_folder, java_command
+from harness.kept_builds import kept
+from harness.server_process import free_port
+
+SOURCES: Final = Path(__file__).parent / "connect"
+CONNECTOR: Final = SOURCES / "Numbers.java"
+TOPIC: Final = "numbers"
+FINISH_S: Final = 600.0
+REST_SECONDS_MAX: Final = 10.0
+REPLICATION: Final = {f"{name}.storage.replication.factor": "3" for name in ("config", "offset", "status")}
+CONVERTERS: Final = dict.fromkeys(
+    ("key.converter", "value.converter"), "org.apache.kafka.connect.storage.StringConverter"
+)
+
+
+def classes() -> Path:
+    """The folder of the compiled connector."""
+
+    def build(target: Path) -> None:
+        subprocess.run(["javac", "-d", str(target), "-cp", f"{jars_folder()}/*", str(CONNECTOR)], check=True)
+        shutil.copytree(SOURCES / "META-INF", target / "META-INF")
+
+    return kept("numbers-connector", [CONNECTOR, *SOURCES.glob("META-INF/services/*")], build)
+
+
+def worker(cluster: BarnabasCluster, port: int) -> Program:
+    """A worker of Kafka Connect, with its REST at the port."""
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": "connect",
+        "exactly.once.source.support": "enabled",
+        "listeners": f"http://127.0.0.1:{port}",
+        "session.timeout.ms": "10000",
+        **{f"{name}.storage.topic": f"connect-{name}" for name in ("config", "offset", "status")},
+        **REPLICATION,
+        **CONVERTERS,
+    }
+    properties = cluster.folder / "connect.properties"
+    write_properties(properties, settings)
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
+    main_class = "org.apache.kafka.connect.cli.ConnectDistributed"
+    return Program(
+        "connect", java_command(main_class, str(properties), options=options, before=[classes()]), cluster.folder
+    )
+
+
+def ask_for(port: int, count: int) -> bool:
+    """True if the worker has taken the connector."""
+    wanted = {"connector.class": "Numbers", "topic": TOPIC, "count": str(count), "tasks.max": "1"}
+    body, headers = json.dumps(wanted).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/connectors/numbers/config", body, headers, method="PUT")
+    with suppress(OSError), urllib.request.urlopen(request, timeout=REST_SECONDS_MAX) as answer:
+        return answer.status in (200, 201)
+    return False
+
+
+def run(cluster: BarnabasCluster, count: int, chance: random.Random) -> list[str]:
+    """Count under faults; return what is wrong."""
+    cluster.create_topic(TOPIC, 1, 3)
+    port = free_port()
+    counting = worker(cluster, port)
+    faults, reader, begun = Faults(cluster, [counting], chance), Reader(cluster.bootstrap, TOPIC, 1), time.monotonic()
+    try:
+        while not ask_for(port, count) and time.monotonic() - begun < FINISH_S:
+            faults.rest(1.0)
+        while reader.count < count and time.monotonic() - begun < FINISH_S:
+            faults.next()
+            reader.read_on(1.0)
+            print(f"{time.monotonic() - begun:.0f} s: {reader.count} of {count} numbers of Connect", flush=True)
+        faults.rest(10.0)  # What is there twice comes late.
+        reader.read_on(5.0)
+    finally:
+        counting.kill()
+    print(f"source: {reader.count} numbers, {dict(faults.done)}, started {counting.starts} times", flush=True)
+    return reader.differences(count)
