@@ -41,7 +41,8 @@ Record = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes 
 
 def broker_for_jobs(folder: Path) -> ServerProcess:
     """One that keeps records of 2013, not running."""
-    return prepare_barnabas(folder, {"offsets.topic.replication.factor": "1", "log.retention.hours": "-1"})
+    one = dict.fromkeys(("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), "1")
+    return prepare_barnabas(folder, {**one, "log.retention.hours": "-1"})
 
 
 class World:

@@ -1,4 +1,4 @@
-"""Topics of Apache Kafka with transactions: aborted records and markers leave gaps in offsets."""
+"""Topics with transactions, of Barnabas and of Apache Kafka: aborted records and markers leave gaps in offsets."""
 
 from pathlib import Path
 
@@ -35,6 +35,21 @@ def check_new_topics(cluster: Cluster) -> None:
         found = cluster.topic(f"new-{number}")
         assert found.leaderless == ()
         assert cluster.bounds(found) == {0: Bounds(0, 0), 1: Bounds(0, 0)}
+
+
+def test_committed_records_are_archived_and_others_counted(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    transaction(world, f"{world.topic}-one", [b"a", b"b"], commits=True)
+    transaction(world, f"{world.topic}-two", [b"no"] * 20, commits=False)
+    still_open = transaction(world, f"{world.topic}-three", [b"open"], commits=None)
+    world.client.write(world.topic, [b"behind"])
+    result = world.archive(spark)
+    assert (result.records, result.left_out) == (2, 1 + 20 + 1)
+    still_open.abort_transaction(WAIT_S)
+    result = world.archive(spark)
+    assert (result.records, result.left_out) == (1, 2)
+    assert [record[4] for record in world.archived(spark)] == [b"a", b"b", b"behind"]
+    assert world.verify(spark).fine
 
 
 @pytest.mark.soak(only=True)

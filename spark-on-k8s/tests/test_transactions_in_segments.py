@@ -4,10 +4,13 @@ import struct
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from jobs_world import WAIT_S, broker_for_jobs
 from made_logs import FIRST_MS, MadeReplica, batch, records, sealed, varint, write_log_dir, write_segment
 
 from barnabas_jobs.files.segment_source import SegmentReader
 from barnabas_jobs.planning.logs.problems import BAD_MARKER, TRANSACTION_INDEX_DAMAGED
+from harness.stock_client import StockClient
 
 FLIGHTS = ("flights", 0)
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -78,3 +81,24 @@ def test_a_torn_index_is_named_in_a_closed_segment(tmp_path: Path) -> None:
 def test_a_marker_that_says_neither_is_named(tmp_path: Path) -> None:
     with_transactions(tmp_path, WHOLE, last=OTHER)
     assert told(tmp_path) == [(BAD_MARKER, 31)]
+
+
+@pytest.mark.slow
+def test_what_a_broker_writes_is_whole(tmp_path: Path) -> None:
+    server = broker_for_jobs(tmp_path)
+    server.start()
+    try:
+        StockClient(server.bootstrap).create_topic("flights", 1)
+        producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "pay"})
+        producer.init_transactions(WAIT_S)
+        for ends in (producer.abort_transaction, producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.produce("flights", b"record")
+            assert producer.flush(WAIT_S) == 0
+            ends(WAIT_S)
+        assert server.stop() == 0
+    finally:
+        server.close()
+    (index,) = tmp_path.glob("logs/flights-0/*.txnindex")
+    assert index.stat().st_size == 2 * 34
+    assert told(tmp_path / "logs") == []

@@ -60,6 +60,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did: records and bytes that it added, and what the archive has of this topic id.
 
+    `left_out`: offsets without a committed record, as of transactions that were aborted.
     `ended_by`: the signal that ended a continuous run, which is never done by itself.
     """
 
@@ -68,6 +69,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     commits: int
     records: int
     bytes: int
+    left_out: int
     archived_records: int
     swept_runs: int
     mismatched: int
@@ -143,6 +145,7 @@ def _result(job: Run, options: Options, begun: Begun, committed: Committed) -> R
         commits=committed.commits,
         records=committed.records,
         bytes=committed.bytes,
+        left_out=committed.left_out,
         archived_records=begun.records + committed.records,
         swept_runs=begun.swept,
         mismatched=committed.mismatched,

@@ -10,6 +10,7 @@ class Committed:
         self.last_commit_ms = last_commit_ms
         self.commits = 0
         self.records = 0
+        self.left_out = 0
         self.bytes = 0
         self.mismatched = 0
         self.lost: list[LostRange] = []
@@ -19,6 +20,7 @@ class Committed:
         self.last_commit_ms = entry.committed_at_ms
         self.commits += 1
         self.records += entry.records
+        self.left_out += entry.left_out
         self.bytes += sum(file.bytes for file in entry.files)
         self.mismatched += entry.mismatched
         self.lost += entry.lost

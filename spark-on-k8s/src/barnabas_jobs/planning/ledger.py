@@ -80,6 +80,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """How many records it brought."""
         return sum(each.records for each in self.partitions)
 
+    @property
+    def left_out(self) -> int:
+        """The offsets without a committed record: aborted ones, markers of transactions, what compaction removed."""
+        return sum(each.end - each.start - each.records for each in self.partitions)
+
 
 class Generation(NamedTuple):
     """All that is archived of one topic id.
