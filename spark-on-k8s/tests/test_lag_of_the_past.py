@@ -64,6 +64,8 @@ TIME = struct.pack(">q", 1_357_000_000_000)
         (KEY, struct.pack(">hqi", 4, 42, 7) + b"\1" + struct.pack(">q", 253_402_300_800_000), OffsetRecord(MALFORMED)),
         (KEY[:-1], None, OffsetRecord(MALFORMED)),
         (struct.pack(">hh", 1, 900) + b"short", None, OffsetRecord(MALFORMED)),
+        (struct.pack(">hh", 0, 0), bytes(6), OffsetRecord(MALFORMED)),  # The marker of an aborted transaction.
+        (struct.pack(">hh", 0, 1), bytes(6), OffsetRecord(MALFORMED)),
         (b"\0", None, OffsetRecord(MALFORMED)),
         (None, b"value", OffsetRecord(MALFORMED)),
     ],
