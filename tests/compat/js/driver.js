@@ -1,10 +1,12 @@
 // kafkajs under remote control: one JSON request a line on standard input, one answer a line on standard output.
+const fs = require('node:fs')
 const readline = require('node:readline')
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel, ConfigResourceTypes } = require('kafkajs')
 const transactions = require('./transactions')
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 
-const kafka = new Kafka({ clientId: 'kafkajs', brokers: [process.argv[2]], logLevel: logLevel.NOTHING })
+const ssl = process.env.KAFKA_CA ? { ca: [fs.readFileSync(process.env.KAFKA_CA)] } : false
+const kafka = new Kafka({ clientId: 'kafkajs', brokers: [process.argv[2]], ssl, logLevel: logLevel.NOTHING })
 const admin = kafka.admin()
 const compressions = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
 const members = new Map()
