@@ -10,18 +10,18 @@ from barnabas_broker.coordinators.groups import coordinator as group_coordinator
 from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
 from barnabas_broker.coordinators.transactions import decisions, shard
 from barnabas_broker.coordinators.transactions.decisions import Decision, abort, end, init_producer_id
-from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionShard
 from barnabas_broker.coordinators.transactions.transaction import IDLE, PREPARED, Transaction
-from barnabas_broker.handlers import fetch, list_offsets
+from barnabas_broker.handlers import fetch, list_offsets, transactional_append
+from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage.logs import marker_append
 from barnabas_broker.storage.producer_state import log_producers
 from barnabas_broker.storage.segments.transaction_index import TransactionIndex
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
-from barnabas_core.errors import ErrorCode
+from barnabas_core.errors import ApiError, ErrorCode
 
 PAUSE_S: Final = 1.0
 
@@ -127,13 +127,18 @@ def commits_offsets_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def asks_nobody_whether_a_partition_is_in_the_transaction() -> Iterator[None]:
-    """Each batch is appended, whatever its producer may do; the coordinator knows nothing of it."""
+def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
+    """A new leader goes by its own log, and not by what the coordinator says of the producer."""
+    verify = transactional_append._verify
 
-    async def mistaken(*_: Any, **__: Any) -> ErrorCode:
-        return ErrorCode.NONE
+    async def mistaken(appender: Any, partition: Partition, header: Any) -> None:
+        try:
+            await verify(appender, partition, header)
+        except ApiError as error:
+            if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH or partition.leader_epoch == 0:
+                raise
 
-    with patch.object(TransactionGate, "ask", mistaken):
+    with patch.object(transactional_append, "_verify", mistaken):
         yield
 
 
@@ -242,7 +247,6 @@ ENDLESS: Final = r"^never ends: "
 
 TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     answers_an_end_before_it_is_committed: r"^lost: ",
-    asks_nobody_whether_a_partition_is_in_the_transaction: f"{ZOMBIE}|{ENDLESS}",
     commits_offsets_at_once: APART,
     completes_before_the_markers_are_written: f"{UNDECIDED}|{ENDLESS}",
     counts_pending_offsets_when_it_loads: APART,
@@ -254,10 +258,16 @@ TRANSACTION_MUTANTS: Final[Mapping[Callable[[], Any], str]] = {
     forgets_open_transactions_in_a_truncation: f"{UNDECIDED}|^last stable offset",
     never_ends_what_timed_out: ENDLESS,
     reads_past_open_transactions: SEEN,
-    sends_markers_before_the_decision_is_committed: UNDECIDED,
+    sends_markers_before_the_decision_is_committed: f"{UNDECIDED}|{APART}",
+    takes_batches_of_fenced_producers_after_a_failover: f"{ZOMBIE}|{ENDLESS}",
     takes_markers_of_earlier_epochs: f"{UNDECIDED}|{APART}",
 }
 """With what shows each of them (a regular expression)."""
 
-TRANSACTION_SEEDS: Final[Mapping[str, int]] = {}
+TRANSACTION_SEEDS: Final[Mapping[str, int]] = {
+    "answers-an-end-before-it-is-committed": 9,
+    "completes-before-the-markers-are-written": 2,
+    "forgets-aborted-transactions-in-a-truncation": 6,
+    "sends-markers-before-the-decision-is-committed": 6,
+}
 """Where to begin the search, unless that is seed 0."""
