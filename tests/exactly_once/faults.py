@@ -13,18 +13,21 @@ PAUSE_S = (3.0, 8.0)
 
 
 class Faults:
-    """Kills and rolls, one after the other, each followed by a time in which work goes on."""
+    """Kills and rolls, each kind once in three, each followed by a time in which work goes on."""
 
     def __init__(self, cluster: BarnabasCluster, programs: Sequence[Program], chance: random.Random) -> None:
         self.done: Counter[str] = Counter()
         self._cluster = cluster
         self._programs = programs
         self._chance = chance
-        self._kinds: Sequence[Callable[[], None]] = (self.kill_broker, self.roll, self.kill_program)
+        self._to_come: list[Callable[[], None]] = []
 
     def next(self) -> None:
         """Do one, and wait."""
-        kind = self._chance.choice(self._kinds)
+        if not self._to_come:
+            self._to_come = [self.kill_broker, self.roll, self.kill_program]
+            self._chance.shuffle(self._to_come)
+        kind = self._to_come.pop()
         kind()
         self.done[kind.__name__] += 1
         self.rest(self._chance.uniform(*PAUSE_S))
