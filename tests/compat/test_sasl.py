@@ -1,6 +1,8 @@
 """Clients that authenticate by SASL, each with a right password and with a wrong one."""
 
 import asyncio
+import re
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,8 +10,14 @@ import aiokafka
 import aiokafka.errors
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from kafka import KafkaAdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.errors import KafkaError
 
 from drivers.broker_under_test import PROPERTIES
@@ -17,17 +25,31 @@ from drivers.builds import java_driver
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
 from harness.barnabas_server import prepare_barnabas
+from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORD = "pencil, and =more"
+
+
+def set_password(bootstrap: str, password: str, *users: str) -> None:
+    """By both hashes, through the listener that is open."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        asked: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode()) for user in users
+        ]
+        for done in client.alter_user_scram_credentials(asked).values():
+            done.result(timeout=30)
 
 
 class Secured:
     """A broker with a listener of SASL beside the open one."""
 
-    def __init__(self, server: ServerProcess, port: int) -> None:
+    def __init__(self, server: ServerProcess, folder: Path, port: int) -> None:
         self.server = server
+        self.folder = folder
         self.bootstrap = f"127.0.0.1:{port}"
 
 
@@ -37,7 +59,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     settings = {
         **PROPERTIES,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
-        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.secure.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}";',
     }
     server = prepare_barnabas(folder, settings)
@@ -46,11 +68,17 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     config.write_text(text.replace("listeners=PLAINTEXT", f"listeners=SECURE://127.0.0.1:{port},PLAINTEXT", 1))
     server.start()
     try:
-        yield Secured(server, port)
+        set_password(server.bootstrap, PASSWORD, "alice", "carol")
+        yield Secured(server, folder, port)
         assert PASSWORD not in server.log_text()
         assert "Traceback" not in server.log_text()
     finally:
         server.close()
+
+
+def wait_s(password: str) -> int:
+    """How long a client tries: one with a wrong password would never end."""
+    return 30 if password == PASSWORD else 1
 
 
 def librdkafka(bootstrap: str, mechanism: str, password: str) -> bool:
@@ -62,7 +90,7 @@ def librdkafka(bootstrap: str, mechanism: str, password: str) -> bool:
         "sasl.password": password,
     }
     try:
-        return bool(AdminClient(settings, logger=_Silent()).list_topics(timeout=5).brokers)
+        return bool(AdminClient(settings, logger=_Silent()).list_topics(timeout=wait_s(password)).brokers)
     except KafkaException:
         return False
 
@@ -80,7 +108,7 @@ def kafka_python(bootstrap: str, mechanism: str, password: str) -> bool:
             sasl_mechanism=mechanism,
             sasl_plain_username="alice",
             sasl_plain_password=password,
-            bootstrap_timeout_ms=3000,
+            bootstrap_timeout_ms=wait_s(password) * 1000,
         )
     except KafkaError:
         return False
@@ -116,7 +144,7 @@ CLIENTS: dict[str, Callable[[str, str, str], bool]] = {
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("mechanism", ["PLAIN"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_a_client_comes_in_with_the_right_password_only(secured: Secured, client: str, mechanism: str) -> None:
     assert CLIENTS[client](secured.bootstrap, mechanism, PASSWORD)
     assert not CLIENTS[client](secured.bootstrap, mechanism, "wrong")
@@ -140,3 +168,51 @@ def test_kafkas_console_tools_write_and_read(secured: Secured, tmp_path: Path) -
         assert "invalid credentials with SASL mechanism PLAIN" in refused.text
     finally:
         java.close()
+
+
+def verifiers(folder: Path) -> list[bytes]:
+    """The stored and the server keys of all users, as they stand in the file of secrets."""
+    with sqlite3.connect(folder / "metadata.secrets.sqlite") as connection:
+        rows = connection.execute("SELECT value FROM documents WHERE key LIKE 'scram/%'").fetchall()
+    return [key for (value,) in rows for key in re.findall(rb"_key=([^,]+)", value)]
+
+
+def test_verifiers_are_in_a_file_of_their_own_that_others_cannot_read(secured: Secured) -> None:
+    assert all(file.stat().st_mode & 0o077 == 0 for file in secured.folder.glob("metadata.secrets.sqlite*"))
+    assert len(verifiers(secured.folder)) >= 8
+    for file in (*secured.folder.glob("metadata.sqlite*"), secured.folder / "server.log"):
+        content = file.read_bytes()
+        assert PASSWORD.encode() not in content
+        assert not [key for key in verifiers(secured.folder) if key in content]
+
+
+def test_kafka_configs_sets_shows_and_deletes_a_users_credential(secured: Secured, tmp_path: Path) -> None:
+    java = RemoteClient("java", java_driver(secured.server.bootstrap), tmp_path / "java.log")
+    try:
+        tools = KafkaTools(java, secured.server.bootstrap)
+        user = "kafka-configs.sh --bootstrap-server localhost:9092 --entity-type users --entity-name dave"
+        tools.check(f"{user} --alter --add-config SCRAM-SHA-512=[iterations=8192,password=geheim]")
+        assert "SCRAM-SHA-512=iterations=8192" in tools.check(f"{user} --describe")
+        tools.check(f"{user} --alter --delete-config SCRAM-SHA-512")
+        assert "SCRAM" not in tools.check(f"{user} --describe")
+    finally:
+        java.close()
+
+
+def test_a_changed_password_ends_the_connections_of_its_user(secured: Secured) -> None:
+    consumer = KafkaConsumer(
+        bootstrap_servers=secured.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="carol",
+        sasl_plain_password=PASSWORD,
+        bootstrap_timeout_ms=10_000,
+    )
+    try:
+        assert consumer.topics() is not None
+        set_password(secured.server.bootstrap, "another", "carol")
+        wait_for(
+            secured.server.log_text, lambda text: "the credential of 'carol' for SCRAM-SHA-256 has changed" in text
+        )
+    finally:
+        consumer.close()

@@ -22,8 +22,8 @@ from barnabas_broker.app.node import DISK_HANG_S, Node
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
-from barnabas_broker.app.sasl import sasl_listeners
-from barnabas_broker.app.stores import boot_id, open_store
+from barnabas_broker.app.sasl import sasl_listeners, scram_listener
+from barnabas_broker.app.stores import boot_id, open_secrets, open_store
 from barnabas_broker.app.tls_contexts import LOOK_S, TlsContexts
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
@@ -31,6 +31,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.links import Links
 from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment
+from barnabas_broker.security.sasl.scram_users import ScramUsers
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer, PageMaker
@@ -111,6 +112,7 @@ class Broker:
             raise CannotStart(str(error)) from error
         node = self._node = await self._load()
         self._takedown.append(node.stop)
+        node.handler_environment.scram = await self._open_scram()
         dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
         sasl = self._make_sasl(node)
         listener, ports = self._bind(dispatcher, node, sasl)
@@ -217,8 +219,24 @@ class Broker:
         self._takedown.append(store.close)
         return store
 
+    async def _open_scram(self) -> ScramUsers | None:
+        """Return the SCRAM credentials, where a listener asks for them."""
+        if scram_listener(self._config) is None:
+            return None
+        try:
+            store = await open_secrets(self._config.metadata_store, self._clock, boot_id())
+            self._takedown.append(store.close)
+            users = ScramUsers(store, asyncio.sleep)
+            await users.load(token_bytes())
+        except StoreUnavailable as error:
+            raise CannotStart(f"metadata.store={self._config.metadata_store}: {error}") from error
+        return users
+
     def _make_sasl(self, node: Node) -> list[SaslListener]:
-        environment = SaslEnvironment({}, token_bytes(), token_hex)
+        scram = node.handler_environment.scram
+        environment = SaslEnvironment({}, b"", token_hex)
+        if scram is not None:
+            environment = SaslEnvironment(scram.credentials, scram.secret, token_hex)
         try:
             return list(sasl_listeners(node.config, environment, self._clock, self._timers))
         except InvalidConfig as error:
@@ -230,6 +248,10 @@ class Broker:
         sessions = {each.name: partial(begin_session, each) for each in sasl}
         listener = Listener(self._loop, dispatcher, socket_settings(config), limits, self._tls.server, sessions)
         self._takedown.append(listener.close)
+        scram = node.handler_environment.scram
+        if scram is not None:
+            scram.on_change = listener.close_authenticated
+            node.supervisor.supervise("SCRAM credentials", scram.follow())
         ports = []
         for bound in config.listeners.bound:
             try:

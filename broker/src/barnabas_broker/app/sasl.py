@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, listener_mechanisms
+from barnabas_broker.security.sasl.listener_mechanisms import ENABLED, SaslEnvironment, listener_mechanisms
+from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES
 from barnabas_broker.server.sasl_listener import SaslListener
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
@@ -27,6 +28,15 @@ def sasl_listeners(
             clock=clock,
             timers=timers,
         )
+
+
+def scram_listener(config: BrokerConfig) -> str | None:
+    """Return the name of a listener whose clients may authenticate by SCRAM; None where there is none."""
+    for endpoint in config.listeners.bound:
+        security = config.listener_security(endpoint.name)
+        if security.protocol.has_sasl and SCRAM_HASHES.keys() & set(str(security.text(ENABLED)).split(",")):
+            return endpoint.name
+    return None
 
 
 def _number(security: ListenerSecurity, setting: str, mechanism: str = "") -> int:

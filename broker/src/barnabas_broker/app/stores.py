@@ -13,6 +13,7 @@ from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUn
 from barnabas_core.clock import Clock
 
 WAIT_S: Final = 1.0
+SECRET_MODE: Final = 0o600
 POD_UID: Final = "POD_UID"
 """The environment variable with the `metadata.uid` of the pod, where the broker runs in one."""
 
@@ -46,6 +47,20 @@ async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> Metadata
     except OSError as error:
         raise StoreUnavailable(str(error)) from error
     return await SqliteStore.open(file.path, clock, boot_id)
+
+
+async def open_secrets(metadata_store: str, clock: Clock, boot_id: str) -> MetadataStore:
+    """Return the store of secrets: a file of its own that only the broker's user may read. Raises StoreUnavailable."""
+    place = location(metadata_store)
+    if not isinstance(place, SqliteFile):
+        raise StoreUnavailable("SCRAM credentials are kept on SQLite only so far; use PLAIN or certificates")
+    path = place.path.with_name(f"{place.path.stem}.secrets{place.path.suffix}")
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, SECRET_MODE))  # The files beside it get the same mode.
+        path.chmod(SECRET_MODE)
+    except OSError as error:
+        raise StoreUnavailable(str(error)) from error
+    return await _open_sqlite(SqliteFile(path), clock, boot_id)
 
 
 async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: asyncio.Event) -> MetadataStore:

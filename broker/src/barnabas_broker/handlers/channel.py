@@ -14,6 +14,11 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client that has not authenticated, as in Kafka."""
 
 
+def user_principal(user: str) -> str:
+    """Return the principal of a user."""
+    return f"User:{user}"
+
+
 class Client(NamedTuple):
     """Who asks: all that a handler knows of a client."""
 
@@ -35,7 +40,7 @@ class Client(NamedTuple):
 
     def authenticated(self, user: str, mechanism: str) -> "Client":
         """Return the same client once SASL has shown who it is."""
-        return self._replace(principal=f"User:{user}", mechanism=mechanism)
+        return self._replace(principal=user_principal(user), mechanism=mechanism)
 
     def named(self, client_id: str | None) -> "Client":
         """The same client, which calls itself so."""

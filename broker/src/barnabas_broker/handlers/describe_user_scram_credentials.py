@@ -1,29 +1,39 @@
-"""DescribeUserScramCredentials (50), v0: no credentials, as from a Kafka where no user has any (KIP-554)."""
+"""DescribeUserScramCredentials (50), v0: which mechanisms users have, and the iterations; never a key (KIP-554)."""
+
+from collections import Counter
+from collections.abc import Mapping
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, ScramCredential
 from barnabas_broker.wire.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 from barnabas_core.errors import ErrorCode
 
 UserResult = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+Credentials = Mapping[tuple[str, str], ScramCredential]
 
 
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Answer RESOURCE_NOT_FOUND for each user that is asked for by name, and an empty list where none is."""
+    """Answer for the users that are named, or for all."""
+    credentials: Credentials = {} if environment.scram is None else environment.scram.credentials
+    times = Counter(user.name for user in request.users or ()) or Counter({user for user, _ in credentials})
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         error_message=None,
-        results=[_not_found(user.name) for user in request.users or ()],
+        results=[_result(user, count, credentials) for user, count in sorted(times.items())],
     )
 
 
-def _not_found(user: str) -> UserResult:
-    return UserResult(
-        user=user,
-        error_code=ErrorCode.RESOURCE_NOT_FOUND,
-        error_message=f"Attempt to describe a user credential that does not exist: {user}",
-        credential_infos=[],
-    )
+def _result(user: str, times: int, credentials: Credentials) -> UserResult:
+    found = [(kind, credentials[user, name]) for name, kind in SCRAM_HASHES.items() if (user, name) in credentials]
+    error, message = ErrorCode.NONE, None
+    if times > 1:
+        error, message = ErrorCode.DUPLICATE_RESOURCE, f"Cannot describe SCRAM credentials for the user twice: {user}"
+    elif not found:
+        error = ErrorCode.RESOURCE_NOT_FOUND
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+    infos = [UserResult.CredentialInfo(mechanism=kind.number, iterations=each.iterations) for kind, each in found]
+    return UserResult(user=user, error_code=error, error_message=message, credential_infos=[] if error else infos)

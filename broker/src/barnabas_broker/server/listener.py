@@ -10,7 +10,7 @@ from heapq import nlargest
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.channel import Client, user_principal
 from barnabas_broker.server.admission import Admission, ConnectionLimits, plain_address
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
@@ -143,6 +143,13 @@ class Listener:
         self.handshakes.close()
         for connection in list(self.connections):
             connection.close()
+
+    def close_authenticated(self, user: str, mechanism: str) -> None:
+        """Close the connections of a user whose credential for a SASL mechanism is no longer what it was."""
+        principal = user_principal(user)
+        for connection in list(self.connections):
+            if connection.client.mechanism == mechanism and connection.client.principal == principal:
+                connection.close(f"the credential of {user!r} for {mechanism} has changed")
 
     def _accept(self, listening: socket.socket) -> None:
         self._accept_some(listening, self._sockets[listening], self._limits())

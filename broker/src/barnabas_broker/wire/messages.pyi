@@ -11,6 +11,8 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest as AlterPart
 from kafka.protocol.admin import AlterPartitionReassignmentsResponse as AlterPartitionReassignmentsResponse
 from kafka.protocol.admin import AlterReplicaLogDirsRequest as AlterReplicaLogDirsRequest
 from kafka.protocol.admin import AlterReplicaLogDirsResponse as AlterReplicaLogDirsResponse
+from kafka.protocol.admin import AlterUserScramCredentialsRequest as AlterUserScramCredentialsRequest
+from kafka.protocol.admin import AlterUserScramCredentialsResponse as AlterUserScramCredentialsResponse
 from kafka.protocol.admin import CreateAclsRequest as CreateAclsRequest
 from kafka.protocol.admin import CreateAclsResponse as CreateAclsResponse
 from kafka.protocol.admin import CreatePartitionsRequest as CreatePartitionsRequest

@@ -8,7 +8,7 @@ from typing import Final
 
 from barnabas_core.config.definitions import INT_MAX, ConfigDefinition, ConfigType, OneOf, Range, table
 
-MECHANISMS: Final = ("PLAIN",)
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _D = ConfigDefinition
 _SESSIONS: Final = _D(
     "connections.max.reauth.ms",
