@@ -23,20 +23,11 @@ def panels(chosen: str) -> list[Panel]:
             Query(states, "{{cluster}} {{state}}"),
         ),
         graph("Ended", "Transactions a second that producers end.", "short", Query(_ended(chosen), "{{cluster}}")),
-        graph("EndTxn time", "From the request to the answer.", "ms", *_times(chosen)),
         graph(
             "Held back",
             "Offsets that an open transaction keeps from consumers of committed records: the ten largest.",
             "short",
-            Query(f"topk(10, {held_back} > 0)", "{{cluster}} {{topic}}-{{partition}}"),
-            span=12,
-        ),
-        graph(
-            "Overdue",
-            "Since the timeout of a transaction that has not ended: the ten that are latest.",
-            "s",
-            Query(f"topk(10, {overdue})", "{{cluster}} {{transactional_id}}"),
-            span=12,
+            Query(f"topk(10, {held_back})", "{{cluster}} {{topic}}-{{partition}}"),
         ),
     ]
 
@@ -71,11 +62,3 @@ def _numbers(chosen: str, overdue: str, held_back: str) -> list[Panel]:
 
 def _ended(chosen: str) -> str:
     return f'sum by ({CLUSTER}) (rate({REQUESTS}requests_total{{{chosen},request="EndTxn"}}{RATE}))'
-
-
-def _times(chosen: str) -> list[Query]:
-    buckets = f'{REQUESTS}totaltimems_bucket{{{chosen},request="EndTxn"}}'
-    counts = f"sum by ({CLUSTER}, le) (rate({buckets}{RATE}))"
-    return [
-        Query(f"histogram_quantile({share}, {counts})", f"{{{{cluster}}}} {share * 100:.0f} %") for share in (0.99, 0.5)
-    ]
