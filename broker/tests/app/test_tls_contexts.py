@@ -1,5 +1,6 @@
 """The certificates of a broker's listeners: from PEM and PKCS12, refused with what to do, replaced while it runs."""
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,26 @@ def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, 
         ssl_keystore_location=good, ssl_cipher_suites="TLS_RSA_WITH_AES_128_CBC_SHA"
     )
     assert "no regular expression" in problem(ssl_keystore_location=good, ssl_principal_mapping_rules="RULE:(/x/")
+
+
+@pytest.mark.parametrize(
+    ("settings", "newest", "ciphers"),
+    [
+        ({}, ssl.TLSVersion.TLSv1_3, 6),
+        ({"ssl_enabled_protocols": "TLSv1.2"}, ssl.TLSVersion.TLSv1_2, 6),
+        ({"ssl_cipher_suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}, ssl.TLSVersion.TLSv1_2, 1),
+    ],
+)
+def test_only_strong_ciphers_are_allowed(
+    authority: Authority, settings: dict[str, str], newest: ssl.TLSVersion, ciphers: int
+) -> None:
+    contexts = TlsContexts(config(ssl_keystore_location=str(authority.issue("broker").file), **settings))
+    server = contexts.server("SSL")
+    assert server is not None
+    assert (server.context.minimum_version, server.context.maximum_version) == (ssl.TLSVersion.TLSv1_2, newest)
+    older = [each for each in server.context.get_ciphers() if each["protocol"] == "TLSv1.2"]
+    assert len(older) == ciphers
+    assert all(each["aead"] and each["name"].startswith("ECDHE") for each in older)
 
 
 def test_a_jks_file_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from barnabas_broker.server import handshakes
 from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_broker.server.sasl_listener import AuthenticationCounts
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
 from harness.certificates import Authority, Identity
 
@@ -43,15 +44,22 @@ async def listening(authority: Authority, **settings: str) -> AsyncIterator[tupl
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
     tls = tls_of_listener(ListenerSecurity("SSL", SecurityProtocol.SSL, texts)).server
+    counts = {"SSL": AuthenticationCounts()}
     limits = ConnectionLimits(10_000, 10_000, {}, 10_000)
     loop = asyncio.get_running_loop()
-    listener = Listener(loop, echo, SocketSettings(8 << 20, 64 << 20, None), lambda: limits, lambda _: tls)
+    listener = Listener(
+        loop, echo, SocketSettings(8 << 20, 64 << 20, None), lambda: limits, lambda _: tls, counts=counts
+    )
     port = listener.bind("SSL", "127.0.0.1", 0)
     listener.start()
     try:
         yield listener, port
     finally:
         listener.close()
+
+
+def counts_of(listener: Listener) -> AuthenticationCounts:
+    return listener._counts["SSL"]
 
 
 def client_context(authority: Authority, identity: Identity | None = None) -> ssl.SSLContext:
@@ -144,15 +152,19 @@ def test_who_does_not_belong_is_refused_and_others_are_served(
             old.set_ciphers("ALL:@SECLEVEL=0")
             old.options &= ~ssl.OP_NO_TLSv1_1
             old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_1
-            with pytest.raises(OSError, match=r"(?i)alert|protocol|version"):
-                await ask(port, old, b"who")
-            assert listener.handshakes.failed_total == 7
+            weak = client_context(authority, authority.issue("weak"))
+            weak.maximum_version = ssl.TLSVersion.TLSv1_2
+            weak.set_ciphers("ECDHE-ECDSA-AES128-SHA256:AES128-SHA:@SECLEVEL=0")
+            for context in (old, weak):
+                with pytest.raises(OSError, match=r"(?i)alert|protocol|version"):
+                    await ask(port, context, b"who")
+            assert counts_of(listener).failed == 8
             assert await ask(port, client_context(authority, authority.issue("alice")), b"x") == [b"x"]
             listener.handshakes.check()
 
     asyncio.run(run())
     assert "TLS handshakes failed: 127.0.0.1:" in caplog.text
-    assert "; and 4 more" in caplog.text
+    assert "; and 5 more" in caplog.text
 
 
 def test_half_open_handshakes_keep_nobody_out(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:

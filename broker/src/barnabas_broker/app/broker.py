@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from random import SystemRandom
 from secrets import token_bytes, token_hex
@@ -115,12 +115,12 @@ class Broker:
         node.handler_environment.scram = await self._open_scram()
         dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
         sasl = self._make_sasl(node)
-        listener, ports = self._bind(dispatcher, node, sasl)
+        counts = {each.name: AuthenticationCounts() for each in self._config.listeners.bound}
+        counts.update((each.name, each.counts) for each in sasl)
+        listener, ports = self._bind(dispatcher, node, sasl, counts)
         await self._join(node, ports)
         await node.host()
         cleaner = self._start_cleaner(node)
-        counts = {each.name: AuthenticationCounts() for each in self._config.listeners.bound}
-        counts.update((each.name, each.counts) for each in sasl)
         traffic = Traffic(
             dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share, counts
         )
@@ -242,11 +242,17 @@ class Broker:
         except InvalidConfig as error:
             raise CannotStart(str(error)) from error
 
-    def _bind(self, dispatcher: Dispatcher, node: Node, sasl: Sequence[SaslListener]) -> tuple[Listener, list[int]]:
+    def _bind(
+        self,
+        dispatcher: Dispatcher,
+        node: Node,
+        sasl: Sequence[SaslListener],
+        counts: Mapping[str, AuthenticationCounts],
+    ) -> tuple[Listener, list[int]]:
         config = self._config
         limits = limits_of(node.current_config, self._loop)
         sessions = {each.name: partial(begin_session, each) for each in sasl}
-        listener = Listener(self._loop, dispatcher, socket_settings(config), limits, self._tls.server, sessions)
+        listener = Listener(self._loop, dispatcher, socket_settings(config), limits, self._tls.server, sessions, counts)
         self._takedown.append(listener.close)
         scram = node.handler_environment.scram
         if scram is not None:

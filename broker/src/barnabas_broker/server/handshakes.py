@@ -68,7 +68,6 @@ class Handshakes:
         self._ready: deque[Handshake] = deque()
         self._goes_on_soon = False
         self._failures: list[str] = []
-        self.failed_total = 0
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -163,6 +162,5 @@ class Handshakes:
         self._failed(handshake.peer, reason, handshake.failed)
 
     def _failed(self, peer: str, reason: str, failed: Callable[[], object]) -> None:
-        self.failed_total += 1
         self._failures.append(f"{peer}: {reason}")
         failed()

@@ -16,6 +16,7 @@ from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch
 from barnabas_broker.server.handshakes import Handshakes, ServerTls
+from barnabas_broker.server.sasl_listener import AuthenticationCounts
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 from barnabas_broker.server.transport import PlainTransport, Transport
 from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
@@ -63,6 +64,7 @@ class Listener:
         limits: Callable[[], ConnectionLimits],
         tls_of: TlsOf = lambda _: None,
         sessions: Mapping[str, Callable[[Connection], object]] = MappingProxyType({}),
+        counts: Mapping[str, AuthenticationCounts] = MappingProxyType({}),
     ) -> None:
         """`sessions` begins the session of a new connection, for listeners whose clients authenticate by SASL."""
         self._loop = loop
@@ -72,6 +74,7 @@ class Listener:
         self._settings = settings
         self._limits = limits
         self._sessions = sessions
+        self._counts = counts
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.pool = BufferPool(settings.queued_bytes_max, loop.call_soon)
         self._brokers_pool = BufferPool(min(settings.queued_bytes_max, BETWEEN_BROKERS_BYTES), loop.call_soon)
@@ -193,8 +196,13 @@ class Listener:
             tls,
             client.address,
             lambda transport, principal: self._serve(transport, client._replace(principal=principal), host),
-            partial(self._admission.closed, host),
+            partial(self._handshake_failed, listener_name, host),
         )
+
+    def _handshake_failed(self, listener_name: str, host: str) -> None:
+        self._admission.closed(host)
+        if listener_name in self._counts:
+            self._counts[listener_name].failed += 1
 
     def _serve(self, transport: Transport, client: Client, host: str) -> None:
         is_broker = self._admission.is_protected(client.listener_name)

@@ -1,4 +1,4 @@
-"""Clients that authenticated by SASL, by listener, under the names of Kafka's socket server."""
+"""Clients that authenticated by SASL or were refused by it or by TLS, by listener, under Kafka's names."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,7 +9,7 @@ _PREFIX = "kafka_server_socket_server_metrics_"
 
 
 def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> list[Family]:
-    """Return the counters; those of a listener without SASL stay 0."""
+    """Return the counters; those of a listener without SASL and TLS stay 0."""
 
     def family(name: str, help_text: str, value: Callable[[AuthenticationCounts], int]) -> Family:
         return Family(
