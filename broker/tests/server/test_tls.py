@@ -164,10 +164,11 @@ def test_who_does_not_belong_is_refused_and_others_are_served(
 
     asyncio.run(run())
     assert "TLS handshakes failed: 127.0.0.1:" in caplog.text
-    assert "; and 5 more" in caplog.text
 
 
-def test_half_open_handshakes_keep_nobody_out(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_open_handshakes_keep_nobody_out(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
 
     async def run() -> None:
@@ -183,3 +184,4 @@ def test_half_open_handshakes_keep_nobody_out(authority: Authority, monkeypatch:
                 writer.close()
 
     asyncio.run(run())
+    assert " more\n" in caplog.text
