@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scram_client import proof_of
 
+from barnabas_broker.security.sasl.login import LoginFailed, ScramLogin
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, ServerToken
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import (
@@ -143,3 +144,23 @@ def test_a_verifier_has_kafkas_text_and_shows_no_key_when_printed() -> None:
     assert repr(verifier) == "ScramCredential(iterations=4096)"
     with pytest.raises(ValueError, match="must be salt="):
         parse_credential("salt=x")
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_HASHES)
+def test_a_broker_logs_in_to_another_and_asks_for_its_proof(mechanism: str) -> None:
+    scram = server({"b,1": verifier_of("right", mechanism)}, mechanism)
+    login, dialogue = ScramLogin(SCRAM_HASHES[mechanism], "b,1", "right", "n"), scram.begin()
+    first = dialogue.respond(login.next_token(b"") or b"")
+    last = dialogue.respond(login.next_token(first.token) or b"")
+    assert last.identity is not None
+    assert login.next_token(last.token) is None
+    with pytest.raises(LoginFailed):
+        login.next_token(b"v=AAAA")
+
+
+@pytest.mark.parametrize("challenge", [b"", b"r=other,s=AAAA,i=4096", b"r=nx,s=AAAA,i=1", b"r=nx,s=AAAA,i=999999999"])
+def test_a_broker_proves_nothing_to_another_with_a_wrong_challenge(challenge: bytes) -> None:
+    login = ScramLogin(SHA_256, "b", "right", "n")
+    login.next_token(b"")
+    with pytest.raises(LoginFailed):
+        login.next_token(challenge)

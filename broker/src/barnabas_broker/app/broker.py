@@ -31,6 +31,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.links import Links
 from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment
+from barnabas_broker.security.sasl.login import login_between_brokers
 from barnabas_broker.security.sasl.scram_users import ScramUsers
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
@@ -108,6 +109,7 @@ class Broker:
         await _import_handlers()
         try:
             self._tls = TlsContexts(self._config)
+            login_between_brokers(self._config, token_hex)
         except InvalidConfig as error:
             raise CannotStart(str(error)) from error
         node = self._node = await self._load()
@@ -193,7 +195,8 @@ class Broker:
             addresses = (each for each in registration.listeners if each.name == name) if registration else ()
             return next(((each.host, each.port) for each in addresses), None)
 
-        return PeerLinks(self._loop, address_of, self._tls.between_brokers)
+        login = login_between_brokers(self._config, token_hex)
+        return PeerLinks(self._loop, address_of, self._tls.between_brokers, login)
 
     def _cannot_go_on(self, reason: str) -> None:
         self.failure = reason

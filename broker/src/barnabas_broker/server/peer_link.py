@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from barnabas_broker.security.sasl.login import Login
+from barnabas_broker.server.peer_sasl import authenticate
 from barnabas_broker.server.peer_tls import shake_hands
 from barnabas_broker.server.transport import PlainTransport, Transport, connect
 from barnabas_core.fair_turns import RECEIVED_BYTES
@@ -39,14 +41,17 @@ class PeerLinks:
         loop: asyncio.AbstractEventLoop,
         address_of: Callable[[int], tuple[str, int] | None],
         tls: TlsContext = lambda: None,
+        login: Callable[[], Login] | None = None,
     ) -> None:
+        """`login` makes what a link authenticates by; None where brokers talk without SASL."""
         self._loop = loop
         self._address_of = address_of
         self._tls = tls
+        self._login = login
 
     def open(self, broker_id: int, on_closed: OnClosed) -> "PeerLink":
         """A link that is on its way to where the broker is now."""
-        return PeerLink(self._loop, broker_id, self._address_of(broker_id), on_closed, self._tls())
+        return PeerLink(self._loop, broker_id, self._address_of(broker_id), on_closed, self._tls(), self._login)
 
 
 class PeerLink:
@@ -59,7 +64,9 @@ class PeerLink:
         address: tuple[str, int] | None,
         on_closed: OnClosed,
         tls: ssl.SSLContext | None = None,
+        login: Callable[[], Login] | None = None,
     ) -> None:
+        self._login = login
         self._loop = loop
         self._tls = tls
         self._broker_id = broker_id
@@ -102,16 +109,28 @@ class PeerLink:
         try:
             if address is None:
                 raise OSError(f"broker {self._broker_id} has no address for brokers")
-            connected = await connect(self._loop, address)
-            if self._tls is None:
-                self._transport = PlainTransport(self._loop, connected)
-            else:
-                self._transport = await shake_hands(self._loop, connected, self._tls, address[0])
+            self._transport = await self._open(address)
         except OSError as error:
             self._break(f"cannot connect: {error}")
             return
         self._transport.call_when_readable(self._readable)
         self._writable()
+
+    async def _open(self, address: tuple[str, int]) -> Transport:
+        """Return a transport that requests may go over. OSError."""
+        connected = await connect(self._loop, address)
+        transport: Transport
+        if self._tls is None:
+            transport = PlainTransport(self._loop, connected)
+        else:
+            transport = await shake_hands(self._loop, connected, self._tls, address[0])
+        if self._login is not None:
+            try:
+                await authenticate(transport, self._login())
+            except BaseException:
+                transport.close()
+                raise
+        return transport
 
     def _break(self, reason: str) -> None:
         on_closed = self._on_closed

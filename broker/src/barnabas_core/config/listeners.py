@@ -75,9 +75,6 @@ def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[Confi
     if not problems and all(endpoint.name != inter_broker for endpoint in bound):
         allowed = f"must be one of {', '.join(endpoint.name for endpoint in bound)}"
         problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
-    elif not problems and protocols[inter_broker].has_sasl:
-        allowed = "must be a listener without SASL: brokers do not authenticate to each other"
-        problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
     by_name = {each.name: each for each in (*bound, *advertised)}
     pairs = tuple(replace(by_name[each.name], host=hosts.get(each.name, by_name[each.name].host)) for each in bound)
     return Listeners(bound, pairs, inter_broker, protocols), problems

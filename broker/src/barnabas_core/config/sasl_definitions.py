@@ -57,5 +57,12 @@ SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         Range(0),
         "How long a client that was refused waits for the answer: guessing passwords takes time. Milliseconds.",
     ),
+    _D(
+        "sasl.mechanism.inter.broker.protocol",
+        ConfigType.STRING,
+        "GSSAPI",
+        OneOf((*MECHANISMS, "GSSAPI")),
+        "The mechanism by which brokers authenticate to each other, where the listener between them has SASL.",
+    ),
 )
 """Settings that only the whole broker has."""

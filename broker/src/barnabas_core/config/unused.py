@@ -12,7 +12,7 @@ from barnabas_core.config.listener_security import without_prefix
 
 _METADATA: Final = "metadata is kept by metadata.store; there are no controller processes and no metadata log"
 _ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
-_OTHER_SASL: Final = "SASL works by PLAIN and SCRAM only, and only on listeners for clients"
+_OTHER_SASL: Final = "SASL works by PLAIN and SCRAM only"
 _OPENSSL: Final = "OpenSSL is what speaks TLS here, not Java's providers"
 _ALL_LISTENERS: Final = "it is one setting for all listeners"
 _NO_TIERS: Final = "there is no tiered storage"
@@ -97,7 +97,7 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "sasl.client.": _OTHER_SASL,
     "sasl.kerberos.": _OTHER_SASL,
     "sasl.login.": _OTHER_SASL,
-    "sasl.mechanism.": _OTHER_SASL,
+    "sasl.mechanism.controller.": _METADATA,
     "sasl.oauthbearer.": _OTHER_SASL,
     "sasl.server.callback.": _OTHER_SASL,
     "delegation.token.": "there are no delegation tokens",

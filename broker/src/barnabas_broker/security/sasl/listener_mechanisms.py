@@ -34,7 +34,7 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
     if not names or any(name not in MECHANISMS for name in names):
         allowed = f"must name one of {', '.join(MECHANISMS)} at least, for the listener {security.name}"
         problems.append(ConfigProblem(security.setting(ENABLED), ",".join(names), allowed))
-    entries = {name: _entry(security, name, problems) for name in dict.fromkeys(names) if name in MECHANISMS}
+    entries = {name: jaas_entry(security, name, problems) for name in dict.fromkeys(names) if name in MECHANISMS}
     if problems:
         raise InvalidConfig(problems)
     return {name: _mechanism(name, entry, environment) for name, entry in entries.items()}
@@ -51,7 +51,7 @@ def _mechanism(name: str, entry: JaasEntry, environment: SaslEnvironment) -> Mec
     return Plain(entry.users)
 
 
-def _entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
+def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
     """Return the mechanism's own JAAS line; what is wrong with it joins the problems. SCRAM needs none.
 
     A line without the mechanism in its name is nobody's, as in Kafka.

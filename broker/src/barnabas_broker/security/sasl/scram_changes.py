@@ -1,4 +1,4 @@
-"""What AlterUserScramCredentials asks for, decided user by user (KIP-554). Pure: nothing is changed here."""
+"""The changes that AlterUserScramCredentials asks for, decided user by user (KIP-554). Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

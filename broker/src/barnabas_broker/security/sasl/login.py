@@ -1,0 +1,119 @@
+"""The client's side of SASL, by which a broker comes in to another one: PLAIN and SCRAM."""
+
+from base64 import b64encode
+from collections.abc import Callable
+from hmac import compare_digest, digest
+from typing import Final, Protocol
+
+from barnabas_broker.security.sasl.listener_mechanisms import ENABLED, JAAS, jaas_entry
+from barnabas_broker.security.sasl.scram_credential import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SCRAM_HASHES,
+    ScramHash,
+    credential_of,
+    hashed,
+    salted_password,
+)
+from barnabas_broker.security.sasl.scram_messages import MalformedScram, escaped_name, parse_server_first
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_core.config.sasl_definitions import MECHANISMS
+
+MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+
+
+class LoginFailed(Exception):
+    """The other side is not who it should be, or does not speak as it should."""
+
+
+class Login(Protocol):
+    """One attempt to come in."""
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism to ask for."""
+        ...
+
+    def next_token(self, challenge: bytes) -> bytes | None:
+        """Return what to send, None once all is said. The first challenge is empty. Raises LoginFailed."""
+        ...
+
+
+class PlainLogin:
+    """User and password, once."""
+
+    mechanism = "PLAIN"
+
+    def __init__(self, user: str, password: str) -> None:
+        self._token: bytes | None = f"\0{user}\0{password}".encode()
+
+    def next_token(self, challenge: bytes) -> bytes | None:
+        """Return what `Login` says."""
+        if challenge:
+            raise LoginFailed("PLAIN has no challenge")
+        token, self._token = self._token, None
+        return token
+
+
+class ScramLogin:
+    """The proof that it knows the password, for the proof that the server knows the verifier."""
+
+    def __init__(self, kind: ScramHash, user: str, password: str, nonce: str) -> None:
+        self.mechanism = kind.mechanism
+        self._kind, self._password, self._nonce = kind, password, nonce
+        self._first = f"n={escaped_name(user)},r={nonce}"
+        self._verifier: bytes | None = None
+        self._has_begun = False
+
+    def next_token(self, challenge: bytes) -> bytes | None:
+        """Return what `Login` says."""
+        if not self._has_begun:
+            self._has_begun = True
+            return f"n,,{self._first}".encode()
+        if self._verifier is None:
+            return self._proof(challenge)
+        if not compare_digest(challenge, self._verifier):
+            raise LoginFailed("the other broker does not know this one's verifier")
+        return None
+
+    def _proof(self, challenge: bytes) -> bytes:
+        try:
+            server = parse_server_first(challenge)
+        except MalformedScram as error:
+            raise LoginFailed(str(error)) from error
+        if not server.nonce.startswith(self._nonce) or not ITERATIONS_MIN <= server.iterations <= ITERATIONS_MAX:
+            raise LoginFailed(f"its first message has another nonce, or {server.iterations} iterations")
+        function = self._kind.function
+        salted = salted_password(self._kind, self._password, server.salt, server.iterations)
+        server_key = credential_of(self._kind, salted, server.salt, server.iterations).server_key
+        unproved = f"c=biws,r={server.nonce}"
+        messages = f"{self._first},{challenge.decode()},{unproved}".encode()
+        client_key = digest(salted, b"Client Key", function)
+        signature = digest(hashed(self._kind, client_key), messages, function)
+        self._verifier = b"v=" + b64encode(digest(server_key, messages, function))
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        return f"{unproved},p={b64encode(proof).decode()}".encode()
+
+
+def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) -> Callable[[], Login] | None:
+    """Return what makes logins for the listener between brokers; None where it has no SASL. Raises InvalidConfig."""
+    security = config.listener_security(config.listeners.inter_broker)
+    if not security.protocol.has_sasl:
+        return None
+    mechanism, enabled = config.sasl_mechanism_inter_broker_protocol, security.value(ENABLED)
+    assert isinstance(enabled, tuple), "the setting is a list"
+    if mechanism not in MECHANISMS or mechanism not in enabled:
+        allowed = f"must be one of {security.setting(ENABLED)}={','.join(enabled)} that this broker has"
+        raise InvalidConfig([ConfigProblem(MECHANISM, mechanism, allowed)])
+    problems: list[ConfigProblem] = []
+    options = jaas_entry(security, mechanism, problems).options
+    user, password = options.get("username"), options.get("password")
+    if not problems and (not user or not password):
+        setting = f"listener.name.{security.name.lower()}.{mechanism.lower()}.{JAAS}"
+        problems.append(ConfigProblem(setting, None, "must have username and password: who this broker is to others"))
+    if problems or not user or not password:
+        raise InvalidConfig(problems)
+    if mechanism in SCRAM_HASHES:
+        return lambda: ScramLogin(SCRAM_HASHES[mechanism], user, password, new_nonce())
+    return lambda: PlainLogin(user, password)
