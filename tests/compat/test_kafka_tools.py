@@ -293,7 +293,8 @@ def test_the_producers_of_a_partition_are_described(tools: KafkaTools, filled: s
 def test_features_are_described_and_upgraded(tools: KafkaTools) -> None:
     described = tools.check(f"kafka-features.sh {SERVER} describe")
     assert re.search(r"Feature: eligible.leader.replicas.version\s.*FinalizedVersionLevel: 1\b", described)
-    assert re.search(r"Feature: barnabas.metadata.version\s.*FinalizedVersionLevel: 2\b", described)
+    assert re.search(r"Feature: barnabas.metadata.version\s.*FinalizedVersionLevel: 3\b", described)
+    assert re.search(r"Feature: transaction.version\s.*FinalizedVersionLevel: 2\b", described)
     tools.check(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=1")
     refused = tools.run(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=7")
     assert refused.status == 1

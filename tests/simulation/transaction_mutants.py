@@ -131,9 +131,9 @@ def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
     """A new leader goes by its own log, and not by what the coordinator says of the producer."""
     verify = transactional_append._verify
 
-    async def mistaken(appender: Any, partition: Partition, header: Any) -> None:
+    async def mistaken(appender: Any, partition: Partition, header: Any, *, adds: bool) -> None:
         try:
-            await verify(appender, partition, header)
+            await verify(appender, partition, header, adds=adds)
         except ApiError as error:
             if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH or partition.leader_epoch == 0:
                 raise

@@ -173,6 +173,11 @@ def test_version_5_of_the_end_needs_the_level_that_it_is_for(broker: Broker) -> 
     assert broker.end(broker.begun(), 5).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+def test_version_5_of_a_commit_takes_no_offsets_in_below_the_level_that_it_is_for(broker: Broker) -> None:
+    broker.features[TRANSACTION_VERSION] = 1
+    assert broker.commit(broker.begun(), 5)[0] == ErrorCode.TRANSACTION_ABORTABLE
+
+
 @versions(ADD, until=3)
 def test_partitions_are_taken_in_together_or_not_at_all(broker: Broker, version: int) -> None:
     answer = broker.init()

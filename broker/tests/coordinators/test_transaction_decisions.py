@@ -71,9 +71,16 @@ def test_an_end_that_writes_nothing_with_version_2(
 def test_an_abort_of_nothing_raises_the_epoch_with_version_2(state: TransactionState) -> None:
     decided = end(transaction(state), ProducerEpoch(7, 5), False, 2, NEW_ID, 2_000)
     assert decided.write == transaction(PREPARE_ABORT, 6, partitions=frozenset())._replace(
-        updated_ms=2_000, started_ms=2_000, last_epoch=5
+        updated_ms=2_000, started_ms=2_000, last_epoch=5, client_version=2
     )
     assert decided.producer == ProducerEpoch(7, 6)
+
+
+def test_markers_go_by_the_rules_of_the_request_that_ends_the_transaction() -> None:
+    begun_by_its_first_batch = transaction(ONGOING)._replace(client_version=2)
+    written = end(begun_by_its_first_batch, ProducerEpoch(7, 5), True, 0, NEW_ID, 2_000).write
+    assert written is not None
+    assert (written.epoch, written.client_version) == (5, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from inspect import isawaitable
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
-from barnabas_core.errors import ErrorCode
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition
 
@@ -38,6 +39,7 @@ class Brokers:
         self.gates = {
             number: TransactionGate(number, links, image, self.world.coordinator, self._sleep) for number in (1, 2)
         }
+        self.open_transactions = self.gates[2].open_transactions
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))
@@ -61,8 +63,10 @@ class Brokers:
         header = parse_request_header(view, 4, len(view))
         request = decode_request(header.api_key, header.api_version, view[header.body_start :])
         context = RequestContext(header.api_key, header.api_version, Client("PLAINTEXT", "b2:1"))
-        environment: Any = SimpleNamespace(gate=self.gates[1])
-        response = await message_handler(header.api_key)(environment, context, request)
+        coordinator, clock = self.world.coordinator, self.world.timers.clock
+        environment: Any = SimpleNamespace(gate=self.gates[1], transactions=coordinator, clock=clock)
+        response = message_handler(header.api_key)(environment, context, request)
+        response = await response if isawaitable(response) else response
         answer(memoryview(encode_response(response, header.api_version, 0))[4:])
 
     async def ask(self, at: int, by: ProducerEpoch, *partitions: TopicPartition, adds: bool = True) -> list[ErrorCode]:
@@ -103,3 +107,22 @@ def test_a_coordinator_that_does_not_answer_is_told_as_such() -> None:
     brokers.is_dead = True
     assert asyncio.run(brokers.ask(2, ProducerEpoch(7, 0), FLIGHTS)) == [ErrorCode.NETWORK_EXCEPTION]
     assert asyncio.run(Brokers(leader=-1).ask(1, ProducerEpoch(7, 0), FLIGHTS)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_all_coordinators_are_asked_for_open_transactions() -> None:
+    brokers = Brokers()
+    producer = brokers.world.begun()
+    assert asyncio.run(brokers.open_transactions.find()) == ["pay"]
+    brokers.world.end(producer)
+    assert asyncio.run(brokers.open_transactions.find()) == ["pay"], "its markers are missing"
+    brokers.world.write_markers()
+    assert asyncio.run(brokers.open_transactions.find()) == []
+
+
+@pytest.mark.parametrize("leader", [1, -1])
+def test_a_coordinator_that_does_not_say_what_is_open_is_named(leader: int) -> None:
+    brokers = Brokers(leader)
+    brokers.is_dead = True
+    with pytest.raises(ApiError, match="does not say which transactions are open") as refused:
+        asyncio.run(brokers.open_transactions.find())
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -20,6 +20,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.word = ErrorCode.NONE
+        self.takes_in = True
         self.asked: list[tuple[str, ProducerEpoch, TopicPartition, bool]] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
@@ -58,6 +59,14 @@ def test_the_first_batch_of_a_partition_is_verified_and_the_others_are_not(broke
     assert client.send(batch(3)).base_offset == 3
     assert broker.handler_environment.gate.asked == [ASKED]
     assert broker.partition.log.producers.is_in_transaction(7, 0)
+
+
+def test_a_partition_joins_with_its_first_batch_only_where_the_cluster_has_the_level(
+    broker: Producing, client: Client
+) -> None:
+    broker.handler_environment.gate.takes_in = False
+    client.send(batch())
+    assert broker.handler_environment.gate.asked == [("payments", ProducerEpoch(7, 0), FLIGHTS, False)]
 
 
 def test_a_batch_that_is_sent_again_is_recognized(broker: Producing, client: Client) -> None:

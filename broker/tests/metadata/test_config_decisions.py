@@ -19,8 +19,17 @@ from barnabas_broker.metadata.controller.decisions.update_features import (
     FeatureUpdate,
     UpgradeType,
     decide_update_features,
+    lowers_transactions,
 )
-from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, METADATA_LEVEL, unsupported
+from barnabas_broker.metadata.features import (
+    ELR,
+    FIRST_LEVELS,
+    METADATA_LEVEL,
+    NEW_LEVELS,
+    SUPPORTED,
+    TRANSACTION_VERSION,
+    unsupported,
+)
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -252,7 +261,7 @@ def test_a_downgrade_has_to_be_asked_for() -> None:
     [
         ("nope", 1, "there are barnabas.metadata.version, eligible.leader.replicas.version"),
         (ELR, 0, "this broker supports 1 to 1"),
-        (METADATA_LEVEL, 99, "this broker supports 1 to 2"),
+        (METADATA_LEVEL, 99, "this broker supports 1 to 3"),
     ],
 )
 def test_levels_that_cannot_be_are_refused(name: str, level: int, why: str) -> None:
@@ -261,10 +270,36 @@ def test_levels_that_cannot_be_are_refused(name: str, level: int, why: str) -> N
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
+EVERYBODY = [with_features(0, {name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()})]
+OF_METADATA_ALONE = FeatureUpdate(METADATA_LEVEL, 3, UpgradeType.UPGRADE)
+BACK = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.SAFE_DOWNGRADE)
+
+
+def test_the_rise_of_the_metadata_level_sets_the_version_of_transactions_unless_it_is_named() -> None:
+    levels = {METADATA_LEVEL: 2, ELR: 1}
+    assert decide_update_features(levels, [OF_METADATA_ALONE], EVERYBODY, []) == NEW_LEVELS
+    named = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.UPGRADE)
+    raised = decide_update_features(levels, [OF_METADATA_ALONE, named], EVERYBODY, [])
+    assert raised[TRANSACTION_VERSION] == 1
+
+
+def test_a_cluster_that_goes_back_has_no_version_of_transactions_which_older_brokers_would_not_know() -> None:
+    assert decide_update_features(NEW_LEVELS, [BACK], EVERYBODY, []) == {METADATA_LEVEL: 2, ELR: 1}
+
+
+@pytest.mark.parametrize("update", [BACK, FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.SAFE_DOWNGRADE)])
+def test_the_version_of_transactions_is_not_lowered_while_one_is_open(update: FeatureUpdate) -> None:
+    assert lowers_transactions(NEW_LEVELS, [update])
+    assert not lowers_transactions({METADATA_LEVEL: 2, ELR: 1}, [OF_METADATA_ALONE])
+    message = r"for feature transaction.version: transactions are open \(pay, ship\); end them first"
+    with pytest.raises(ApiError, match=message):
+        decide_update_features(NEW_LEVELS, [update], EVERYBODY, [], ["pay", "ship"])
+
+
 def test_a_version_says_of_which_clusters_it_cannot_be_part() -> None:
     assert unsupported(FIRST_LEVELS) is None
-    assert unsupported({METADATA_LEVEL: 3}) == (
-        "feature barnabas.metadata.version is finalized at level 3; this version supports 1 to 2"
+    assert unsupported({METADATA_LEVEL: 4}) == (
+        "feature barnabas.metadata.version is finalized at level 4; this version supports 1 to 3"
     )
     assert unsupported({"of.later": 1}) == (
         "feature of.later is finalized at level 1, and this version does not know it"

@@ -39,35 +39,35 @@ def levels(up: RunningUp) -> MetadataVersions | None:
 def test_a_level_that_was_brought_back_stays_while_it_is_pinned_and_is_raised_when_it_is_not(up: RunningUp) -> None:
     up.write("cluster.yaml", two())
     up.start()
-    wait_for(lambda: up.cluster_status().metadata_version == 2)
+    wait_for(lambda: up.cluster_status().metadata_version == 3)
     up.write("cluster.yaml", two("metadataVersion: 1"))
     wait_for(lambda: up.cluster_reason() == "NotSupported")
-    assert levels(up) == MetadataVersions(2, 2), "nobody lowers it"
+    assert levels(up) == MetadataVersions(3, 3), "nobody lowers it"
     up.write("cluster.yaml", two("pause: true"))
     wait_for(lambda: up.cluster_status().observed_generation == 2 and up.cluster_reason() == "BrokersReady")
     bring_back(up, 1)
     wait_for(lambda: up.cluster_status().metadata_version == 1)
     up.write("cluster.yaml", two("metadataVersion: 1"))
     wait_for(lambda: up.cluster_status().observed_generation == 3 and up.cluster_reason() == "BrokersReady")
-    assert levels(up) == MetadataVersions(1, 2)
+    assert levels(up) == MetadataVersions(1, 3)
     assert "raise barnabas.metadata.version" not in up.log()
-    up.write("cluster.yaml", two("metadataVersion: 3"))
+    up.write("cluster.yaml", two("metadataVersion: 4"))
     wait_for(lambda: up.cluster_reason() == "NotSupported")
-    assert levels(up) == MetadataVersions(1, 2)
+    assert levels(up) == MetadataVersions(1, 3)
     up.write("cluster.yaml", two())
-    wait_for(lambda: up.cluster_status().metadata_version == 2)
+    wait_for(lambda: up.cluster_status().metadata_version == 3)
     wait_for(lambda: up.cluster_reason() == "BrokersReady")
-    assert levels(up) == MetadataVersions(2, 2)
-    assert up.log().count("raise barnabas.metadata.version from 1 to 2") == 1
+    assert levels(up) == MetadataVersions(3, 3)
+    assert up.log().count("raise barnabas.metadata.version from 1 to 3") == 1
 
 
 def test_each_broker_is_asked_and_says_why_it_refuses(up: RunningUp) -> None:
     up.start()
     with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
-        assert admin.supported_metadata_versions([0]) == {0: Supported(1, 2)}
-        assert admin.supported_metadata_versions([0, 7]) == {0: Supported(1, 2)}, "there is no broker 7"
-        assert admin.raise_metadata_version(2) is None, "it is so already"
+        assert admin.supported_metadata_versions([0]) == {0: Supported(1, 3)}
+        assert admin.supported_metadata_versions([0, 7]) == {0: Supported(1, 3)}, "there is no broker 7"
+        assert admin.raise_metadata_version(3) is None, "it is so already"
         refused = admin.raise_metadata_version(9)
     assert refused is not None
     assert refused.code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "supports 1 to 2" in str(refused)
+    assert "supports 1 to 3" in str(refused)

@@ -73,7 +73,7 @@ class TransactionParts(NamedTuple):
 
     def close(self) -> None:
         """Ask other brokers nothing any more."""
-        self.gate.queues.close()
+        self.gate.close()
         self.markers.queues.close()
 
 

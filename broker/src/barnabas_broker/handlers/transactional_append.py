@@ -1,7 +1,7 @@
 """Appends a batch of a transaction.
 
 The first one of a partition waits for the coordinator's word that it belongs to the transaction; from Produce v12 on it
-takes the partition into the transaction (KIP-890).
+takes the partition into the transaction (KIP-890), where the cluster's transaction.version is 2.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ def append_in_transaction(
     is_known = producers.check(header) is not None
     if is_known or producers.is_in_transaction(header.producer_id, header.producer_epoch):
         return appender.append_checked(partition, batch, header, place)
-    adds = appender.version >= ADDS_SINCE
+    adds = appender.version >= ADDS_SINCE and appender.environment.gate.takes_in
     if adds and header.base_sequence and header.producer_id not in producers.producers:
         message = f"producer {header.producer_id} begins with sequence {header.base_sequence}; 0 is allowed"
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
@@ -94,7 +94,7 @@ async def _append_verified(
     header, producers = parse_header(batch, 0), partition.log.producers
     result: ProduceResult | None = None
     try:
-        await _verify(appender, partition, header)
+        await _verify(appender, partition, header, adds=verification.has_own_epoch)
         if late.may_append(place):
             with appender.using_again(partition, place) as current:
                 _check_not_ended(current.log.producers, header, verification)
@@ -108,10 +108,10 @@ async def _append_verified(
         late.complete(place, result)
 
 
-async def _verify(appender: BatchAppender, partition: Partition, header: BatchHeader) -> None:
+async def _verify(appender: BatchAppender, partition: Partition, header: BatchHeader, *, adds: bool) -> None:
     """ApiError unless the coordinator says that the batch belongs to the transaction."""
     transactional_id = appender.request.transactional_id or ""
-    by, adds = ProducerEpoch(header.producer_id, header.producer_epoch), appender.version >= ADDS_SINCE
+    by = ProducerEpoch(header.producer_id, header.producer_epoch)
     code = await appender.environment.gate.ask(transactional_id, by, partition.topic_partition, adds=adds)
     if code is not ErrorCode.NONE:
         error = _produce_error(code, appender.version)

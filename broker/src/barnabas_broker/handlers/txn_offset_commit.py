@@ -1,7 +1,7 @@
 """TxnOffsetCommit (28), v0 to v5: offsets of a group that count once a transaction commits.
 
 v3 and later say which member of the group read them, and are refused where that one is a member no more (KIP-447). v5
-takes the offsets into the transaction by itself (KIP-890).
+takes the offsets into the transaction by itself (KIP-890), where the cluster's transaction.version is 2.
 """
 
 from collections.abc import Mapping
@@ -95,7 +95,7 @@ async def _verify(
     """
     partition = offsets_partition(environment, request.group_id)
     hosted = environment.replicas.lookup.find(partition.topic, None, partition.partition)
-    producers, adds = hosted.log.producers, context.api_version >= ADDS_SINCE
+    producers, adds = hosted.log.producers, context.api_version >= ADDS_SINCE and environment.gate.takes_in
     verification = producers.verifications.begin(producer.producer_id, producer.epoch, has_own_epoch=adds)
     code = await environment.gate.ask(request.transactional_id, producer, partition, adds=adds)
     is_current = producers.verifications.is_current(producer.producer_id, verification)

@@ -7,7 +7,11 @@ from typing import Any
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
+from barnabas_broker.metadata.controller.decisions.update_features import (
+    FeatureUpdate,
+    UpgradeType,
+    lowers_transactions,
+)
 from barnabas_broker.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -20,7 +24,9 @@ async def handle(
     """Why no level changed, or that all of them did."""
     try:
         updates = [_update(context.api_version, each) for each in request.feature_updates]
-        await environment.metadata_writer.update_features(updates, validate_only=request.validate_only)
+        lowers = lowers_transactions(environment.image.features, updates)
+        found = await environment.gate.open_transactions.find() if lowers else ()
+        await environment.metadata_writer.update_features(updates, found, validate_only=request.validate_only)
     except ApiError as error:
         return UpdateFeaturesResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[]

@@ -18,8 +18,11 @@ class SupportedLevels(NamedTuple):
 Supported = Mapping[str, SupportedLevels]
 
 METADATA_LEVEL: Final = "barnabas.metadata.version"
-"""The form of the documents that are written. 1: a topic is one document. 2: a large topic has several."""
+"""The form of the documents that are written. 1: a topic is one document. 2: a large topic has several.
+3: `transaction.version` has a level.
+"""
 SPLIT_TOPICS_LEVEL: Final = 2
+TRANSACTIONS_LEVEL: Final = 3
 ELR: Final = "eligible.leader.replicas.version"
 """Eligible leader replicas (KIP-966) are always on, so there is no level 0."""
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -27,7 +30,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED: Final[Supported] = {
     ELR: SupportedLevels(1, 1),
-    METADATA_LEVEL: SupportedLevels(1, 2),
+    METADATA_LEVEL: SupportedLevels(1, 3),
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}

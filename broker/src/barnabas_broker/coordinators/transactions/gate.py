@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.coordinators.transactions.broker_queues import BrokerQueues, LinkEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import Decision
+from barnabas_broker.coordinators.transactions.open_transactions import OpenTransactions
+from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
@@ -64,7 +66,18 @@ class TransactionGate:
         self._sleep = sleep
         self._spawn = environment.spawn
         self._waiting: dict[_Question, list[tuple[TopicPartition, asyncio.Future[ErrorCode]]]] = {}
-        self.queues: BrokerQueues[_Asked] = BrokerQueues(environment, self)
+        self._queues: BrokerQueues[_Asked] = BrokerQueues(environment, self)
+        self.open_transactions = OpenTransactions(environment, image)
+
+    def close(self) -> None:
+        """Ask other brokers nothing any more."""
+        self._queues.close()
+        self.open_transactions.queues.close()
+
+    @property
+    def takes_in(self) -> bool:
+        """True if partitions may join a transaction with their first batch, by the cluster's level."""
+        return transaction_version(self._image.features) >= IMPLICIT_VERSION
 
     async def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
@@ -114,7 +127,7 @@ class TransactionGate:
             transactional_id, by, adds = question
             self.decide(transactional_id, by, adds=adds, partitions=partitions, answer=partial(_settle, answer))
         else:
-            self.queues.put(leader, _Asked(question, partitions, answer))
+            self._queues.put(leader, _Asked(question, partitions, answer))
         return await answer
 
     def decide(

@@ -164,14 +164,16 @@ class MetadataWriter(PartitionStateWriter):
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
 
-    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], open_transactions: Sequence[str] = (), *, validate_only: bool = False
+    ) -> None:
         """Finalize these levels. ApiError, and then none changes."""
 
         def decide(key: str) -> Planned:
             registered = [*self._image.brokers.values()]
             topics = (*self._image.topics.values(), *self._image.incomplete.values())
             split = [topic.name for topic in topics if topic.parts]
-            levels = decide_update_features(self._image.features, updates, registered, split)
+            levels = decide_update_features(self._image.features, updates, registered, split, open_transactions)
             known = self._image.document(key) or FeaturesDocument(levels)
             return Planned(key, msgspec.structs.replace(known, levels=levels))
 

@@ -1,0 +1,58 @@
+"""Asks all coordinators which transactional ids have an open transaction: where the cluster is to go by other rules."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from barnabas_broker.coordinators.transactions.broker_queues import BrokerQueues, LinkEnvironment
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.wire.messages import ListTransactionsRequest, ListTransactionsResponse
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import TRANSACTION_STATE
+
+_OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+Found = asyncio.Future[ListTransactionsResponse | None]
+
+
+class OpenTransactions:
+    """Coordinators are those that lead a partition of `__transaction_state`, by the image."""
+
+    response = "ListTransactionsResponse"
+    version = 0
+
+    def __init__(self, environment: LinkEnvironment, image: MetadataImage) -> None:
+        self._image = image
+        self.queues: BrokerQueues[Found] = BrokerQueues(environment, self)
+
+    async def find(self) -> list[str]:
+        """Return the ids of the moment. COORDINATOR_NOT_AVAILABLE where a coordinator does not say."""
+        document = self._image.topics.get(TRANSACTION_STATE)
+        asked: dict[int, Found] = {}
+        for leader in {state.leader for state in document.partitions} if document is not None else ():
+            asked[leader] = asyncio.get_running_loop().create_future()
+            if leader < 0:
+                asked[leader].set_result(None)
+            else:
+                self.queues.put(leader, asked[leader])
+        found: list[str] = []
+        for leader, answer in asked.items():
+            response = await answer
+            if response is None or response.error_code:
+                who = f"broker {leader}" if leader >= 0 else f"a partition of {TRANSACTION_STATE} without a leader"
+                message = f"{who} does not say which transactions are open; try again when it does"
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+            found += [each.transactional_id for each in response.transaction_states]
+        return sorted(found)
+
+    # Of the queues
+
+    def request(self, items: Sequence[Found]) -> ListTransactionsRequest:  # noqa: ARG002  # All ask for the same.
+        """The open ones of one broker."""
+        return ListTransactionsRequest(state_filters=list(_OPEN), producer_id_filters=[])
+
+    def answered(self, items: Sequence[Found], answer: ListTransactionsResponse | None) -> None:
+        """All ask for the same."""
+        for item in items:
+            if not item.done():
+                item.set_result(answer)
