@@ -17,9 +17,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, Final
 
+from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pacer
 from barnabas_broker.storage.cleaner.key_map import map_keys
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
+from barnabas_broker.storage.cleaner.round_transactions import RoundTransactions
 from barnabas_broker.storage.cleaner.segment_cleaning import clean_segments
 from barnabas_broker.storage.cleaner.throttle import CleanerThrottle
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
@@ -47,13 +49,14 @@ OOM_SCORE: Final = 500
 
 
 class Worker:
-    """Answers requests. It keeps the map of keys between the requests of one round."""
+    """Answers requests. It keeps the map of keys, and the transactions, between the requests of one round."""
 
     def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
         """`wait` passes so many seconds, and raises SystemExit when the work is not wanted any more."""
         self._files = files
         self._wait = wait
         self._offsets: OffsetMap | None = None
+        self._transactions = RoundTransactions(())
         self._answers: Mapping[type, Callable[[Any], Response]] = {
             MapKeys: self._map_keys,
             CleanSegments: self._clean_segments,
@@ -76,12 +79,14 @@ class Worker:
     def _map_keys(self, request: MapKeys) -> KeysMapped:
         self._offsets = None  # Two maps at once would be twice the memory.
         self._offsets, mapped = map_keys(self._files, request, self._pace(request.bytes_per_s))
+        self._transactions = RoundTransactions(request.aborted)
         return mapped
 
     def _clean_segments(self, request: CleanSegments) -> SegmentCleaned | Failed:
         if self._offsets is None:
             return Failed("the helper process was restarted during a round and has no map of keys")
-        return clean_segments(self._files, request, self._offsets, self._pace(request.bytes_per_s))
+        batch_filter = BatchFilter(request.rules, self._offsets.get, self._transactions)
+        return clean_segments(self._files, request, batch_filter, self._pace(request.bytes_per_s))
 
     def _pace(self, bytes_per_s: float) -> Pacer:
         throttle = CleanerThrottle(bytes_per_s, time.monotonic)

@@ -12,7 +12,7 @@ from barnabas_core.topic_name import TRANSACTION_STATE
 
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
-Found = asyncio.Future[ListTransactionsResponse | None]
+ListedAnswer = asyncio.Future[ListTransactionsResponse | None]
 
 
 class OpenTransactions:
@@ -23,12 +23,12 @@ class OpenTransactions:
 
     def __init__(self, environment: LinkEnvironment, image: MetadataImage) -> None:
         self._image = image
-        self.queues: BrokerQueues[Found] = BrokerQueues(environment, self)
+        self.queues: BrokerQueues[ListedAnswer] = BrokerQueues(environment, self)
 
     async def find(self) -> list[str]:
         """Return the ids of the moment. COORDINATOR_NOT_AVAILABLE where a coordinator does not say."""
         document = self._image.topics.get(TRANSACTION_STATE)
-        asked: dict[int, Found] = {}
+        asked: dict[int, ListedAnswer] = {}
         for leader in {state.leader for state in document.partitions} if document is not None else ():
             asked[leader] = asyncio.get_running_loop().create_future()
             if leader < 0:
@@ -47,12 +47,12 @@ class OpenTransactions:
 
     # Of the queues
 
-    def request(self, items: Sequence[Found]) -> ListTransactionsRequest:  # noqa: ARG002  # All ask for the same.
-        """The open ones of one broker."""
+    def request(self, items: Sequence[ListedAnswer]) -> ListTransactionsRequest:  # noqa: ARG002  # All ask for the same.
+        """Return the request for the open ones of one broker."""
         return ListTransactionsRequest(state_filters=list(_OPEN), producer_id_filters=[])
 
-    def answered(self, items: Sequence[Found], answer: ListTransactionsResponse | None) -> None:
-        """All ask for the same."""
+    def answered(self, items: Sequence[ListedAnswer], answer: ListTransactionsResponse | None) -> None:
+        """Take the answer to all: they ask for the same."""
         for item in items:
             if not item.done():
                 item.set_result(answer)

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas_broker.storage.cleaner.batch_reader import ReadBatch
+from barnabas_broker.storage.cleaner.round_transactions import RoundTransactions
 from barnabas_broker.storage.helper.record_walk import WalkedRecord, unpacked_records
 from barnabas_broker.storage.helper.requests import FilterCounts, RetentionRules
+from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_broker.wire.compression import compress
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,
@@ -16,6 +18,7 @@ from barnabas_broker.wire.record_batch import (
     sealed_batch,
 )
 from barnabas_broker.wire.records import BrokenRecords, encode_varint
+from barnabas_broker.wire.transaction_markers import decode_marker
 from barnabas_core.config.log_config import LONG_MAX
 
 NO_TIMESTAMP: Final = -1
@@ -26,24 +29,31 @@ Cleaned = bytes | bytearray | memoryview | None
 class BatchFilter:
     """`newest_offset` gives the newest offset of a key, -1 where it was not seen."""
 
-    def __init__(self, rules: RetentionRules, newest_offset: Callable[[bytes], int]) -> None:
+    def __init__(
+        self, rules: RetentionRules, newest_offset: Callable[[bytes], int], transactions: RoundTransactions
+    ) -> None:
         self._rules = rules
         self._newest_offset = newest_offset
+        self._transactions = transactions
         self.counts = FilterCounts()
+        self.aborted: list[AbortedTransaction] = []
+        """The transactions that readers still have to know, in the order of their markers."""
 
     def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
-        """What is to be written for `batch`: its own bytes where nothing changes, None where nothing is left of it.
+        """Return what is to be written for `batch`: its own bytes where nothing changes, None where nothing is left.
 
         `must_stay`: of a batch that loses all its records the header is left, with offsets and sequence. Batches that
         cannot be looked into stay: they are as readable as before, and the rest of the log is compacted all the same.
-        Transaction markers stay, too.
         """
         header = batch.header
         kept_count: int = header.record_count
         cleaned: Cleaned = batch.data
-        if header.base_offset < self._rules.end_offset and not header.is_control:
+        stays = must_stay or self._is_last_of_producer(header)
+        if header.is_control:
+            kept_count, cleaned = self._cleaned_marker(batch, stays)
+        elif header.base_offset < self._rules.end_offset:
             try:
-                kept_count, cleaned = self._filtered(batch, must_stay or self._is_last_of_producer(header))
+                kept_count, cleaned = self._filtered(batch, stays)
             except (BrokenRecords, struct.error):  # The latter: timestamps beyond 64 bits.
                 self.counts.batches_not_understood += 1
         self.counts.records_read += header.record_count
@@ -51,10 +61,33 @@ class BatchFilter:
         return cleaned
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if header.is_control:
+            return self._rules.epochs.get(header.producer_id) == header.producer_epoch
         return header.producer_id >= 0 and self._rules.last_offsets.get(header.producer_id) == header.last_offset
+
+    def _cleaned_marker(self, batch: ReadBatch, must_stay: bool) -> tuple[int, Cleaned]:
+        """Keep a marker as long as its transaction has batches, and for delete.retention.ms from then on (KAFKA-8522).
+
+        Who reads the log from its start meets either records and their marker, or neither.
+        """
+        header, rules = batch.header, self._rules
+        ended = self._transactions.end(header)
+        is_needed = ended.has_batches or header.base_offset >= rules.end_offset
+        if is_needed and ended.aborted is not None:
+            self.aborted.append(ended.aborted)
+        is_other = bool(header.record_count) and decode_marker(batch.data, header) is None
+        if is_needed or must_stay or is_other:
+            return header.record_count, batch.data
+        if header.record_count and not header.attributes & DELETE_HORIZON_BIT:
+            data, records = unpacked_records(batch.chunk, batch.start, header, rules.unpacked_bytes_max)
+            return header.record_count, rebuilt(header, data, records, self._horizon_ms())
+        is_over = not header.record_count or rules.now_ms >= header.base_timestamp_ms
+        return (0, None) if is_over else (header.record_count, batch.data)
 
     def _filtered(self, batch: ReadBatch, must_stay: bool) -> tuple[int, Cleaned]:
         header = batch.header
+        if self._transactions.is_aborted(header):
+            return 0, emptied(header) if must_stay else None
         data, records = unpacked_records(batch.chunk, batch.start, header, self._rules.unpacked_bytes_max)
         kept = self._kept(header, records)
         if not kept:
@@ -90,7 +123,10 @@ class BatchFilter:
         if header.attributes & DELETE_HORIZON_BIT or header.last_offset >= rules.end_offset:
             return None
         has_tombstones = any(not record[6] for record in kept)
-        return min(rules.now_ms + rules.delete_retention_ms, LONG_MAX) if has_tombstones else None
+        return self._horizon_ms() if has_tombstones else None
+
+    def _horizon_ms(self) -> int:
+        return min(self._rules.now_ms + self._rules.delete_retention_ms, LONG_MAX)
 
 
 def emptied(header: BatchHeader) -> bytearray:

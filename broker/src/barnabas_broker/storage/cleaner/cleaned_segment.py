@@ -1,9 +1,12 @@
 """Writes the `.cleaned` files of a new segment: log and indexes."""
 
+from collections.abc import Sequence
+
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.segments.index_pages import IndexPages
 from barnabas_broker.storage.segments.segment_indexes import SegmentIndexes
+from barnabas_broker.storage.segments.transaction_index import AbortedTransaction, index_entry
 from barnabas_broker.wire.record_batch import parse_header
 
 
@@ -27,7 +30,6 @@ class CleanedSegment:
             files, (index, times), (0, 0), base_offset, index_interval_bytes, IndexPages(2)
         )
         self._indexes.create_files()
-        self._aborted = bytearray()
         self._aborted_path = (
             f"{directory}/{file_names.segment_file(base_offset, file_names.TXN_INDEX)}{file_names.CLEANED}"
         )
@@ -35,7 +37,7 @@ class CleanedSegment:
         self._waiting = bytearray()
 
     def append(self, batch: bytes | bytearray | memoryview) -> None:
-        """Appends a whole batch."""
+        """Append a whole batch."""
         header = parse_header(batch, 0)
         self._indexes.observe(self.size_bytes, len(batch), header.last_offset, header.max_timestamp_ms)
         self.size_bytes += len(batch)
@@ -43,20 +45,19 @@ class CleanedSegment:
         if len(self._waiting) >= self._write_bytes:
             self._write()
 
-    def keep_aborted(self, entries: bytes) -> None:
-        """Take over what an old segment's `.txnindex` has: all markers stay."""
-        self._aborted += entries
-
     def _write(self) -> None:
         self._file.append(self._waiting, self.size_bytes - len(self._waiting))
         self._waiting = bytearray()
 
-    def finish(self, modified_ms: int) -> None:
-        """Everything is on the disk, with the time of the old files, from which retention counts without timestamps."""
+    def finish(self, modified_ms: int, aborted: Sequence[AbortedTransaction]) -> None:
+        """Return when all is on the disk, with the time of the old files: retention without timestamps counts from it.
+
+        `aborted` are the transactions for the `.txnindex`, in the order of their markers.
+        """
         self._write()
         self._indexes.seal()
-        if self._aborted:
-            self._files.write_atomically(self._aborted_path, bytes(self._aborted), sync=True)
+        if aborted:
+            self._files.write_atomically(self._aborted_path, b"".join(map(index_entry, aborted)), sync=True)
         for path in self._paths:
             self._files.open_file(path).sync()
         self._files.set_modified_ms(self._paths[0], modified_ms)

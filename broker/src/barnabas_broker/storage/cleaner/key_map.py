@@ -1,14 +1,14 @@
 """The first half of a round: the newest offset of each key in the part of the log that was not compacted yet."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from barnabas_broker.storage.cleaner.batch_reader import Pacer, ReadBatch, read_batches
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
+from barnabas_broker.storage.cleaner.round_transactions import RoundTransactions
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.helper.record_walk import unpacked_records
-from barnabas_broker.storage.helper.requests import AbortedRange, KeysMapped, MapKeys
-from barnabas_broker.wire.record_batch import BatchHeader
+from barnabas_broker.storage.helper.requests import KeysMapped, MapKeys
 from barnabas_broker.wire.records import BrokenRecords
 
 
@@ -28,27 +28,16 @@ def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMa
 
 
 def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pacer) -> Iterator[ReadBatch]:
-    aborted: dict[int, list[AbortedRange]] = {}
-    for each in request.aborted:
-        aborted.setdefault(each.producer_id, []).append(each)
+    transactions = RoundTransactions(request.aborted)
     for segment in request.segments:
         file = files.open_existing(
             f"{request.directory}/{file_names.segment_file(segment.base_offset, file_names.LOG)}"
         )
         for batch in read_batches(file, segment.size_bytes, segment.base_offset, request.read_bytes, pace):
             header = batch.header
-            if (
-                header.last_offset >= request.start_offset
-                and not header.is_control
-                and not _is_aborted(header, aborted)
-            ):
+            is_dirty = header.last_offset >= request.start_offset
+            if is_dirty and not header.is_control and not transactions.is_aborted(header):
                 yield batch
-
-
-def _is_aborted(header: BatchHeader, aborted: Mapping[int, Sequence[AbortedRange]]) -> bool:
-    """True if the batch is part of a transaction that was aborted."""
-    ranges = aborted.get(header.producer_id, ()) if header.is_transactional else ()
-    return any(first <= header.base_offset <= last for _, first, last in ranges)
 
 
 def _add(offsets: OffsetMap, batch: ReadBatch, request: MapKeys) -> int | None:

@@ -20,7 +20,6 @@ from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFaile
 from barnabas_broker.storage.helper.helper import Helper, HelperDied
 from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.storage.helper.requests import (
-    AbortedRange,
     CleanSegments,
     Failed,
     KeysMapped,
@@ -34,6 +33,7 @@ from barnabas_broker.storage.helper.requests import (
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
+from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.steps import Steps
@@ -186,6 +186,7 @@ class LogCleaner:
             now_ms=now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
             last_offsets=log.producers.last_offsets(),
+            epochs=log.producers.epochs_without_batches(),
             unpacked_bytes_max=RECORDS_BYTES_MAX,
         )
         before = self.stats.bytes_read, self.stats.bytes_written
@@ -206,7 +207,7 @@ class LogCleaner:
                 segments=_sources(dirty),
                 start_offset=section.start_offset,
                 end_offset=section.end_offset,
-                aborted=_aborted_since(dirty, section.start_offset),
+                aborted=await self._aborted_below(log, section.end_offset),
                 map_bytes_max=settings.map_bytes_max,
                 load_factor=settings.load_factor,
                 read_bytes=settings.read_bytes,
@@ -216,6 +217,16 @@ class LogCleaner:
         )
         assert isinstance(answer, KeysMapped), "the answer to MapKeys"
         return answer
+
+    async def _aborted_below(self, log: Log, end_offset: int) -> list[AbortedTransaction]:
+        """Return those with records below an offset. Their markers may lie above: in any segment to the log's end."""
+        return [
+            aborted
+            async for segment in FairTurn(self._clock).over(list(log.segments))
+            if segment.transactions
+            for aborted in segment.transactions.since(0)
+            if aborted.first_offset < end_offset
+        ]
 
     async def _rewrite(self, dirty: DirtyLog, group: list[Segment], rules: RetentionRules) -> None:
         """Have one new segment written, and put it in the place of `group`."""
@@ -304,15 +315,6 @@ class LogCleaner:
         self.stats.rounds += 1
         self.stats.last_round_s = took_s
         self.stats.longest_round_s = max(self.stats.longest_round_s, took_s)
-
-
-def _aborted_since(segments: Sequence[Segment], offset: int) -> list[AbortedRange]:
-    return [
-        AbortedRange(each.producer_id, each.first_offset, each.last_offset)
-        for segment in segments
-        if segment.transactions
-        for each in segment.transactions.since(offset)
-    ]
 
 
 def _sources(segments: Sequence[Segment]) -> list[SourceSegment]:

@@ -3,13 +3,12 @@
 from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pacer, read_batches
 from barnabas_broker.storage.cleaner.cleaned_segment import CleanedSegment
-from barnabas_broker.storage.cleaner.offset_map import OffsetMap
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleaned
 
 
-def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap, pace: Pacer) -> SegmentCleaned:
+def clean_segments(files: FileSystem, request: CleanSegments, batch_filter: BatchFilter, pace: Pacer) -> SegmentCleaned:
     """Write and sync the `.cleaned` files. OSError, InvalidBatch: what was written so far is removed.
 
     The last batch of the old segments stays, empty if need be: the new segment ends at the same offset, which is what
@@ -19,7 +18,6 @@ def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap
         f"{request.directory}/{file_names.segment_file(each.base_offset, file_names.LOG)}" for each in request.segments
     ]
     base_offset = request.segments[0].base_offset
-    batch_filter = BatchFilter(request.rules, offsets.get)
     cleaned = CleanedSegment(files, request.directory, base_offset, request.index_interval_bytes, request.read_bytes)
     last = max((each for each in request.segments if each.size_bytes), default=None)
     try:
@@ -31,10 +29,7 @@ def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap
                 if kept is not None:
                     cleaned.append(kept)
                     pace(len(kept))
-            aborted = f"{request.directory}/{file_names.segment_file(segment.base_offset, file_names.TXN_INDEX)}"
-            if files.exists(aborted):
-                cleaned.keep_aborted(files.read(aborted))
-        cleaned.finish(files.modified_ms(paths[-1]))
+        cleaned.finish(files.modified_ms(paths[-1]), batch_filter.aborted)
     except BaseException:
         cleaned.remove()
         raise

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
+from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_broker.wire.produce import RecordErrors
 
 
@@ -19,6 +20,8 @@ class RetentionRules:
     last_offsets: Mapping[int, int] = field(default_factory=dict)
     """By producer id: the last offset of an active producer. Its batch stays, for the sequence in it is what tells
     the producer's duplicates after a restart."""
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """The epoch of each active producer without such a batch, by producer id. A marker that has it stays."""
     unpacked_bytes_max: int
 
 
@@ -39,14 +42,6 @@ class SourceSegment(NamedTuple):
     size_bytes: int
 
 
-class AbortedRange(NamedTuple):
-    """A transaction that was aborted: its producer's records between these offsets."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapKeys:
     """Find the newest offset of each key in [start_offset, end_offset), as far as the map holds them."""
@@ -55,8 +50,8 @@ class MapKeys:
     segments: Sequence[SourceSegment]
     start_offset: int
     end_offset: int
-    aborted: Sequence[AbortedRange] = ()
-    """Records in these do not count."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """The transactions with records below `end_offset`: these do not count, and go."""
     map_bytes_max: int
     load_factor: float
     read_bytes: int
@@ -65,7 +60,7 @@ class MapKeys:
 
 
 class KeysMapped(NamedTuple):
-    """The map is kept for the `CleanSegments` that follow; it holds every key below `end_offset`."""
+    """The map of every key below `end_offset` is kept for the `CleanSegments` that follow, from the log's start on."""
 
     end_offset: int
     keys: int

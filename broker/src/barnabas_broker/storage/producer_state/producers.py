@@ -238,6 +238,10 @@ class ProducerStates:
         batches = ((each.producer_id, each.batches) for each in self.producers.values())
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
+    def epochs_without_batches(self) -> dict[int, int]:
+        """Return the epochs of the producers whose last batch a marker has made obsolete, by producer id."""
+        return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
+
     def snapshot(self) -> list[SnapshotEntry]:
         """Return an entry for each known batch, for the `.snapshot` file; each producer's newest comes last.
 

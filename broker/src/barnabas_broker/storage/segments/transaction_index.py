@@ -42,7 +42,7 @@ class TransactionIndex:
         """Add a transaction in memory, unless it is there already. Markers come in the order of their offsets."""
         entries = self._load()
         if not entries or _last_offset(entries, -1) < aborted.last_offset:
-            entries += _ENTRY.pack(_VERSION, *aborted)
+            entries += index_entry(aborted)
 
     def since(self, offset: int) -> Iterator[AbortedTransaction]:
         """Yield those whose markers are at `offset` or above."""
@@ -87,6 +87,11 @@ class TransactionIndex:
                 self._files.open_file(self.path).truncate(whole)
                 self._written_bytes = whole
         return self._entries
+
+
+def index_entry(aborted: AbortedTransaction) -> bytes:
+    """Return the entry as it is on the disk."""
+    return _ENTRY.pack(_VERSION, *aborted)
 
 
 def _last_offset(entries: bytearray, number: int) -> int:

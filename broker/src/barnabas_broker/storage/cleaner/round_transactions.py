@@ -1,0 +1,52 @@
+"""What a round of compaction has met of each transaction so far. Pure; batches come in the order of their offsets."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
+from barnabas_broker.wire.record_batch import BatchHeader
+
+
+class Ended(NamedTuple):
+    """The transaction that a marker ends."""
+
+    aborted: AbortedTransaction | None
+    """As the index names it, if it does."""
+    has_batches: bool
+    """True if the round has met a batch of it, which may be gone now: who reads meanwhile needs the marker."""
+
+
+class RoundTransactions:
+    """`aborted` are those with records in the part of the log that the round is about."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=_first_offset, reverse=True)
+        self._aborted: dict[int, AbortedTransaction] = {}
+        """By producer id, each one's last that has begun."""
+        self._met: set[int] = set()
+        """Producers with a batch behind their last marker."""
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """True if the batch is part of a transaction that was aborted."""
+        self._begin_until(header)
+        if not header.is_transactional:
+            return False
+        self._met.add(header.producer_id)
+        aborted = self._aborted.get(header.producer_id)
+        return aborted is not None and header.base_offset <= aborted.last_offset
+
+    def end(self, header: BatchHeader) -> Ended:
+        """Take a marker."""
+        self._begin_until(header)
+        has_batches = header.producer_id in self._met
+        self._met.discard(header.producer_id)
+        return Ended(self._aborted.pop(header.producer_id, None), has_batches)
+
+    def _begin_until(self, header: BatchHeader) -> None:
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            begun = self._coming.pop()
+            self._aborted[begun.producer_id] = begun
+
+
+def _first_offset(aborted: AbortedTransaction) -> int:
+    return aborted.first_offset
