@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 from barnabas_broker.app import garbage
 from barnabas_broker.app.broker import Broker, CannotStart
+from barnabas_broker.app.config_providers import resolved
 from barnabas_broker.app.descriptors import Descriptors, take_all
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import interrupt_threads_soon
@@ -73,7 +74,7 @@ def read_config(path: Path, overrides: Sequence[str], connections: int) -> Broke
         if not separator:
             raise MalformedProperties(f"--override {override}: NAME=VALUE is allowed")
         properties[name.strip()] = value.strip()
-    return parse_broker_config({MAX_CONNECTIONS: str(connections), **properties})
+    return parse_broker_config({MAX_CONNECTIONS: str(connections), **resolved(properties, os.environ)})
 
 
 async def _run(config: BrokerConfig, descriptors: Descriptors, selector: MeasuringSelector) -> int:

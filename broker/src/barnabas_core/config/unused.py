@@ -146,7 +146,7 @@ REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
     "alter.config.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
     "client.quota.callback.class": Refusal(("",), "must be empty: Java classes cannot run"),
     "replica.selector.class": Refusal(("",), "must be empty: consumers read from leaders only"),
-    "config.providers": Refusal(("",), "must be empty: values are not looked up elsewhere"),
+    "config.providers": Refusal(("",), "must be empty: only the file that a broker starts with has providers"),
     "cordoned.log.dirs": Refusal(("",), "must be empty: log dirs cannot be cordoned"),
     "remote.log.storage.system.enable": Refusal(("false",), "must be false: there is no tiered storage"),
     "transaction.two.phase.commit.enable": Refusal(

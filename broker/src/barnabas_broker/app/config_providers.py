@@ -1,0 +1,96 @@
+"""Values of server.properties that stand elsewhere: `${file:PATH:KEY}`, `${dir:PATH:FILE}` and `${env:NAME}` (KIP-297).
+
+Only the file that a broker starts with is read so: nothing that comes over the wire makes a broker read files.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
+
+PROVIDERS: Final = "config.providers"
+_PACKAGE: Final = "org.apache.kafka.common.config.provider."
+_PLACEHOLDER: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*?)\}")
+_UNREADABLE: Final = (OSError, UnicodeDecodeError, MalformedProperties, KeyError)
+
+Texts = Mapping[str, str | Property]
+Lookup = Callable[[str, str], str]
+"""Returns the text at a path and a key. Raises one of _UNREADABLE."""
+
+
+class LookupFailed(Exception):
+    """A placeholder that nothing stands behind. The message has it, and nothing else of the value."""
+
+
+def resolved(properties: Texts, environment: Mapping[str, str]) -> dict[str, str | Property]:
+    """Return the properties with what their placeholders stand for, and without the providers. Raises InvalidConfig."""
+    lookups = _lookups(properties, environment)
+    problems: list[ConfigProblem] = []
+    found: dict[str, str | Property] = {}
+    for name, entry in properties.items():
+        if name == PROVIDERS or name.startswith(f"{PROVIDERS}."):
+            continue
+        try:
+            found[name] = _with_text(entry, _filled(_text(entry), lookups))
+        except LookupFailed as error:
+            problems.append(ConfigProblem(name, None, str(error)))
+    if problems:
+        raise InvalidConfig(problems)
+    return found
+
+
+def _lookups(properties: Texts, environment: Mapping[str, str]) -> Mapping[str, Lookup]:
+    classes: Mapping[str, Lookup] = {
+        f"{_PACKAGE}FileConfigProvider": _of_file,
+        f"{_PACKAGE}DirectoryConfigProvider": lambda path, key: _in_folder(path, key).read_text(encoding="utf-8"),
+        f"{_PACKAGE}EnvVarConfigProvider": lambda _, key: environment[key],
+    }
+    lookups = {}
+    for name in _names(properties):
+        setting = f"{PROVIDERS}.{name}.class"
+        provider = _text(properties.get(setting, ""))
+        if provider not in classes:
+            raise InvalidConfig([ConfigProblem(setting, provider, f"must be one of {', '.join(classes)}")])
+        lookups[name] = classes[provider]
+    return lookups
+
+
+def _names(properties: Texts) -> Iterator[str]:
+    listed = _text(properties.get(PROVIDERS, "")).split(",")
+    return (name.strip() for name in listed if name.strip())
+
+
+def _filled(text: str, lookups: Mapping[str, Lookup]) -> str:
+    """Return the text with its placeholders filled in; one of no provider stays as it is."""
+
+    def fill(match: re.Match[str]) -> str:
+        lookup = lookups.get(match[1])
+        try:
+            return match[0] if lookup is None else lookup(match[2] or "", match[3])
+        except _UNREADABLE as error:
+            why = "there is no such key" if isinstance(error, KeyError) else str(error)
+            raise LookupFailed(f"{match[0]} cannot be looked up: {why}") from error
+
+    return _PLACEHOLDER.sub(fill, text)
+
+
+def _of_file(path: str, key: str) -> str:
+    return parse_properties(Path(path).read_text(encoding="utf-8"))[key].value
+
+
+def _in_folder(path: str, key: str) -> Path:
+    """Return a file right in the folder: a key with a path in it would lead elsewhere."""
+    if Path(key).name != key:
+        raise KeyError(key)
+    return Path(path) / key
+
+
+def _text(entry: str | Property) -> str:
+    return entry if isinstance(entry, str) else entry.value
+
+
+def _with_text(entry: str | Property, text: str) -> str | Property:
+    return text if isinstance(entry, str) else entry._replace(value=text)

@@ -1,0 +1,44 @@
+"""Values of server.properties that stand in files and in the environment."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.app.config_providers import resolved
+from barnabas_core.config.definitions import InvalidConfig
+
+PACKAGE = "org.apache.kafka.common.config.provider."
+PROVIDERS = {
+    "config.providers": "file, dir,env",
+    "config.providers.file.class": f"{PACKAGE}FileConfigProvider",
+    "config.providers.dir.class": f"{PACKAGE}DirectoryConfigProvider",
+    "config.providers.env.class": f"{PACKAGE}EnvVarConfigProvider",
+}
+
+
+def test_placeholders_are_what_stands_at_their_places(tmp_path: Path) -> None:
+    (tmp_path / "secrets.properties").write_text("one=geheim\n")
+    (tmp_path / "two").write_text("zwei")
+    values = {
+        "a": f"${{file:{tmp_path}/secrets.properties:one}}-${{env:THREE}}",
+        "b": f"${{dir:{tmp_path}:two}}",
+        "c": "${unknown:x} $ {env:THREE}",
+    }
+    found = resolved({**PROVIDERS, **values}, {"THREE": "drei"})
+    assert found == {"a": "geheim-drei", "b": "zwei", "c": "${unknown:x} $ {env:THREE}"}
+
+
+@pytest.mark.parametrize("value", ["${file:/no/such/file:x}", "${env:NOT_SET}", "${dir:/etc:../etc/hostname}"])
+def test_what_cannot_be_looked_up_is_named(value: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"a: \$\{.*\} cannot be looked up") as refused:
+        resolved({**PROVIDERS, "a": f"geheim {value}"}, {})
+    assert "geheim" not in str(refused.value)
+
+
+def test_no_other_class_provides_values() -> None:
+    with pytest.raises(InvalidConfig, match=r"config\.providers\.x\.class=a\.B: must be one of"):
+        resolved({"config.providers": "x", "config.providers.x.class": "a.B"}, {})
+
+
+def test_without_providers_a_value_stays_as_it_is() -> None:
+    assert resolved({"a": "${env:HOME}"}, {"HOME": "/"}) == {"a": "${env:HOME}"}
