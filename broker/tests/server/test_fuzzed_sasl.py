@@ -1,0 +1,77 @@
+"""Damaged frames before authentication: each is answered, refused or closes its connection, and nobody comes in."""
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.security.sasl.mechanism import Mechanism
+from barnabas_broker.security.sasl.plain import Plain
+from barnabas_broker.security.sasl.scram import Scram
+from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, credential_of
+from barnabas_broker.server.sasl_listener import SaslListener
+from barnabas_broker.server.sasl_session import SaslSession
+from barnabas_broker.wire.framing import MalformedRequest
+from harness.manual_timers import ManualTimers
+from harness.soak import seed, size
+
+CASES = size(3_000, 100_000)
+TOKENS = (
+    b"\0alice\0wrong",
+    b"n,,n=alice,r=client",
+    b"c=biws,r=clientserver,p=" + b"A" * 42 + b"g==",
+    b"n,a=alice,n=alice,r=client,x=y",
+    b"",
+)
+
+
+def encoded(request: Any, version: int) -> bytes:
+    request.API_VERSION = version
+    request.with_header(correlation_id=1, client_id="fuzz")
+    return bytes(request.encode(header=True, framed=True))[4:]
+
+
+def damaged(random: Random, frame: bytes) -> bytes:
+    """The frame, or one with some of its bytes changed, left out or doubled."""
+    changed = bytearray(frame)
+    for _ in range(random.choice((0, 0, 1, 2, 8))):
+        if changed:
+            place = random.randrange(len(changed))
+            changed[place : place + random.randrange(3)] = random.randbytes(random.randrange(3))
+    return bytes(changed)
+
+
+@pytest.mark.soak
+def test_damaged_frames_let_nobody_in() -> None:
+    random, timers = Random(seed()), ManualTimers()
+    kind = SCRAM_HASHES["SCRAM-SHA-256"]
+    users = {"alice": credential_of(kind, b"k" * 32, b"salt", 4096)}
+    mechanisms: dict[str, Mechanism] = {
+        "PLAIN": Plain({"alice": "secret"}),
+        kind.mechanism: Scram(kind, users.get, b"secret", lambda: "server"),
+    }
+    listener = SaslListener("X", mechanisms, dict.fromkeys(mechanisms, 0), 0.1, 524_288, timers.clock, timers)
+    served: list[bytes] = []
+    for _ in range(CASES):
+        connection: Any = SimpleNamespace(
+            peer="fuzz", respond=lambda _: None, defer=lambda: lambda _: None, deferred=[], close=lambda *_: None
+        )
+        session = SaslSession(listener, lambda _, buffer, *__: served.append(bytes(buffer[:2])), 1_000_000)
+        session.begin(connection)
+        frames = [encoded(SaslHandshakeRequest(mechanism=random.choice([*mechanisms])), random.randrange(2))]
+        frames += [
+            encoded(SaslAuthenticateRequest(auth_bytes=token), random.randrange(3)) if random.random() < 0.7 else token
+            for token in random.choices(TOKENS, k=3)
+        ]
+        try:
+            for frame in frames:
+                sent = damaged(random, frame)
+                session(connection, memoryview(sent), 0, len(sent))
+        except (MalformedRequest, CloseConnection):
+            pass
+    assert listener.counts.succeeded_first == 0
+    assert listener.counts.failed > CASES / 20
+    assert set(served) <= {b"\0\x12"}  # ApiVersions.
