@@ -100,7 +100,9 @@ def test_partitions_are_told_with_kafka_exporters_names(exporter: RunningExporte
     assert exporter.value("kafka_brokers") == 1
     assert exporter.value("kafka_topic_partitions", topic=topic) == 2
     told = {
-        name: exporter.value(name, topic=topic, partition="0") for name in exporter.samples() if "_partition_" in name
+        name: exporter.value(name, topic=topic, partition="0")
+        for name in exporter.samples()
+        if name.startswith("kafka_topic_partition_")
     }
     assert told == {
         "kafka_topic_partition_current_offset": RECORDS,
