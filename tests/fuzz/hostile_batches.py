@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from barnabas_broker.wire.compression import compress
-from barnabas_broker.wire.record_batch import CRC_START, HEADER_BYTES, parse_header, sealed_batch
+from barnabas_broker.wire.record_batch import CRC_START, HEADER_BYTES, TRANSACTIONAL_BIT, parse_header, sealed_batch
 from barnabas_broker.wire.records import Header, Record, encode_batch, encode_varint
 
 BOMB_BYTES = 64 * 1024 * 1024
@@ -43,7 +43,11 @@ def valid_batch(random: Random) -> bytes:
     ]
     if random.random() < 0.2:
         records[0] = records[0]._replace(headers=(Header("name", b"value"), Header("null", None)))
-    return bytes(encode_batch(records, attributes=random.choice((0, 0, 1, 2, 3, 4))))
+    attributes = random.choice((0, 0, 1, 2, 3, 4))
+    if random.random() < 0.8:
+        return bytes(encode_batch(records, attributes=attributes))
+    attributes |= random.choice((0, TRANSACTIONAL_BIT))
+    return bytes(encode_batch(records, attributes=attributes, producer_id=random.choice((0, 1000)), producer_epoch=0))
 
 
 def _resealed(batch: bytes, body: bytes | None = None, **changed: int) -> bytes:

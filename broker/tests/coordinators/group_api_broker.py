@@ -10,6 +10,7 @@ from uuid import UUID
 from coordinator_world import World
 from group_script import subscription
 from kafka.protocol import admin, consumer, metadata, producer
+from msgspec.structs import replace
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
@@ -76,7 +77,8 @@ class Broker:
 
     async def _create(self, names: list[str]) -> dict[str, ErrorCode]:
         self.created += names
-        self.topics |= {name: topic(name, OFFSETS_ID, 3) for name in names}
+        compact = {"cleanup.policy": "compact"}
+        self.topics |= {name: replace(topic(name, OFFSETS_ID, 3), configs=compact) for name in names}
         return {}
 
     async def _allocate(self) -> range:

@@ -290,6 +290,14 @@ def test_find_coordinator_makes_the_topic_of_transactions_too(broker: Broker, ve
     assert found(broker, version, "x", key_type=9)[0] == ErrorCode.INVALID_REQUEST
 
 
+def test_transactions_are_refused_where_their_topic_was_made_as_an_ordinary_one(broker: Broker) -> None:
+    broker.topics[TRANSACTION_STATE] = topic(TRANSACTION_STATE, UUID(int=72), 1)
+    error, node_id, *_, message = found(broker, 4, "payments", key_type=1)
+    assert (error, node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert message is not None
+    assert "delete it" in message
+
+
 @versions(DESCRIBE)
 def test_describe_groups(broker: Broker, version: int) -> None:
     joined = broker.stable()

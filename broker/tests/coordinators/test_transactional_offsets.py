@@ -1,5 +1,7 @@
 """Offsets of a transaction: they count once it has committed, and whoever asks for stable ones is told to wait."""
 
+from uuid import UUID
+
 import pytest
 from coordinator_world import AT_ONCE, Client, World, stable
 
@@ -10,6 +12,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
+FLIGHTS_ID = UUID(int=7)
 
 
 class Copier:
@@ -20,6 +23,11 @@ class Copier:
         self.told: list[ErrorCode] = []
 
     def commit(self, offset: int, member: Client | None = None, generation: int | None = None) -> ErrorCode:
+        self.begin_commit(offset, member, generation)
+        self.world.timers.pass_time()
+        return self.told[-1]
+
+    def begin_commit(self, offset: int, member: Client | None = None, generation: int | None = None) -> None:
         stranger = Client(self.world, "stranger")
         of = member or stranger
         request = CommitRequest(
@@ -28,12 +36,10 @@ class Copier:
             None,
             of.generation if generation is None else generation,
             0,
-            [(FLIGHTS, CommittedOffset(offset))],
+            [(FLIGHTS, CommittedOffset(offset, topic_id=FLIGHTS_ID))],
             ProducerEpoch(7, 0),
         )
         self.world.coordinator.commit(request, self.told.extend)
-        self.world.timers.pass_time()
-        return self.told[-1]
 
     def end(self, *, commit: bool) -> None:
         marker = Marker(7, 0, 0, is_commit=commit)
@@ -92,6 +98,24 @@ def test_a_group_that_is_deleted_takes_pending_offsets_with_it(copier: Copier) -
     copier.world.timers.pass_time()
     copier.end(commit=True)
     assert copier.view() == (-1, False)
+
+
+def test_offsets_of_a_topic_that_is_deleted_meanwhile_never_count(copier: Copier) -> None:
+    copier.commit(5)
+    copier.world.deleted_topics = {FLIGHTS_ID: "flights"}
+    copier.world.coordinator.on_topics_deleted(copier.world.deleted_topics)
+    copier.world.timers.pass_time()
+    assert copier.view() == (-1, False)
+    copier.end(commit=True)
+    assert copier.view() == (-1, False)
+
+
+def test_offsets_that_are_being_written_are_not_stable() -> None:
+    copier = Copier(World(AT_ONCE))
+    copier.begin_commit(5)
+    assert copier.view() == (-1, True)
+    copier.world.timers.pass_time()
+    assert copier.view() == (-1, True)
 
 
 def test_a_producer_commits_for_a_member_of_this_generation_only() -> None:

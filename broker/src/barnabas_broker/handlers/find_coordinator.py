@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
@@ -90,4 +91,6 @@ def _coordinator_of(environment: HandlerEnvironment, key_type: int, key: str) ->
     topic = environment.image.topics.get(name)
     if topic is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} cannot be created yet")
+    if name == TRANSACTION_STATE and not is_compacted(topic.configs):
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_COMPACTED)
     return topic.partitions[coordinator_partition(key, len(topic.partitions))].leader

@@ -121,6 +121,8 @@ def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[No
 def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]) -> Iterator[None]:
     """Look at each group once nothing of it is under way, and remove the doomed among its offsets."""
     pace = Pace()
+    for group_id in _groups_with_pending_offsets(shard):
+        shard.writer.when_idle(group_id, partial(_forget_pending, shard, group_id, is_doomed))
     for group_id in list(shard.tables.groups):
         shard.writer.when_idle(group_id, partial(_forget_in_group, shard, group_id, is_doomed))
         if pace.spent(_PER_GROUP + len(shard.tables.offsets.get(group_id, ()))):
@@ -136,6 +138,25 @@ def _forget_in_group(
         _logger.info("group %s: %d offsets of deleted topics are removed", group_id, len(gone))
         shard.counters.offset_deletions += len(gone)
         remove_offsets(shard, group_id, gone)
+
+
+def _groups_with_pending_offsets(shard: GroupShard) -> set[str]:
+    """Return the groups that have offsets in open transactions; some of them may have no others."""
+    return {record.key.group_id for record in shard.writer.transactions if isinstance(record.key, OffsetKey)}
+
+
+def _forget_pending(
+    shard: GroupShard, group_id: str, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]
+) -> None:
+    """Remove the doomed among the offsets of open transactions. Where one has been committed, its tombstone does it."""
+    committed, gone = shard.tables.offsets.get(group_id, {}), set()
+    for key, offset in shard.writer.transactions:
+        if isinstance(key, OffsetKey) and key.group_id == group_id and isinstance(offset, CommittedOffset):
+            partition = TopicPartition(key.topic, key.partition)
+            if partition not in committed and is_doomed(partition, offset):
+                gone.add(partition)
+    shard.counters.offset_deletions += len(gone)
+    shard.writer.submit(group_id, _tombstones(group_id, gone), lambda _: None)
 
 
 def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -146,8 +146,9 @@ class GroupShard:
     # Requests and time
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """The partitions for which the group has offsets in open transactions."""
-        keys = (record.key for record in self.writer.transactions)
+        """Return the partitions for which the group has offsets in open transactions, in the log or on their way."""
+        being_written = self.writer.pending(group_id, of_transactions_only=True)
+        keys = (record.key for record in chain(self.writer.transactions, being_written))
         of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)
         return frozenset(TopicPartition(key.topic, key.partition) for key in of_group)
 

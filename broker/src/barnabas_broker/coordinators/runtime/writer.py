@@ -178,11 +178,11 @@ class PartitionWriter(Generic[RecordT]):
         """Return whether records of that name wait for the log."""
         return self._in_flight[name] > 0
 
-    def pending(self, name: str) -> Iterator[RecordT]:
-        """The records of that name that wait for the log, in their order."""
+    def pending(self, name: str, *, of_transactions_only: bool = False) -> Iterator[RecordT]:
+        """Yield the records of that name that wait for the log, in their order."""
         for parts in (*(batch.parts for batch in self._batches), self._queue):
             for part in parts:
-                if part.write.name == name:
+                if part.write.name == name and (part.producer is not None or not of_transactions_only):
                     yield from part.records
 
     def when_idle(self, name: str, callback: Callable[[], object]) -> None:

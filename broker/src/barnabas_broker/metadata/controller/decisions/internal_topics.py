@@ -1,8 +1,22 @@
 """Topics that are made without anybody asking for them by name, number and config."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+
+def is_compacted(configs: Mapping[str, str]) -> bool:
+    """True if a topic keeps the last record of each key, as a coordinator needs it."""
+    return configs.get("cleanup.policy") == "compact"
+
+
+NOT_COMPACTED: Final = (
+    f"{TRANSACTION_STATE} lacks cleanup.policy=compact (an older version made it as an ordinary topic): transactions "
+    "are refused; delete it if it is empty, and it is made as it must be, or set its cleanup.policy to compact"
+)
 
 
 def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
