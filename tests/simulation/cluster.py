@@ -11,7 +11,7 @@ from uuid import UUID
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.node import Node
 from barnabas_broker.app.node_environment import NodeEnvironment, NodeSizes
-from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
+from barnabas_broker.handlers.table import handlers_of
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
@@ -115,7 +115,7 @@ class SimulatedBroker:
             await node.join(lambda _: (endpoint,), UUID(int=cluster.random.getrandbits(128)))
             await node.host()
             self._start_cleaner(host, node)
-            dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
+            dispatcher = Dispatcher(node.handler_environment, *handlers_of(node.handler_environment))
             cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]
         except (StoreUnavailable, LogDirRefused, ApiError) as error:
             cluster.note(f"{self.name} cannot start: {error}")

@@ -63,6 +63,7 @@ class Broker:
         self.blocks = 0
         image = SimpleNamespace(topics=self.topics, topic_name=self._topic_name)
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             groups=self.world.coordinator,
             image=image,
             clock=self.world.clock,

@@ -49,6 +49,7 @@ class Broker:
         by_id = {each.topic_id: name for name, each in self.topics.items()}
         here = SimpleNamespace(broker_id=1), Endpoint("PLAINTEXT", "here", 9092)
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             groups=self.world.coordinator,
             image=SimpleNamespace(topics=self.topics, topic_name=by_id.get),
             answers=LargeResponses(SlowClock(), self.world.timers),

@@ -55,6 +55,7 @@ class Broker:
         links: Any = SimpleNamespace(spawn=asyncio.ensure_future, links=None)
         gate = TransactionGate(1, links, image, self.world.coordinator, asyncio.sleep)
         self.environment: Any = SimpleNamespace(
+            authorizer=None,
             transactions=self.world.coordinator,
             groups=self.groups.coordinator,
             gate=gate,

@@ -64,7 +64,7 @@ class Brokers:
         request = decode_request(header.api_key, header.api_version, view[header.body_start :])
         context = RequestContext(header.api_key, header.api_version, Client("PLAINTEXT", "b2:1"))
         coordinator, clock = self.world.coordinator, self.world.timers.clock
-        environment: Any = SimpleNamespace(gate=self.gates[1], transactions=coordinator, clock=clock)
+        environment: Any = SimpleNamespace(authorizer=None, gate=self.gates[1], transactions=coordinator, clock=clock)
         response = message_handler(header.api_key)(environment, context, request)
         response = await response if isawaitable(response) else response
         answer(memoryview(encode_response(response, header.api_version, 0))[4:])

@@ -139,7 +139,11 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"metadata.store": "kubernetes://default/De.mo"}, "metadata.store", "must be text, sqlite:///PATH or kube"),
         ({"log.dirs.placement": "random"}, "log.dirs.placement", "must be text, one of fewest-partitions, least-bytes"),
         ({"process.roles": "controller"}, "process.roles", "must hold broker"),
-        ({"authorizer.class.name": "a.B"}, "authorizer.class.name", "must be empty: there is no access control"),
+        (
+            {"authorizer.class.name": "a.B"},
+            "authorizer.class.name",
+            "must be text, one of , org.apache.kafka.metadata.",
+        ),
         ({"security.inter.broker.protocol": "TLS"}, "security.inter.broker.protocol", "must be text, one of PLAINTEXT"),
         ({"security.inter.broker.protocol": "SSL"}, "inter.broker.listener.name", "must be one of PLAINTEXT"),
         (

@@ -20,6 +20,8 @@ SOURCE = Path(barnabas_broker.__file__).parent
 OWN = {"metadata.store", "log.dirs.placement", "log.dirs.headroom.bytes", "advertised.hosts", "http.listener"}
 OWN_DYNAMIC = {"broker.rack", "advertised.hosts"}
 """They change while a broker runs, here only."""
+AUTHORIZERS = {"super.users", "allow.everyone.if.no.acl.found"}
+"""Kafka has them in its authorizer."""
 OTHER_DEFAULTS = {
     "node.id": "Kafka asks for it; one broker needs none",
     "socket.listen.backlog.size": "Kafka's 50 makes thousands of clients wait",
@@ -65,7 +67,7 @@ def test_every_setting_of_kafkas_broker_is_used_or_taken_or_refused() -> None:
 
 def test_settings_of_the_broker_are_kafkas() -> None:
     kafka = {fact.name: fact for fact in facts("broker")}
-    assert BROKER_CONFIGS.keys() - kafka.keys() == OWN | THROTTLES
+    assert BROKER_CONFIGS.keys() - kafka.keys() == OWN | THROTTLES | AUTHORIZERS
     for name, definition in BROKER_CONFIGS.items():
         if name in kafka:
             assert definition.type.name == kafka[name].type, name

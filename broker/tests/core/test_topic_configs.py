@@ -218,6 +218,6 @@ def test_a_setting_without_effect_that_was_set_while_the_broker_ran_is_shown() -
     assert described(describe_broker(config), "log.cleaner.threads").source is ConfigSource.DYNAMIC_DEFAULT_BROKER
 
 
-@pytest.mark.parametrize("name", ["port", "reserved.broker.max.id", "super.users", "allow.everyone.if.no.acl.found"])
+@pytest.mark.parametrize("name", ["port", "reserved.broker.max.id"])
 def test_settings_of_older_brokers_are_taken_with_a_warning(name: str) -> None:
     assert unused_settings(parse_broker_config({name: "1"}).originals)[0].startswith(f"{name} has no effect: ")

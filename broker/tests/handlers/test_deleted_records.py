@@ -51,6 +51,7 @@ class Deleting:
             self.world.append(number, records=10)
         self.world.timers.pass_time(FETCH_WAIT_S + 4 * LATENCY_S)
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             replicas=SimpleNamespace(failures=self),
             purgatory=Purgatory(self.world.timers),
             image=SimpleNamespace(live={1, 2, 3}),

@@ -27,6 +27,7 @@ class World:
     def __init__(self, **partitions: int) -> None:
         self.topics = {name: topic(name, count) for name, count in partitions.items()}
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             image=SimpleNamespace(topics=self.topics, live={1}),
             config=SimpleNamespace(max_request_partition_size_limit=2_000),
             answers=LargeResponses(SlowClock(), ManualTimers()),

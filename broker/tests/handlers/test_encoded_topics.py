@@ -12,7 +12,7 @@ from test_large_responses import LoopTimers
 
 from barnabas_broker.handlers import metadata
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.encoded_topics import EncodedTopics, Form
+from barnabas_broker.handlers.encoded_topics import NOT_ASKED, EncodedTopics, Form
 from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
@@ -41,6 +41,7 @@ class World:
             topic_name=lambda topic_id: None,
         )
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             image=self.image,
             encoded_topics=self.told,
             controller_id=1,
@@ -196,7 +197,7 @@ async def _leaders_told(world: World, *changed: TopicDocument, others_ask: bool 
     for document in changed:
         world.show(document)
         if others_ask:
-            world.told.encode(document, Form(VERSION, False, world.image.live))
+            world.told.encode(document, Form(VERSION, NOT_ASKED, world.image.live))
     frame = encode_response(await answering, VERSION, 1)
     answer: Any = decode_response("MetadataResponse", VERSION, memoryview(frame)[4:])
     return {each.name: {partition.leader_id for partition in each.partitions} for each in answer.topics}
@@ -216,7 +217,7 @@ def test_a_large_topic_that_was_encoded_for_another_client_since_it_changed_is_t
 async def _older_than_kept() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     world.image.live = frozenset({1, 2})
-    form, changed = Form(VERSION, False, world.image.live), topic("bb", MANY, leader=2)
+    form, changed = Form(VERSION, NOT_ASKED, world.image.live), topic("bb", MANY, leader=2)
     answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
     while not world.told.partitions_encoded:
         await asyncio.sleep(0)
@@ -237,7 +238,7 @@ async def _begun_before() -> None:
     world = World(topic("a", MANY), topic("bb", MANY))
     changed = topic("bb", MANY, leader=2)
     assert (await _leaders_told(world, changed, others_ask=True))["bb"] == {-1}
-    assert world.told.find(changed, Form(VERSION, False, world.image.live))
+    assert world.told.find(changed, Form(VERSION, NOT_ASKED, world.image.live))
 
 
 def test_what_is_kept_of_a_topic_stays_where_an_answer_had_begun_with_what_it_was_before() -> None:
@@ -287,7 +288,7 @@ def test_what_changes_while_an_answer_is_made_is_in_it() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    told, form = EncodedTopics(10_000), Form(VERSION, False, frozenset({1}))
+    told, form = EncodedTopics(10_000), Form(VERSION, NOT_ASKED, frozenset({1}))
     for number in range(100):
         told.encode(topic(f"topic-{number}", 20), form)
         assert told.bytes_kept <= 10_000

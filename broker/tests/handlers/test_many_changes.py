@@ -8,7 +8,7 @@ import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.handlers.metadata import NO_ID
+from barnabas_broker.handlers.metadata_rights import NO_ID
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -35,6 +35,7 @@ class World:
         topic = TopicDocument("t", UUID(int=1), (MOVING,) * MANY)
         refusals = dict.fromkeys(self.states) | {TopicPartition("t", MANY - 1): ApiError(ErrorCode.NOT_CONTROLLER, "")}
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             answers=LargeResponses(SlowClock(), ManualTimers()),
             image=SimpleNamespace(topics={"s": TopicDocument("s", UUID(int=2), (SETTLED,)), "t": topic}),
             metadata_writer=SimpleNamespace(

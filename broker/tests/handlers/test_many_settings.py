@@ -28,6 +28,7 @@ class World:
     def __init__(self) -> None:
         self.topics = {each.name: each for each in map(topic, range(MANY))}
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             image=SimpleNamespace(topics=self.topics),
             config=CONFIG,
             answers=LargeResponses(SlowClock(), ManualTimers()),

@@ -89,6 +89,12 @@ OF_EACH_KIND: dict[str, dict[str, object]] = {
     "controller": {"broker_id": 1, "epoch": 2},
     "producer-ids": {"next_producer_id": 1000},
     "features": {"levels": {"a": 1}},
+    "acls/topic-literal/1f": {
+        "resource_type": "TOPIC",
+        "pattern_type": "LITERAL",
+        "name": "a",
+        "acls": [["User:alice", "*", "READ", "ALLOW"]],
+    },
 }
 
 

@@ -60,6 +60,7 @@ class FetchedBroker:
         self.answer: list[Part] | None = None
         self.most_in_a_turn = 0
         self.handler_environment: Any = SimpleNamespace(
+            authorizer=None,
             replicas=SimpleNamespace(
                 lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])
             ),

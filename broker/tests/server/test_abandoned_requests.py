@@ -28,7 +28,7 @@ def fetches(*, collected: bool = True) -> int:
     """How many are in memory."""
     if collected:
         gc.collect()
-    return sum(isinstance(each, fetch._Fetch) for each in gc.get_objects())
+    return sum(isinstance(each, fetch.ConsumerFetch) for each in gc.get_objects())
 
 
 def asked(world: FetchedBroker) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from barnabas_broker.app import garbage
+from barnabas_broker.app.authorizer import make_authorizer
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings
@@ -25,7 +26,7 @@ from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.sasl import sasl_listeners, scram_listener
 from barnabas_broker.app.stores import boot_id, open_secrets, open_store
 from barnabas_broker.app.tls_contexts import LOOK_S, TlsContexts
-from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
+from barnabas_broker.handlers.table import MESSAGE_HANDLERS, handlers_of, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
@@ -115,7 +116,8 @@ class Broker:
         node = self._node = await self._load()
         self._takedown.append(node.stop)
         node.handler_environment.scram = await self._open_scram()
-        dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, message_handler)
+        node.handler_environment.authorizer = make_authorizer(node.config, node.image, self._clock)
+        dispatcher = Dispatcher(node.handler_environment, *handlers_of(node.handler_environment))
         sasl = self._make_sasl(node)
         counts = {each.name: AuthenticationCounts() for each in self._config.listeners.bound}
         counts.update((each.name, each.counts) for each in sasl)

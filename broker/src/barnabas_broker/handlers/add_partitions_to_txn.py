@@ -9,11 +9,14 @@ from typing import Any, Final
 
 from barnabas_broker.coordinators.transactions.gate import Codes
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.deferred_answer import awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import outcome
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
@@ -51,7 +54,8 @@ async def _decided(environment: HandlerEnvironment, wanted: Any) -> Codes:
 
 async def _add(environment: HandlerEnvironment, context: RequestContext, request: AddPartitionsToTxnRequest) -> Codes:
     partitions = _partitions(request.v3_and_below_topics)
-    refusals = {each: _refusal(environment, each) for each in partitions}
+    rights = rights_of(environment, context.client)
+    refusals = {each: _refusal(environment, rights, each) for each in partitions}
     if any(refusals.values()):
         return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in refusals.items()}
     by = ProducerEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
@@ -64,8 +68,9 @@ async def _add(environment: HandlerEnvironment, context: RequestContext, request
     return dict.fromkeys(partitions, decision.error)
 
 
-def _refusal(environment: HandlerEnvironment, partition: TopicPartition) -> ErrorCode:
-    if is_internal(partition.topic):
+def _refusal(environment: HandlerEnvironment, rights: Rights, partition: TopicPartition) -> ErrorCode:
+    may_write = rights.may(AclOperation.WRITE, ResourceType.TOPIC, partition.topic)
+    if is_internal(partition.topic) or not may_write:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     document = environment.image.topics.get(partition.topic)
     is_there = document is not None and 0 <= partition.partition < len(document.partitions)

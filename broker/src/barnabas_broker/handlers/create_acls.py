@@ -1,13 +1,45 @@
-"""CreateAcls (30), v1 to v3: SECURITY_DISABLED for each, as from a Kafka without an authorizer."""
+"""CreateAcls (30), v1 to v3: each ACL is made, or refused by itself; SECURITY_DISABLED without an authorizer."""
 
+from typing import Any
+
+from barnabas_broker.handlers.acl_messages import new_acl
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.describe_acls import NO_AUTHORIZER
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.security.acls.acl_requests import check_new
+from barnabas_broker.security.acls.stored_acls import adding, key_of
 from barnabas_broker.wire.messages import CreateAclsRequest, CreateAclsResponse
-from barnabas_core.errors import ErrorCode
+from barnabas_core.acls import AclEntry, AclPattern
+from barnabas_core.errors import ApiError, ErrorCode
 
 
-def handle(environment: HandlerEnvironment, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuse each ACL: nothing would enforce it."""
-    refusal = CreateAclsResponse.AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(throttle_time_ms=0, results=[refusal for _ in request.creations])
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: CreateAclsRequest
+) -> CreateAclsResponse:
+    """Make the ACLs. One that is there already is no error."""
+    read = [_read(environment, each) for each in request.creations]
+    wanted: dict[AclPattern, list[AclEntry]] = {}
+    for each in read:
+        if not isinstance(each, ApiError):
+            wanted.setdefault(each[0], []).append(each[1])
+    changes = {key_of(pattern): adding(pattern, entries) for pattern, entries in wanted.items()}
+    failures = await environment.metadata_writer.change_acls(changes)
+    outcomes = [each if isinstance(each, ApiError) else failures.get(key_of(each[0])) for each in read]
+    return CreateAclsResponse(throttle_time_ms=0, results=[_result(each) for each in outcomes])
+
+
+def _read(environment: HandlerEnvironment, creation: Any) -> tuple[AclPattern, AclEntry] | ApiError:
+    try:
+        if environment.authorizer is None:
+            raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        pattern, entry = new_acl(creation)
+        check_new(pattern, entry)
+    except ApiError as error:
+        return error
+    return pattern, entry
+
+
+def _result(error: ApiError | None) -> CreateAclsResponse.AclCreationResult:
+    if error is None:
+        return CreateAclsResponse.AclCreationResult(error_code=ErrorCode.NONE, error_message=None)
+    return CreateAclsResponse.AclCreationResult(error_code=error.code, error_message=error.message)

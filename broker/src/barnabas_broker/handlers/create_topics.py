@@ -4,11 +4,14 @@ from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.metadata import NO_ID
+from barnabas_broker.handlers.metadata_rights import NO_ID
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import CreateTopicsRequest, CreateTopicsResponse
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.config.describe import describe_topic
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -23,7 +26,8 @@ async def handle(
     wanted = [_new_topic(topic) for topic in request.topics]
     outcomes = await environment.metadata_writer.create_topics(wanted, validate_only=request.validate_only)
     answer = AnswerInTurns(CreateTopicsResponse, context, environment.answers)
-    results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, *each))
+    rights = rights_of(environment, context.client)
+    results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, rights, *each))
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 
 
@@ -37,7 +41,9 @@ def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
     )
 
 
-def _result(environment: HandlerEnvironment, name: str, outcome: TopicDocument | ApiError) -> TopicResult:
+def _result(
+    environment: HandlerEnvironment, rights: Rights, name: str, outcome: TopicDocument | ApiError
+) -> TopicResult:
     if isinstance(outcome, ApiError):
         return TopicResult(
             name=name,
@@ -45,6 +51,16 @@ def _result(environment: HandlerEnvironment, name: str, outcome: TopicDocument |
             error_code=outcome.code,
             error_message=outcome.message,
             topic_config_error_code=ErrorCode.NONE,
+            num_partitions=UNKNOWN,
+            replication_factor=UNKNOWN,
+            configs=[],
+        )
+    if not rights.may_see(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        return TopicResult(
+            name=name,
+            topic_id=outcome.topic_id,
+            error_code=ErrorCode.NONE,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             num_partitions=UNKNOWN,
             replication_factor=UNKNOWN,
             configs=[],

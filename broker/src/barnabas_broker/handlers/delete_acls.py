@@ -1,15 +1,72 @@
-"""DeleteAcls (31), v1 to v3: SECURITY_DISABLED for each filter, as from a Kafka without an authorizer."""
+"""DeleteAcls (31), v1 to v3: what each filter finds goes; SECURITY_DISABLED without an authorizer."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from barnabas_broker.handlers.acl_messages import acl_filter
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.describe_acls import NO_AUTHORIZER
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.security.acls.stored_acls import key_of, removing
 from barnabas_broker.wire.messages import DeleteAclsRequest, DeleteAclsResponse
-from barnabas_core.errors import ErrorCode
+from barnabas_core.acls import AclEntry, AclPattern
+from barnabas_core.errors import ApiError, ErrorCode
+
+DELETED_MAX: Final = 10_000
+"""ACLs that one request may delete, as in Kafka."""
+
+FilterResult = DeleteAclsResponse.DeleteAclsFilterResult
+Acl = tuple[AclPattern, AclEntry]
 
 
-def handle(environment: HandlerEnvironment, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Refuse each filter: there are no ACLs that it could match."""
-    refusal = DeleteAclsResponse.DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: DeleteAclsRequest
+) -> DeleteAclsResponse:
+    """Delete the ACLs, and answer for each filter what it found."""
+    found = [_find(environment, each) for each in request.filters]
+    every = {acl for each in found if not isinstance(each, ApiError) for acl in each}
+    if len(every) > DELETED_MAX:
+        message = f"the filters find {len(every)} ACLs; {DELETED_MAX} may go at once: use narrower filters"
+        refused = ApiError(ErrorCode.INVALID_REQUEST, message)
+        return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_result(refused, {}) for _ in found])
+    failures = await environment.metadata_writer.change_acls(_changes(every))
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_result(each, failures) for each in found])
+
+
+def _find(environment: HandlerEnvironment, asked: Any) -> list[Acl] | ApiError:
+    try:
+        if environment.authorizer is None:
+            raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        wanted = acl_filter(asked)
+    except ApiError as error:
+        return error
+    patterns = environment.authorizer.index.patterns()
+    return [(pattern, each) for pattern, entries in patterns for each in entries if wanted.finds(pattern, each)]
+
+
+def _changes(acls: Iterable[Acl]) -> dict[str, Any]:
+    by_pattern: dict[AclPattern, list[AclEntry]] = {}
+    for pattern, entry in acls:
+        by_pattern.setdefault(pattern, []).append(entry)
+    return {key_of(pattern): removing(pattern, entries) for pattern, entries in by_pattern.items()}
+
+
+def _result(found: list[Acl] | ApiError, failures: Mapping[str, ApiError | None]) -> FilterResult:
+    if isinstance(found, ApiError):
+        return FilterResult(error_code=found.code, error_message=found.message, matching_acls=[])
+    matching = [_matching(pattern, entry, failures.get(key_of(pattern))) for pattern, entry in found]
+    return FilterResult(error_code=ErrorCode.NONE, error_message=None, matching_acls=matching)
+
+
+def _matching(pattern: AclPattern, entry: AclEntry, error: ApiError | None) -> FilterResult.DeleteAclsMatchingAcl:
+    return FilterResult.DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
     )
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refusal for _ in request.filters])

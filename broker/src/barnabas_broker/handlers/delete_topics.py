@@ -4,10 +4,13 @@ from uuid import UUID
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.metadata import NO_ID
+from barnabas_broker.handlers.metadata_rights import NO_ID
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
 TopicResult = DeleteTopicsResponse.DeletableTopicResult
@@ -18,10 +21,33 @@ async def handle(
 ) -> DeleteTopicsResponse:
     """For each topic that it is gone, or why not. Many are told in several turns of the loop."""
     by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
-    outcomes = await environment.metadata_writer.delete_topics([*by_state, *(request.topic_names or ())])
+    asked = [*by_state, *(request.topic_names or ())]
+    rights = rights_of(environment, context.client)
+    refused = [each for each in asked if not _may_delete(environment, rights, each)]
+    outcomes = await environment.metadata_writer.delete_topics([each for each in asked if each not in set(refused)])
     answer = AnswerInTurns(DeleteTopicsResponse, context, environment.answers)
     results = await answer.elements(("responses",), outcomes.items(), lambda each: _result(*each))
-    return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
+    refusals = [_refused(environment, rights, each) for each in dict.fromkeys(refused)]
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=[*results, *refusals])
+
+
+def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> bool:
+    """Return True too for an id that nobody knows, which is what the answer says."""
+    name = asked if isinstance(asked, str) else environment.image.topic_name(asked)
+    return (
+        name is None
+        or rights.may_see(AclOperation.DELETE, ResourceType.CLUSTER)
+        or rights.may(AclOperation.DELETE, ResourceType.TOPIC, name)
+    )
+
+
+def _refused(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> TopicResult:
+    """The name of a topic that was asked for by its id is for those who may describe it."""
+    if isinstance(asked, str):
+        return TopicResult(name=asked, topic_id=NO_ID, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    name = environment.image.topic_name(asked)
+    shown = name if name is not None and rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name) else None
+    return TopicResult(name=shown, topic_id=asked, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _result(asked: str | UUID, outcome: TopicDocument | ApiError) -> TopicResult:

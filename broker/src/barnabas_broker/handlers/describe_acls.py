@@ -1,19 +1,47 @@
-"""DescribeAcls (29), v1 to v3: SECURITY_DISABLED, as from a Kafka without an authorizer; clients read "no ACLs"."""
+"""DescribeAcls (29), v1 to v3: the ACLs that a filter finds; SECURITY_DISABLED without an authorizer."""
 
 from typing import Final
 
+from barnabas_broker.handlers.acl_messages import acl_filter
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DescribeAclsRequest, DescribeAclsResponse
-from barnabas_core.errors import ErrorCode
+from barnabas_core.acls import AclEntry, AclPattern
+from barnabas_core.errors import ApiError, ErrorCode
 
 NO_AUTHORIZER: Final = "No Authorizer is configured."
+Resource = DescribeAclsResponse.DescribeAclsResource
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
-    """Refuse: there is no access control."""
-    return DescribeAclsResponse(
-        throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
+    """List ACLs by pattern. Many take several turns of the loop."""
+    try:
+        if environment.authorizer is None:
+            raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        wanted = acl_filter(request)
+    except ApiError as error:
+        return DescribeAclsResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, resources=[]
+        )
+    answer = AnswerInTurns(DescribeAclsResponse, context, environment.answers)
+    resources = []
+    async for pattern, entries in answer.over(list(environment.authorizer.index.patterns())):
+        found = [each for each in entries if wanted.finds(pattern, each)]
+        if found:
+            resources.append(answer.encoded(("resources",), _resource(pattern, found)))
+    return DescribeAclsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, resources=resources)
+
+
+def _resource(pattern: AclPattern, entries: list[AclEntry]) -> Resource:
+    acls = [
+        Resource.AclDescription(
+            principal=each.principal, host=each.host, operation=each.operation, permission_type=each.permission
+        )
+        for each in entries
+    ]
+    return Resource(
+        resource_type=pattern.resource_type, resource_name=pattern.name, pattern_type=pattern.pattern_type, acls=acls
     )

@@ -7,9 +7,9 @@ told, too, where the request wants them (KIP-1073).
 from typing import Final
 
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import cluster_operations
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.metadata import CLUSTER_OPERATIONS
 from barnabas_broker.wire.messages import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_core.errors import ErrorCode
 
@@ -43,5 +43,5 @@ def handle(
                 context.client.listener_name, with_fenced=request.include_fenced_brokers
             )
         ],
-        authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        authorized_operations=cluster_operations(environment, context.client) if asked else set(NOT_ASKED),
     )

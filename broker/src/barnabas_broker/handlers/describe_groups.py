@@ -11,13 +11,14 @@ from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.member import Member
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas_core.acls import ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_WITH_NOT_FOUND: Final = 6
-GROUP_OPERATIONS: Final = frozenset({3, 6, 8, 10, 11})
-"""Read, delete, describe, describe and alter configs: without ACLs everybody may."""
 NOT_ASKED: Final = frozenset({31})
 """Encodes as the smallest int32, the protocol's "not asked for"."""
 
@@ -28,16 +29,17 @@ async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """Each group as it is when its turn comes, or why not. Many take several turns of the loop."""
-    operations = set(GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED)
+    rights = rights_of(environment, context.client) if request.include_authorized_operations else None
     answer = AnswerInTurns(DescribeGroupsResponse, context, environment.answers)
-    describe = partial(_describe, environment, context, operations)
+    describe = partial(_describe, environment, context, rights)
     groups = await answer.elements(("groups",), request.groups, describe)
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 
 def _describe(
-    environment: HandlerEnvironment, context: RequestContext, operations: set[int], group_id: str
+    environment: HandlerEnvironment, context: RequestContext, rights: Rights | None, group_id: str
 ) -> Described:
+    operations = set(NOT_ASKED) if rights is None else rights.operations(ResourceType.GROUP, group_id)
     try:
         return _described(environment.groups.describe(group_id), operations)
     except ApiError as error:

@@ -9,7 +9,7 @@ from typing import Final
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.metadata.image.metadata_image import NO_CONTROLLER
+from barnabas_broker.metadata.image.shown_documents import NO_CONTROLLER
 from barnabas_broker.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas_core.errors import ErrorCode
 

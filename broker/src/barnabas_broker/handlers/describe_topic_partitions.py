@@ -1,25 +1,27 @@
 """DescribeTopicPartitions (75), v0: partitions with eligible leader replicas, page by page (KIP-966)."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.encoded_topics import TOPIC_OPERATIONS
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.metadata import NO_ID, why_missing
+from barnabas_broker.handlers.metadata import why_missing
+from barnabas_broker.handlers.metadata_rights import NO_ID
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import is_internal
 
 TopicResponse = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionResponse = TopicResponse.DescribeTopicPartitionsResponsePartition
 NO_OPERATIONS: Final = -(2**31)
-OPERATIONS: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
 
 
 class Place(NamedTuple):
@@ -38,12 +40,15 @@ async def handle(
     """
     cursor = request.cursor
     first = Place("", 0) if cursor is None else Place(cursor.topic_name, cursor.partition_index)
-    asked = sorted({topic.name for topic in request.topics} or environment.image.topics)
+    rights = rights_of(environment, context.client)
+    named = sorted({topic.name for topic in request.topics})
+    refused = {name for name in named if not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)}
+    asked = named or [name for name in sorted(environment.image.topics) if _sees(rights, name)]
     limit = max(1, min(request.response_partition_limit, environment.config.max_request_partition_size_limit))
-    places = list(islice(_places(environment, asked, first), limit + 1))
+    places = list(islice(_places(environment, asked, refused, first), limit + 1))
     answer = AnswerInTurns(DescribeTopicPartitionsResponse, context, environment.answers)
     by_topic = [(name, list(page)) for name, page in groupby(places[:limit], lambda each: each.name)]
-    topics = [await _topic(environment, answer, name, page) async for name, page in answer.over(by_topic)]
+    topics = [await _topic(environment, rights, answer, name, page) async for name, page in answer.over(by_topic)]
     return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=_cursor(places[limit:]))
 
 
@@ -53,18 +58,29 @@ def _cursor(rest: list[Place]) -> DescribeTopicPartitionsResponse.Cursor | None:
     return DescribeTopicPartitionsResponse.Cursor(topic_name=rest[0].name, partition_index=rest[0].partition)
 
 
-def _places(environment: HandlerEnvironment, names: list[str], first: Place) -> Iterator[Place]:
+def _sees(rights: Rights, name: str) -> bool:
+    return rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _places(
+    environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
+) -> Iterator[Place]:
+    """List the places from one on; a topic that the client may not see takes one, as if it were not there."""
     for name in names[bisect_left(names, first.name) :]:
-        document = environment.image.topics.get(name)
+        document = None if name in refused else environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)
         begin = max(0, first.partition) if name == first.name else 0
         yield from (Place(name, index) for index in range(begin, count))
 
 
-async def _topic(environment: HandlerEnvironment, answer: AnswerInTurns, name: str, page: list[Place]) -> TopicResponse:
+async def _topic(
+    environment: HandlerEnvironment, rights: Rights, answer: AnswerInTurns, name: str, page: list[Place]
+) -> TopicResponse:
+    if not _sees(rights, name):
+        return answer.encoded(("topics",), _missing(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     document = environment.image.topics.get(name)
     if document is None:
-        return answer.encoded(("topics",), _missing(name))
+        return answer.encoded(("topics",), _missing(name, why_missing(name)))
     partitions = await answer.elements(
         ("topics", "partitions"),
         [each.partition for each in page if each.partition < len(document.partitions)],
@@ -76,14 +92,14 @@ async def _topic(environment: HandlerEnvironment, answer: AnswerInTurns, name: s
         topic_id=document.topic_id,
         is_internal=is_internal(name),
         partitions=partitions,
-        topic_authorized_operations=OPERATIONS,
+        topic_authorized_operations=sum(1 << each for each in rights.operations(ResourceType.TOPIC, name)),
     )
     return answer.encoded(("topics",), response)
 
 
-def _missing(name: str) -> TopicResponse:
+def _missing(name: str, error: ErrorCode) -> TopicResponse:
     return TopicResponse(
-        error_code=why_missing(name),
+        error_code=error,
         name=name,
         topic_id=NO_ID,
         is_internal=False,

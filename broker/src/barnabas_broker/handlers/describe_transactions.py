@@ -2,8 +2,11 @@
 
 from barnabas_broker.coordinators.transactions.transaction import Transaction, state_name
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError
 
 State = DescribeTransactionsResponse.TransactionState
@@ -13,11 +16,12 @@ def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """State, producer and partitions of each id, or why not."""
-    states = [_state(environment, each) for each in request.transactional_ids]
+    rights = rights_of(environment, context.client)
+    states = [_state(environment, rights, each) for each in request.transactional_ids]
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
 
 
-def _state(environment: HandlerEnvironment, transactional_id: str) -> State:
+def _state(environment: HandlerEnvironment, rights: Rights, transactional_id: str) -> State:
     try:
         found = environment.transactions.describe(transactional_id)
     except ApiError as error:
@@ -30,12 +34,13 @@ def _state(environment: HandlerEnvironment, transactional_id: str) -> State:
         transaction_start_time_ms=found.started_ms,
         producer_id=found.producer_id,
         producer_epoch=found.epoch,
-        topics=_topics(found),
+        topics=_topics(found, rights),
     )
 
 
-def _topics(transaction: Transaction) -> list[State.TopicData]:
+def _topics(transaction: Transaction, rights: Rights) -> list[State.TopicData]:
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(transaction.partitions):
-        topics.setdefault(topic, []).append(number)
+        if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
+            topics.setdefault(topic, []).append(number)
     return [State.TopicData(topic=topic, partitions=numbers) for topic, numbers in topics.items()]

@@ -18,9 +18,7 @@ from barnabas_core.topic_name import is_internal
 
 BYTES_MAX: Final = 32 * 1024 * 1024
 """Kept in all; the oldest go first. A partition of three replicas takes about 50."""
-TOPIC_OPERATIONS: Final = {3, 4, 5, 6, 7, 8, 10, 11}
-"""Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everybody may."""
-NOT_ASKED: Final = {31}
+NOT_ASKED: Final = frozenset({31})
 """Encodes as the smallest int32, the protocol's "not asked for"."""
 MESSAGE: Final = "MetadataResponse"
 
@@ -32,7 +30,8 @@ class Form(NamedTuple):
     """What the bytes depend on besides the topic."""
 
     version: int
-    tells_operations: bool
+    operations: frozenset[int]
+    """The codes of what the client may do to the topic."""
     live: frozenset[int]
     """The brokers that are."""
 
@@ -61,7 +60,7 @@ class _BegunTopic:
 
 LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
 """The topic of that name as it is now, if it is there."""
-_Key = tuple[str, int, bool]
+_Key = tuple[str, int, frozenset[int]]
 
 
 class EncodedTopics:
@@ -147,13 +146,13 @@ def _encode_topic(document: TopicDocument, form: Form, partitions: list[Encoded]
         topic_id=document.topic_id,
         is_internal=is_internal(document.name),
         partitions=partitions,  # type: ignore[arg-type]  # encoded elements stand for them
-        authorized_operations=TOPIC_OPERATIONS if form.tells_operations else NOT_ASKED,
+        authorized_operations=set(form.operations),
     )
     return EncodedTopic(document, form.live, encode_element(MESSAGE, ("topics",), form.version, response))
 
 
 def _key(document: TopicDocument, form: Form) -> _Key:
-    return document.name, form.version, form.tells_operations
+    return document.name, form.version, form.operations
 
 
 def _partition(index: int, state: PartitionState, live: frozenset[int]) -> PartitionResponse:

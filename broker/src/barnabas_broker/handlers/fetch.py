@@ -5,7 +5,7 @@ always answering session id 0. A request without enough bytes waits in the purga
 is up; of many partitions only those that change are looked at again. What followers ask is answered in `replica_fetch`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from barnabas_broker.handlers import replica_fetch
@@ -51,14 +51,14 @@ def handle(
     if request.replica_id >= 0:
         replica_fetch.handle(environment, channel, version, correlation_id, request)
         return None
-    return _Fetch(environment, channel, request, version, correlation_id).begin()
+    return ConsumerFetch(environment, channel, request, version, correlation_id).begin()
 
 
 _Place = tuple[Partition, int, int]
 """A partition, and where in the request it is: the number of its topic, and its own in that."""
 
 
-class _Fetch:
+class ConsumerFetch:
     """One fetch: what it asks for and what has been read for it so far. A DelayedOperation while it waits.
 
     Every partition is read once, a slice a turn; after that only those that change.
@@ -94,11 +94,17 @@ class _Fetch:
         self._respond: Callable[[list[Part]], None] | None = None
         self._end_wait: Callable[[], None] | None = None
         self._is_given_up = False
-        self._reader = (_CommittedReader if request.isolation_level else _Reader)(
+        self._reader: _Reader | _RefusingReader = (_CommittedReader if request.isolation_level else _Reader)(
             environment, min(request.max_bytes, environment.config.fetch_max_bytes), version, channel.client
         )
         self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
         self._places: dict[WaitList, list[_Place]] = {}
+
+    def refuse(self, topics: Collection[str | bytes | None]) -> None:
+        """Read none of these topics, by name or by the bytes of the id."""
+        if topics:
+            assert isinstance(self._reader, _Reader), "topics are refused before anything is read"
+            self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
         """Answer in this turn what is small. What gives up where the answer comes later."""
@@ -280,3 +286,32 @@ class _CommittedReader(_Reader):
             None,
             aborted,
         )
+
+
+class _RefusingReader:
+    """Reads as another reader does, but for topics that the client may not read."""
+
+    __slots__ = ("_reader", "_refused")
+
+    def __init__(self, reader: _Reader, refused: Collection[str | bytes | None]) -> None:
+        self._reader = reader
+        self._refused = refused
+
+    is_urgent: Final = True
+    """A refusal is in the answer."""
+
+    @property
+    def bytes_read(self) -> int:
+        """The bytes of all other topics."""
+        return self._reader.bytes_read
+
+    def put_back(self, result: FetchResult) -> None:
+        """Make room for a result that is read again."""
+        self._reader.put_back(result)
+
+    def read(self, topic: FetchTopic, wanted: FetchPartition) -> tuple[FetchResult, Partition | None]:
+        """Read one partition, or refuse it."""
+        if (topic.topic_id or topic.name) not in self._refused:
+            return self._reader.read(topic, wanted)
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return FetchResult(wanted.partition, error, NO_OFFSET, NO_OFFSET, NO_OFFSET, None), None

@@ -23,6 +23,7 @@ from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_broker.security.sasl.scram_users import ScramUsers
 from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
@@ -73,6 +74,8 @@ class HandlerEnvironment:
     """Settings that are stored and cannot be used."""
     scram: ScramUsers | None = None
     """The SCRAM credentials, where a listener asks for them."""
+    authorizer: Authorizer | None = None
+    """What clients may do; without one they may do everything."""
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """Those of the process, unless a test has others."""
 

@@ -8,10 +8,13 @@ from typing import Final
 
 from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.transaction_answers import id_if_lacking, outcome
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_broker.wire.transaction_markers import ProducerEpoch
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_EPOCH: Final = 0
@@ -24,6 +27,7 @@ async def handle(
     """A producer id and an epoch that nobody else has."""
     expected = ProducerEpoch(request.producer_id, request.producer_epoch)
     try:
+        _check_right(rights_of(environment, context.client), request.transactional_id)
         if (expected.producer_id < 0) != (expected.epoch < 0):
             message = f"producer id {expected.producer_id} with epoch {expected.epoch}; both or none (-1) are allowed"
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
@@ -32,6 +36,17 @@ async def handle(
         return _response(await _of_id(environment, context, request, request.transactional_id, expected))
     except ApiError as error:
         return _response(Decision(error.code))
+
+
+def _check_right(rights: Rights, transactional_id: str | None) -> None:
+    """ApiError unless the client may write with the id, or, without one, with idempotence."""
+    if transactional_id is not None:
+        if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not rights.may_any(AclOperation.WRITE, ResourceType.TOPIC) and not rights.may(
+        AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER
+    ):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 async def _new_producer(environment: HandlerEnvironment) -> ProducerEpoch:

@@ -8,8 +8,10 @@ from typing import Final
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListGroupsRequest, ListGroupsResponse
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
 CLASSIC: Final = "classic"
@@ -24,7 +26,15 @@ async def handle(
     except ApiError as error:
         return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
     has_state, has_type = _filter(request.states_filter), _filter(request.types_filter)
-    passing = [group for group in groups if has_state(group.state.value) and has_type(CLASSIC)]
+    rights = rights_of(environment, context.client)
+    sees_all = rights.may_see(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    passing = [
+        group
+        for group in groups
+        if has_state(group.state.value)
+        and has_type(CLASSIC)
+        and (sees_all or rights.may_see(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
+    ]
     answer = AnswerInTurns(ListGroupsResponse, context, environment.answers)
     listed = await answer.elements(("groups",), passing, _listed)
     return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)

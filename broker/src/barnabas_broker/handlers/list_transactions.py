@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState, state_name
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import ListTransactionsRequest, ListTransactionsResponse
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
 STATES = {state_name(state): state for state in TransactionState}
@@ -24,7 +26,12 @@ def handle(
     try:
         passes = _filter(request, environment.clock.now_ms())
         found = environment.transactions.transactions()
-        states = [_state(name, each) for name, each in found if passes(name, each)]
+        rights = rights_of(environment, context.client)
+        states = [
+            _state(name, each)
+            for name, each in found
+            if passes(name, each) and rights.may_see(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
+        ]
     except ApiError as refusal:
         error = refusal.code
     unknown = [name for name in request.state_filters if name not in STATES]

@@ -6,10 +6,11 @@ for and is not there is created first, and the answer has it. Topics are encoded
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import isawaitable
 from typing import Final, cast
-from uuid import UUID
 
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import cluster_operations, rights_of
 from barnabas_broker.handlers.encoded_topics import (
     NOT_ASKED,
     EncodedTopic,
@@ -18,45 +19,73 @@ from barnabas_broker.handlers.encoded_topics import (
     is_as,
 )
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.metadata_rights import NO_ID, narrow
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
+from barnabas_core.acls import ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import ENCODED_PARTITIONS
 from barnabas_core.topic_name import TRANSACTION_STATE, check_topic_name
 
-NO_ID: Final = UUID(int=0)
 FIRST_VERSION_BY_ID: Final = 12
-CLUSTER_OPERATIONS: Final = {5, 7, 8, 9, 10, 11, 12}
 
 
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """The cluster as this broker's image has it; later, when topics must be created first or many be encoded."""
-    missing = _to_create(environment, context, request)
+    """The cluster as this broker's image has it; later, when topics must be created first or many be encoded.
+
+    Topics that the client may not see are not looked up at all.
+    """
+    if context.api_version == 0 and not request.topics:
+        request.topics = None
+    if environment.authorizer is None:
+        return _visible(environment, context, request)
+    refused = narrow(environment, rights_of(environment, context.client), request)
+    response = _visible(environment, context, request)
+    return _later(response, refused) if isawaitable(response) else _with(response, refused)
+
+
+async def _later(response: Awaitable[MetadataResponse], refused: list[TopicResponse]) -> MetadataResponse:
+    return _with(await response, refused)
+
+
+def _with(response: MetadataResponse, refused: list[TopicResponse]) -> MetadataResponse:
+    response.topics = [*response.topics, *refused]
+    return response
+
+
+def _visible(
+    environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    missing = _to_create(environment, request)
     if missing:
         return _create_and_answer(environment, context, request, missing)
-    form = _form(environment, context, request)
+    form_of = _forms(environment, context, request)
     new = [
         each
-        for each in _documents(environment, context, request)
-        if environment.encoded_topics.find(each, form) is None
+        for each in _documents(environment, request)
+        if environment.encoded_topics.find(each, form_of(each.name)) is None
     ]
     if sum(len(document.partitions) for document in new) > ENCODED_PARTITIONS:
         return _encode_and_answer(environment, context, request, {})
     return _answer(environment, context, request, {}, {})
 
 
-def _form(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Form:
-    return Form(context.api_version, request.include_topic_authorized_operations, environment.image.live)
+def _forms(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Callable[[str], Form]:
+    """The form of each topic in the answer to this client."""
+    version, live = context.api_version, environment.image.live
+    if not request.include_topic_authorized_operations:
+        form = Form(version, NOT_ASKED, live)
+        return lambda _: form
+    rights = rights_of(environment, context.client)
+    return lambda name: Form(version, frozenset(rights.operations(ResourceType.TOPIC, name)), live)
 
 
-def _documents(
-    environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
-) -> list[TopicDocument]:
+def _documents(environment: HandlerEnvironment, request: MetadataRequest) -> list[TopicDocument]:
     """Of the topics that are asked for and there."""
     image = environment.image
-    if _wants_all(context, request):
+    if _wants_all(request):
         return list(image.topics.values())
     names = (each.name if each.name is not None else image.topic_name(each.topic_id) for each in request.topics or ())
     return [image.topics[name] for name in names if name in image.topics]
@@ -67,19 +96,19 @@ async def _encode_and_answer(
 ) -> MetadataResponse:
     def look_up(name: str) -> tuple[TopicDocument, Form] | None:
         document = environment.image.topics.get(name)
-        return None if document is None else (document, _form(environment, context, request))
+        return None if document is None else (document, _forms(environment, context, request)(name))
 
-    names = [document.name for document in _documents(environment, context, request)]
+    names = [document.name for document in _documents(environment, request)]
     turn = environment.metadata_answers.turn(context.is_gone)
     prepared = await environment.encoded_topics.prepare(names, look_up, turn)
     return _answer(environment, context, request, errors, prepared)
 
 
-def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
-    return request.topics is None or (context.api_version == 0 and not request.topics)
+def _wants_all(request: MetadataRequest) -> bool:
+    return request.topics is None
 
 
-def _to_create(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> list[str]:
+def _to_create(environment: HandlerEnvironment, request: MetadataRequest) -> list[str]:
     if not environment.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
     # Only its coordinator may make __transaction_state, with the partitions and the policy that it needs.
@@ -114,11 +143,12 @@ def _answer(
     The rest of these is told as it was prepared, where nobody has encoded it since.
     """
     image = environment.image
-    form = _form(environment, context, request)
+    form_of = _forms(environment, context, request)
     anew_max = ENCODED_PARTITIONS
 
     def tell(document: TopicDocument) -> TopicResponse:
         nonlocal anew_max
+        form = form_of(document.name)
         found = environment.encoded_topics.find(document, form) or prepared.get(document.name)
         if found is None or not is_as(found, document, form):
             is_this_topic = found is not None and found.document.topic_id == document.topic_id
@@ -127,7 +157,7 @@ def _answer(
                 found = environment.encoded_topics.encode(document, form)
         return cast("TopicResponse", found.encoded)
 
-    if _wants_all(context, request):
+    if _wants_all(request):
         topics = [tell(document) for document in image.topics.values()]
     else:
         named = context.api_version < FIRST_VERSION_BY_ID
@@ -143,9 +173,15 @@ def _answer(
         cluster_id=image.cluster_id,
         controller_id=environment.controller_id,
         topics=topics,
-        authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+        authorized_operations=_cluster_operations(environment, context, request),
         error_code=ErrorCode.NONE,
     )
+
+
+def _cluster_operations(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> set[int]:
+    if not request.include_cluster_authorized_operations:
+        return set(NOT_ASKED)
+    return cluster_operations(environment, context.client)
 
 
 def _each_once(request: MetadataRequest) -> Iterable[MetadataRequest.MetadataRequestTopic]:
@@ -176,7 +212,7 @@ def _requested(
         topic_id=topic_id,
         is_internal=False,
         partitions=[],
-        authorized_operations=NOT_ASKED,
+        authorized_operations=set(NOT_ASKED),
     )
 
 

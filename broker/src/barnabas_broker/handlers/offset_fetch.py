@@ -13,8 +13,11 @@ from uuid import UUID
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns, Path
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import OffsetFetchRequest, OffsetFetchResponse
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -67,7 +70,7 @@ async def handle(
     wanted = None if request.topics is None else [_Wanted(t.name, t.partition_indexes) for t in request.topics]
     error = ErrorCode.NONE
     try:
-        topics = await _read(environment, answer, request.group_id, wanted, request.require_stable)
+        topics = await _read(environment, context, answer, request.group_id, wanted, request.require_stable)
     except ApiError as refusal:
         error = refusal.code
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
@@ -88,7 +91,7 @@ async def _group(
     wanted = None if group.topics is None else [_wanted(environment, topic, by_id) for topic in group.topics]
     error, topics = ErrorCode.NONE, []
     try:
-        topics = await _read(environment, answer, group.group_id, wanted, require_stable)
+        topics = await _read(environment, context, answer, group.group_id, wanted, require_stable)
     except ApiError as refusal:
         error = refusal.code
     told = [
@@ -107,6 +110,7 @@ def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequ
 
 async def _read(
     environment: HandlerEnvironment,
+    context: RequestContext,
     answer: AnswerInTurns,
     group_id: str,
     wanted: list[_Wanted] | None,
@@ -116,22 +120,30 @@ async def _read(
 
     The offsets are those of this turn: by the next one another broker may coordinate the group, and have newer ones.
     """
+    rights = rights_of(environment, context.client)
     committed = dict(environment.groups.committed(group_id))
     unstable = environment.groups.unstable(group_id) if require_stable else frozenset()
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
         async for topic, partition in answer.over(committed):
-            by_topic.setdefault(topic, []).append(partition)
+            if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
+                by_topic.setdefault(topic, []).append(partition)
         wanted = [_Wanted(name, partitions) for name, partitions in by_topic.items()]
-    return [_look_up(environment, committed, unstable, topic) async for topic in answer.over(wanted)]
+    return [_look_up(environment, rights, committed, unstable, topic) async for topic in answer.over(wanted)]
 
 
 def _look_up(
-    environment: HandlerEnvironment, committed: Committed, unstable: Collection[TopicPartition], wanted: _Wanted
+    environment: HandlerEnvironment,
+    rights: Rights,
+    committed: Committed,
+    unstable: Collection[TopicPartition],
+    wanted: _Wanted,
 ) -> _Topic:
     name = wanted.name
     if name is None:
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+    if not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        return _refused(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     document = environment.image.topics.get(name)
     topic_id = NO_ID if document is None else document.topic_id
 

@@ -5,6 +5,8 @@ records have to be looked into (`appender`) may be answered later, too. acks=0 g
 connection is closed, which is all the client would notice.
 """
 
+from collections.abc import Callable
+
 from barnabas_broker.handlers.appender import Appender
 from barnabas_broker.handlers.channel import Channel, GiveUp
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -20,6 +22,7 @@ def handle(
     buffer: memoryview,
     body_start: int,
     end: int,
+    make_appender: Callable[..., Appender] = Appender,
 ) -> GiveUp | None:
     """Append every batch, then answer with a result for each; CloseConnection when acks=0 and one failed.
 
@@ -30,7 +33,7 @@ def handle(
     if trust is None:
         trust = channel.trust = environment.trust.of_connection(channel.client.client_id or "")
     now_ms = environment.clock.now_ms()
-    appender = Appender(environment, channel, request, buffer, version, correlation_id, trust, now_ms)
+    appender = make_appender(environment, channel, request, buffer, version, correlation_id, trust, now_ms)
     answers = appender.append_all()
     if answers is None:
         return appender.late.end if appender.late is not None and request.acks else None

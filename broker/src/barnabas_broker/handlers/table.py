@@ -4,18 +4,29 @@ Message handlers are imported when they are first needed: with their messages th
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas_broker.handlers import api_versions, fetch, produce
+from barnabas_broker.handlers import api_versions, authorized_fetch, fetch, produce
+from barnabas_broker.handlers.api_rights import API_RIGHTS
+from barnabas_broker.handlers.authorized_appender import AuthorizedAppender
 from barnabas_broker.handlers.channel import MessageHandler, RawHandler
+from barnabas_broker.handlers.guard import guarded
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 
 RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     0: produce.handle,
     1: fetch.handle,
     18: api_versions.handle,
 }
+
+AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
+    0: functools.partial(produce.handle, make_appender=AuthorizedAppender),
+    1: authorized_fetch.handle,
+    18: api_versions.handle,
+}
+"""The raw handlers of a broker with an authorizer: without one they cost nothing."""
 
 MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     2: "list_offsets",
@@ -70,9 +81,25 @@ MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
 }
 """The modules of this package."""
 
+assert API_RIGHTS.keys() == RAW_HANDLERS.keys() | MESSAGE_HANDLERS.keys(), "each API has a row in the table of rights"
+
 
 @functools.cache
 def message_handler(api_key: int) -> MessageHandler:
     """The handler of an API of MESSAGE_HANDLERS."""
     handler: MessageHandler = import_module(f"{__package__}.{MESSAGE_HANDLERS[api_key]}").handle
     return handler
+
+
+class Handlers(NamedTuple):
+    """The handlers of a broker."""
+
+    raw: Mapping[int, RawHandler]
+    message: Callable[[int], MessageHandler]
+
+
+def handlers_of(environment: HandlerEnvironment) -> Handlers:
+    """Choose the handlers of a broker; those of one with an authorizer ask for rights first."""
+    if environment.authorizer is None:
+        return Handlers(RAW_HANDLERS, message_handler)
+    return Handlers(AUTHORIZED_RAW_HANDLERS, guarded(message_handler))

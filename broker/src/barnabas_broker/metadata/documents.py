@@ -1,12 +1,14 @@
 """Keys of the store and the documents behind them, to JSON and back."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from barnabas_broker.metadata.model import (
+    AclsDocument,
     BrokerRegistration,
     ClusterDocument,
     ConfigDocument,
@@ -32,6 +34,7 @@ AnyDocument = (
     | ControllerDocument
     | ProducerIdsDocument
     | FeaturesDocument
+    | AclsDocument
 )
 
 CLUSTER_KEY: Final = "cluster"
@@ -52,6 +55,7 @@ _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     CONTROLLER_KEY: ControllerDocument,
     PRODUCER_IDS_KEY: ProducerIdsDocument,
     FEATURES_KEY: FeaturesDocument,
+    "acls": AclsDocument,
 }
 _DECODERS: Final[Mapping[str, msgspec.json.Decoder[AnyDocument]]] = {
     key: msgspec.json.Decoder(kind) for key, kind in _KINDS.items()
@@ -91,6 +95,11 @@ def log_ends_key(broker_id: int, part: int) -> str:
 def broker_configs_key(broker: str) -> str:
     """Where the dynamic configs of a broker are, or those of all brokers (ALL_BROKERS)."""
     return f"broker-configs/{broker or 'default'}"
+
+
+def acls_key(resource_type: str, pattern_type: str, name: str) -> str:
+    """The key of a pattern's ACLs; a hash stands for the name, which may hold any character."""
+    return f"acls/{resource_type.lower()}-{pattern_type.lower()}/{sha256(name.encode()).hexdigest()[:40]}"
 
 
 def log_ends_owner(key: str) -> int:

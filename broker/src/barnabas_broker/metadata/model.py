@@ -173,3 +173,21 @@ class FeaturesDocument(Extensible, frozen=True):
     """The levels of features that are finalized, by name."""
 
     levels: dict[str, int]
+
+
+class StoredAcl(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An ACL: who, from where, which operation, and ALLOW or DENY. Operations and permissions have Kafka's names."""
+
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class AclsDocument(Extensible, frozen=True):
+    """All ACLs about the resources that a pattern stands for. Without any it is deleted."""
+
+    resource_type: str
+    pattern_type: str
+    name: str
+    acls: tuple[StoredAcl, ...]

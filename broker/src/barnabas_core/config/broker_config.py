@@ -61,6 +61,10 @@ class BrokerConfig:
     fetch_max_bytes: int
     max_request_partition_size_limit: int
 
+    authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
+
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int

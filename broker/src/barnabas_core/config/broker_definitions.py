@@ -21,6 +21,7 @@ from barnabas_core.config.definitions import (
 from barnabas_core.config.listener_security import LISTENER_CONFIGS, PROTOCOL_NAMES, prefixed_definition
 from barnabas_core.config.log_definitions import LOG_CONFIGS
 from barnabas_core.config.sasl_definitions import SASL_BROKER_CONFIGS
+from barnabas_core.config.security_definitions import ACCESS_CONTROL
 
 _D = ConfigDefinition
 _BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
@@ -360,6 +361,7 @@ BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     *_SOCKETS,
     *LISTENER_CONFIGS.values(),
     *SASL_BROKER_CONFIGS.values(),
+    *ACCESS_CONTROL,
     *_TOPICS,
     *_REPLICAS,
     *_GROUPS,

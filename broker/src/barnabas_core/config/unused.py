@@ -23,7 +23,6 @@ _CLASSIC_ONLY: Final = "groups use the classic protocol"
 _NO_QUOTAS: Final = "there are no quotas"
 _HTTP_METRICS: Final = "metrics are at the /metrics of http.listener"
 _NO_OLD_VERSIONS: Final = "Kafka has no such setting any more, and its records and requests of old have no place here"
-_NO_ACCESS_CONTROL: Final = "there is no access control"
 _PURGATORY: Final = "completed requests leave the purgatory at once"
 
 UNUSED_CONFIGS: Final[Mapping[str, str]] = {
@@ -81,8 +80,6 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "log.message.format.version": _NO_OLD_VERSIONS,
     "log.message.downconversion.enable": _NO_OLD_VERSIONS,
     "offsets.commit.required.acks": _NO_OLD_VERSIONS,
-    "super.users": _NO_ACCESS_CONTROL,
-    "allow.everyone.if.no.acl.found": _NO_ACCESS_CONTROL,
     "unstable.api.versions.enable": "no unstable API version is spoken",
     "unstable.feature.versions.enable": "there are no unstable features",
 }
@@ -141,7 +138,6 @@ REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
         ("", "broker", "broker,controller", "controller,broker"),
         "must hold broker: a controller of its own does nothing",
     ),
-    "authorizer.class.name": Refusal(("",), "must be empty: there is no access control"),
     "create.topic.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
     "alter.config.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
     "client.quota.callback.class": Refusal(("",), "must be empty: Java classes cannot run"),

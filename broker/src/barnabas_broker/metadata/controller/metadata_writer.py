@@ -36,6 +36,7 @@ from barnabas_broker.metadata.controller.producer_id_blocks import allocate_bloc
 from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, decided, each
 from barnabas_broker.metadata.documents import (
     FEATURES_KEY,
+    AnyDocument,
     broker_configs_key,
     broker_key,
     tombstone_key,
@@ -44,7 +45,7 @@ from barnabas_broker.metadata.documents import (
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES
 from barnabas_broker.metadata.membership.stray_topics import refusals
-from barnabas_broker.metadata.model import ConfigDocument, FeaturesDocument, TopicDocument
+from barnabas_broker.metadata.model import AclsDocument, ConfigDocument, FeaturesDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -54,6 +55,10 @@ log = logging.getLogger(__name__)
 UNREGISTRATION_MS: Final = 5_000
 """How long, at most, a broker that starts waits for who unregisters it and dies meanwhile."""
 
+ACLS_OF_PATTERN_MAX: Final = 5_000
+"""A document of so many stays far below the largest object that Kubernetes takes."""
+
+AclsChange = Callable[[AclsDocument | None], AclsDocument]
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
 
 
@@ -218,6 +223,30 @@ class MetadataWriter(PartitionStateWriter):
                 break
         return outcome
 
+    async def change_acls(self, changes: Mapping[str, AclsChange]) -> Mapping[str, ApiError | None]:
+        """Change documents of ACLs, by key; None where that is done, or why not. One that has none any more goes."""
+
+        def decide(key: str) -> Planned:
+            known = self._image.document(key)
+            changed = changes[key](known if isinstance(known, AclsDocument) else None)
+            if len(changed.acls) > ACLS_OF_PATTERN_MAX:
+                message = (
+                    f"{len(changed.acls)} ACLs of {changed.name}; {ACLS_OF_PATTERN_MAX} of one pattern are allowed"
+                )
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+            return Planned(key, changed)
+
+        def decide_empty(keys: Sequence[str]) -> dict[str, Planned | ApiError]:
+            known = {key: self._image.document(key) for key in keys}
+            return {key: Planned(key, None) for key, acls in known.items() if acls is not None and _is_empty(acls)}
+
+        outcomes = await self._transitions.carry_out(list(changes), each(decide))
+        emptied = [
+            key for key, outcome in outcomes.items() if isinstance(outcome, Planned) and _is_empty(outcome.document)
+        ]
+        await self._transitions.carry_out(emptied, decide_empty)
+        return failures_of(outcomes)
+
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
         try:
@@ -276,3 +305,7 @@ def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) 
         return outcome
     assert document is not None, "what was carried out was decided on"
     return document
+
+
+def _is_empty(document: AnyDocument | None) -> bool:
+    return isinstance(document, AclsDocument) and not document.acls

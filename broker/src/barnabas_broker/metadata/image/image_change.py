@@ -19,6 +19,8 @@ class ImageChange:
     """Of these, those that some state of them let into ISRs; all of a listing, which has their last states alone."""
     configs: frozenset[str] = frozenset()
     """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
+    acls: frozenset[str] = frozenset()
+    """The keys of documents of ACLs that changed."""
     controller: bool = False
     """Another broker is the controller, or the same one anew."""
     buried: frozenset[UUID] = frozenset()
@@ -39,6 +41,7 @@ class Pending:
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
+    acls: set[str] = field(default_factory=set)
     controller: bool = False
     buried: set[UUID] = field(default_factory=set)
     lost: bool = False
@@ -53,6 +56,7 @@ class Pending:
             brokers=frozenset(self.brokers),
             seen_alive=frozenset(self.seen_alive),
             configs=frozenset(self.configs),
+            acls=frozenset(self.acls),
             controller=self.controller,
             buried=frozenset(self.buried),
             lost=self.lost,

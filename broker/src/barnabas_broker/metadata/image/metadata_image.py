@@ -14,11 +14,9 @@ from uuid import UUID
 import msgspec
 
 from barnabas_broker.metadata.documents import (
-    ALL_BROKERS,
     FEATURES_KEY,
     AnyDocument,
     MalformedDocument,
-    broker_configs_key,
     decode,
     topic_key,
 )
@@ -26,12 +24,11 @@ from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLI
 from barnabas_broker.metadata.image.image_change import ImageChange, Pending
 from barnabas_broker.metadata.image.image_waiters import ImageWaiters
 from barnabas_broker.metadata.image.restoration import is_older, with_newer_partitions
+from barnabas_broker.metadata.image.shown_documents import ShownDocuments
 from barnabas_broker.metadata.image.unreadable import what_to_do
 from barnabas_broker.metadata.model import (
+    AclsDocument,
     BrokerRegistration,
-    ClusterDocument,
-    ConfigDocument,
-    ControllerDocument,
     FeaturesDocument,
     LogEndsDocument,
     ProducerIdsDocument,
@@ -43,7 +40,6 @@ from barnabas_broker.metadata.store.metadata_store import ABSENT, Changes, Docum
 from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, head_of, joined, with_part
 from barnabas_core.loop_turns import timed
 
-NO_CONTROLLER: Final = -1
 NO_CONFIGS: Final[Mapping[str, str]] = {}
 
 log = logging.getLogger(__name__)
@@ -61,26 +57,19 @@ class _Stored:
     text_hash: int
 
 
-class MetadataImage:
+class MetadataImage(ShownDocuments):
     """Read `topics`, `brokers` and the rest freely; they are replaced by nobody but the feed, between two turns."""
 
     def __init__(self, document_partitions_max: int = PARTITIONS_MAX) -> None:
         self.document_partitions_max = document_partitions_max
         """New documents of a topic get at most so many partitions."""
-        self.cluster_id = ""
-        self.controller_id = NO_CONTROLLER
-        self.controller_epoch = 0
+        super().__init__()
         self.revision = 0
         self.topics: dict[str, TopicDocument] = {}
-        self.brokers: dict[int, BrokerRegistration] = {}
         self.live: frozenset[int] = frozenset()
         """Brokers that are not fenced."""
-        self.broker_configs: dict[str, Mapping[str, str]] = {}
-        self.tombstones: dict[UUID, TombstoneDocument] = {}
         self.buried: dict[str, TopicDocument] = {}
         """By name, topics that have a tombstone and whose documents are still in the store. They are nowhere else."""
-        self.next_producer_id = 0
-        """The highest that was ever known."""
         self.lost: dict[str, AnyDocument] = {}
         """By key, what is to be written anew; of a topic all of it, whichever document of it is missing."""
         self.incomplete: dict[str, TopicDocument] = {}
@@ -91,8 +80,6 @@ class MetadataImage:
         """By key, all that the store has, those too that no topic names."""
         self.restored_total = 0
         """Documents that this broker wrote anew."""
-        self.log_ends: dict[str, LogEndsDocument] = {}
-        """By key; `log_ends.find` looks into them. Nobody is told of their changes."""
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
         self._listeners: list[ImageListener] = []
@@ -240,7 +227,7 @@ class MetadataImage:
             document = msgspec.structs.replace(document, next_producer_id=self.next_producer_id)
             self.lost[key] = document
             pending.lost = True
-        self._show(key, document, pending)
+        self.show(key, document, pending)
 
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
         """As if it had vanished: what is known of it stays, and is written over it."""
@@ -249,30 +236,6 @@ class MetadataImage:
         )
         self._remove(key, pending)
         self._stored[key], self.unreadable[key] = stored, why
-
-    def _show(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        match document:
-            case BrokerRegistration():
-                self.brokers[document.broker_id] = document
-                pending.brokers.add(document.broker_id)
-                if not (document.fenced or document.is_shutting_down):
-                    pending.seen_alive.add(document.broker_id)
-            case LogEndsDocument():
-                self.log_ends[key] = document
-            case ConfigDocument():
-                self.broker_configs[_config_owner(key)] = document.configs
-                pending.configs.add(_config_owner(key))
-            case ClusterDocument():
-                self.cluster_id = document.cluster_id
-            case ControllerDocument():
-                self.controller_id, self.controller_epoch = document.broker_id, document.epoch
-                pending.controller = True
-            case ProducerIdsDocument():
-                self.next_producer_id = document.next_producer_id
-            case TombstoneDocument():
-                self.tombstones[document.topic_id] = document
-                pending.buried.add(document.topic_id)
-                pending.touched[document.name] = None
 
     def _touch(self, key: str, name: str, pending: Pending) -> None:
         if key in pending.touched_keys:
@@ -361,7 +324,7 @@ class MetadataImage:
             self._look_at_topics(pending)  # What it tells of may be gone, and did not vanish.
         if self._is_deleted(document):
             self.lost.pop(key, None)
-            self._hide(document, pending)
+            self.hide(key, document, pending)
         else:
             self.lost.setdefault(key, document)
             pending.lost = True
@@ -370,18 +333,12 @@ class MetadataImage:
         """Whether somebody has said so."""
         if isinstance(document, BrokerRegistration):
             return document.is_unregistered
+        if isinstance(document, AclsDocument):
+            return not document.acls
         if isinstance(document, TombstoneDocument):
             buried = self.buried.get(document.name)  # Nobody deletes the tombstone of a topic that is still to go.
             return buried is None or buried.topic_id != document.topic_id
         return isinstance(document, LogEndsDocument)  # Its broker writes the latter again.
-
-    def _hide(self, document: AnyDocument, pending: Pending) -> None:
-        match document:
-            case BrokerRegistration(broker_id=broker_id):
-                self.brokers.pop(broker_id, None)
-                pending.brokers.add(broker_id)
-            case TombstoneDocument(topic_id=topic_id):
-                self.tombstones.pop(topic_id, None)
 
     def _finish(self, revision: int, pending: Pending) -> None:
         self._look_at_topics(pending)
@@ -393,7 +350,3 @@ class MetadataImage:
             for listener in self._listeners:
                 listener(change)
         self._waiters.wake(revision, is_put_back=is_put_back)
-
-
-def _config_owner(key: str) -> str:
-    return ALL_BROKERS if key == broker_configs_key(ALL_BROKERS) else key.partition("/")[2]

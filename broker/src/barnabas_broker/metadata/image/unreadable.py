@@ -13,6 +13,7 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "controller": "the next controller writes it",
     "producer-ids": "the next idempotent producer has it written, with ids far above all earlier ones",
     "features": "`kafka-features.sh upgrade` writes it",
+    "acls": "`kafka-acls.sh --add` writes it",
     "cluster": "a broker that has log dirs writes it at its start",
 }
 

@@ -1,0 +1,18 @@
+"""The authorizer of a broker, where its settings ask for one."""
+
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.security.acls.audit import Audit
+from barnabas_broker.security.acls.authorizer import Authorizer, super_users
+from barnabas_broker.security.acls.stored_acls import AclFollower
+from barnabas_core.clock import Clock
+from barnabas_core.config.broker_config import BrokerConfig
+
+
+def make_authorizer(config: BrokerConfig, image: MetadataImage, clock: Clock) -> Authorizer | None:
+    """Make the authorizer, with the ACLs of the image now and from now on; None where everybody may do everything."""
+    if not config.authorizer_class_name:
+        return None
+    users, allows = super_users(config.super_users), config.allow_everyone_if_no_acl_found
+    authorizer = Authorizer(users, allow_if_none=allows, audit=Audit(clock))
+    AclFollower(authorizer, image).start()
+    return authorizer

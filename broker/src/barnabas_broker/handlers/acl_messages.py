@@ -1,0 +1,47 @@
+"""ACLs and filters as requests and responses have them."""
+
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from barnabas_broker.security.acls.acl_requests import AclFilter
+from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
+from barnabas_core.errors import ApiError, ErrorCode
+
+Word = TypeVar("Word", bound=IntEnum)
+
+
+def acl_filter(message: Any) -> AclFilter:
+    """Read a filter; ApiError for a code that means nothing."""
+    return AclFilter(
+        known(ResourceType, message.resource_type_filter, "resource_type_filter"),
+        message.resource_name_filter,
+        known(PatternType, message.pattern_type_filter, "pattern_type_filter"),
+        message.principal_filter,
+        message.host_filter,
+        known(AclOperation, message.operation, "operation"),
+        known(Permission, message.permission_type, "permission_type"),
+    )
+
+
+def new_acl(message: Any) -> tuple[AclPattern, AclEntry]:
+    """Read an ACL that is to be made; ApiError for a code that means nothing."""
+    pattern = AclPattern(
+        known(ResourceType, message.resource_type, "resource_type"),
+        message.resource_name,
+        known(PatternType, message.resource_pattern_type, "resource_pattern_type"),
+    )
+    entry = AclEntry(
+        message.principal,
+        message.host,
+        known(AclOperation, message.operation, "operation"),
+        known(Permission, message.permission_type, "permission_type"),
+    )
+    return pattern, entry
+
+
+def known(words: type[Word], code: int, field: str) -> Word:
+    """Read a code; ApiError for 0 and for those that nobody knows."""
+    if code not in {int(word) for word in words if word.name != "UNKNOWN"}:
+        allowed = ", ".join(f"{int(word)} ({word.name})" for word in words if word.name != "UNKNOWN")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} of an ACL; allowed: {allowed}")
+    return words(code)

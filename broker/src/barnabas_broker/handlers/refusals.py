@@ -1,0 +1,87 @@
+"""Answers that refuse: what the request asks for, each with an error, in the form of its own response."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from barnabas_broker.wire import schema
+from barnabas_broker.wire.messages import message_class, struct_class
+from barnabas_core.errors import ErrorCode
+
+_CODES: Final = frozenset({"error_code", "partition_error_code"})
+_USUAL_SOURCES: Final = {"partitions": "partition_indexes"}
+_OTHER_NAMES: Final = {"topic_name": "name", "user": "name"}
+_PLAIN: Final = (str, int)
+
+
+class Refusals:
+    """Makes refusals of one API. `answers` and `fields` are those of the table of rights."""
+
+    def __init__(self, api: str, answers: Mapping[str, str], fields: Mapping[str, object], *, names_each: bool) -> None:
+        self._response = message_class(f"{api}Response")
+        self._struct = schema.message(f"{api}Response").struct
+        self._answers = answers
+        self._fields = fields
+        self._names_each = names_each
+
+    def of_all(self, request: object, code: ErrorCode, version: int) -> Any:
+        """The answer that refuses all of a request; without an error of its own it refuses each element."""
+        own = [each for each in self._struct.fields if each.name == "error_code" and each.versions.hold(version)]
+        values: dict[str, object] = dict.fromkeys((each.name for each in own), code)
+        if not own or self._names_each:
+            values |= {
+                each.name: found for each in self._arrays(self._struct) if (found := self._list(each, request, code))
+            }
+        return self._response(**values, **self._own_fields(self._struct))
+
+    def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
+        """The array of the response that answers to one of the request, and refusals to stand in it."""
+        field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
+        assert field.struct is not None, "only structs have errors"
+        return field.name, [self._element(field.struct, source, code) for source, code in refused]
+
+    def empty(self) -> Any:
+        """The answer that nothing is in yet."""
+        return self._response()
+
+    def _list(self, field: schema.Field, source: object, code: ErrorCode) -> list[Any]:
+        assert field.struct is not None, "only structs have errors"
+        found = [each for path in self._source(field).split("+") for each in _at(source, path)]
+        return [self._element(field.struct, each, code) for each in found]
+
+    def _element(self, struct: schema.Struct, source: object, code: ErrorCode) -> Any:
+        values: dict[str, object] = {}
+        is_plain = isinstance(source, _PLAIN)
+        for field in struct.fields:
+            if field.name in _CODES:
+                values[field.name] = code
+            elif field in self._arrays(struct):
+                values[field.name] = self._list(field, source, code)
+            elif is_plain and not field.is_array and field.kind == ("string" if isinstance(source, str) else "int32"):
+                values[field.name], is_plain = source, False
+            elif not field.is_array and hasattr(source, name := _OTHER_NAMES.get(field.name, field.name)):
+                values[field.name] = getattr(source, name)
+        return struct_class(struct)(**values | self._own_fields(struct))
+
+    def _own_fields(self, struct: schema.Struct) -> dict[str, object]:
+        return {each.name: self._fields[each.name] for each in struct.fields if each.name in self._fields}
+
+    def _arrays(self, struct: schema.Struct) -> list[schema.Field]:
+        """The arrays whose elements have errors, or arrays with errors."""
+        return [
+            each for each in struct.fields if each.is_array and each.struct is not None and self._tells(each.struct)
+        ]
+
+    def _tells(self, struct: schema.Struct) -> bool:
+        return any(each.name in _CODES for each in struct.fields) or bool(self._arrays(struct))
+
+    def _source(self, field: schema.Field) -> str:
+        return self._answers.get(field.name, field.name)
+
+
+def _at(source: object, path: str) -> list[object]:
+    """The elements of an array; partitions are numbers or structs, as the request has them."""
+    found = [source]
+    for name in path.split("."):
+        usual = _USUAL_SOURCES.get(name, name)
+        found = [inner for each in found for inner in getattr(each, name, None) or getattr(each, usual, None) or ()]
+    return found

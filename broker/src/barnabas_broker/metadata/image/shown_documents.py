@@ -1,0 +1,82 @@
+"""The documents of the metadata that a broker reads one by one as they are: all but topics and their parts."""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.metadata.documents import ALL_BROKERS, AnyDocument, broker_configs_key
+from barnabas_broker.metadata.image.image_change import Pending
+from barnabas_broker.metadata.model import (
+    AclsDocument,
+    BrokerRegistration,
+    ClusterDocument,
+    ConfigDocument,
+    ControllerDocument,
+    LogEndsDocument,
+    ProducerIdsDocument,
+    TombstoneDocument,
+)
+
+NO_CONTROLLER: Final = -1
+
+
+class ShownDocuments:
+    """The state that these documents make up. Only the image changes it."""
+
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.broker_configs: dict[str, Mapping[str, str]] = {}
+        self.tombstones: dict[UUID, TombstoneDocument] = {}
+        self.next_producer_id = 0
+        """The highest that was ever known."""
+        self.log_ends: dict[str, LogEndsDocument] = {}
+        """Documents by key; `log_ends.find` looks into them. Nobody hears of their changes."""
+        self.acls: dict[str, AclsDocument] = {}
+        """Documents by key."""
+
+    def show(self, key: str, document: AnyDocument, pending: Pending) -> None:
+        """Take a document over."""
+        match document:
+            case BrokerRegistration():
+                self.brokers[document.broker_id] = document
+                pending.brokers.add(document.broker_id)
+                if not (document.fenced or document.is_shutting_down):
+                    pending.seen_alive.add(document.broker_id)
+            case LogEndsDocument():
+                self.log_ends[key] = document
+            case ConfigDocument():
+                self.broker_configs[_config_owner(key)] = document.configs
+                pending.configs.add(_config_owner(key))
+            case ClusterDocument():
+                self.cluster_id = document.cluster_id
+            case ControllerDocument():
+                self.controller_id, self.controller_epoch = document.broker_id, document.epoch
+                pending.controller = True
+            case ProducerIdsDocument():
+                self.next_producer_id = document.next_producer_id
+            case TombstoneDocument():
+                self.tombstones[document.topic_id] = document
+                pending.buried.add(document.topic_id)
+                pending.touched[document.name] = None
+            case AclsDocument():
+                self.acls[key] = document
+                pending.acls.add(key)
+
+    def hide(self, key: str, document: AnyDocument, pending: Pending) -> None:
+        """Forget a document that somebody has deleted."""
+        match document:
+            case BrokerRegistration(broker_id=broker_id):
+                self.brokers.pop(broker_id, None)
+                pending.brokers.add(broker_id)
+            case TombstoneDocument(topic_id=topic_id):
+                self.tombstones.pop(topic_id, None)
+            case AclsDocument():
+                self.acls.pop(key, None)
+                pending.acls.add(key)
+
+
+def _config_owner(key: str) -> str:
+    return ALL_BROKERS if key == broker_configs_key(ALL_BROKERS) else key.partition("/")[2]

@@ -1,0 +1,124 @@
+"""The ACLs of a cluster, found by the resource that somebody asks for, and Kafka's rules over those that are found.
+
+The rules are those of Kafka's StandardAuthorizer: any denial wins, then any allowance; a resource without any ACL is
+for everybody where `allow.everyone.if.no.acl.found` says so.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+from barnabas_core.acls import (
+    ANY_HOST,
+    ANY_NAME,
+    ANY_USER,
+    IMPLYING,
+    AclEntry,
+    AclOperation,
+    AclPattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    plain_host,
+)
+
+Entries = Collection[AclEntry]
+
+
+class AclSubject(NamedTuple):
+    """A client that wants to do something: a principal, and the plain address that it comes from."""
+
+    principal: str
+    host: str
+
+
+class AclIndex:
+    """Entries by pattern. To look one resource up costs as much as there are lengths of prefixes, not as ACLs."""
+
+    def __init__(self) -> None:
+        self._entries: dict[AclPattern, Entries] = {}
+        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
+
+    def put(self, pattern: AclPattern, entries: Entries) -> None:
+        """Replace all entries of a pattern; none removes it."""
+        self._count_prefix(pattern, -1 if pattern in self._entries else 0)
+        self._entries.pop(pattern, None)
+        if entries:
+            self._entries[pattern] = entries
+            self._count_prefix(pattern, 1)
+
+    def _count_prefix(self, pattern: AclPattern, change: int) -> None:
+        if pattern.pattern_type is PatternType.PREFIXED and change:
+            lengths = self._prefix_lengths.setdefault(pattern.resource_type, Counter())
+            lengths[len(pattern.name)] += change
+            lengths += Counter()  # Removes those that no prefix has any more.
+
+    def of(self, resource_type: ResourceType, name: str) -> Iterator[AclEntry]:
+        """Find the entries that are about one resource."""
+        entries = self._entries
+        yield from entries.get(AclPattern(resource_type, name, PatternType.LITERAL), ())
+        if name != ANY_NAME:
+            yield from entries.get(AclPattern(resource_type, ANY_NAME, PatternType.LITERAL), ())
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length <= len(name):
+                yield from entries.get(AclPattern(resource_type, name[:length], PatternType.PREFIXED), ())
+
+    def patterns(self) -> Iterator[tuple[AclPattern, Entries]]:
+        """List all patterns with their entries."""
+        yield from self._entries.items()
+
+    def allows(
+        self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str, *, if_none: bool
+    ) -> bool:
+        """Return whether the asker may do this; `if_none` is the answer for a resource that no ACL is about."""
+        implying = IMPLYING.get(operation, frozenset({operation}))
+        is_about, is_allowed = False, False
+        for entry in self.of(resource_type, name):
+            is_about = True
+            if not is_of(entry, asker):
+                continue
+            if entry.permission is Permission.DENY:
+                if entry.operation in (operation, AclOperation.ALL):
+                    return False
+            elif entry.operation is AclOperation.ALL or entry.operation in implying:
+                is_allowed = True
+        return is_allowed if is_about else if_none
+
+    def allows_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether an ACL gives the asker this right on resources that no denial covers altogether."""
+        denied = set(self._of(asker, operation, resource_type, Permission.DENY))
+        if AclPattern(resource_type, ANY_NAME, PatternType.LITERAL) in denied:
+            return False
+        return any(
+            not _is_covered(pattern, denied) for pattern in self._of(asker, operation, resource_type, Permission.ALLOW)
+        )
+
+    def _of(
+        self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, permission: Permission
+    ) -> Iterator[AclPattern]:
+        for pattern, entries in self._entries.items():
+            if pattern.resource_type is resource_type and any(
+                each.permission is permission and each.operation in (operation, AclOperation.ALL) and is_of(each, asker)
+                for each in entries
+            ):
+                yield pattern
+
+
+def is_of(entry: AclEntry, asker: AclSubject) -> bool:
+    """Return whether the entry is about this asker."""
+    return entry.principal in (asker.principal, ANY_USER) and (
+        entry.host == ANY_HOST or plain_host(entry.host) == asker.host
+    )
+
+
+_PREFIXED: Final = PatternType.PREFIXED
+
+
+def _is_covered(allowed: AclPattern, denied: Collection[AclPattern]) -> bool:
+    """Return whether one denial is about all that the allowance is about."""
+    if allowed in denied:
+        return True
+    if allowed.pattern_type is PatternType.LITERAL and allowed.name == ANY_NAME:
+        return False
+    prefixes = (allowed.name[:length] for length in range(len(allowed.name) + 1))
+    return any(AclPattern(allowed.resource_type, prefix, _PREFIXED) in denied for prefix in prefixes)

@@ -1,0 +1,59 @@
+"""The log of what clients were refused, and how often: `kafka.authorizer.logger`, as in Kafka."""
+
+import logging
+from collections import Counter
+from typing import Final, NamedTuple
+
+from barnabas_broker.security.acls.acl_index import AclSubject
+from barnabas_core.acls import AclOperation, ResourceType
+from barnabas_core.clock import Clock, monotonic_ms
+
+log = logging.getLogger("kafka.authorizer.logger")
+
+LINES_MAX: Final = 100
+"""Refusals logged in a period; a client that asks for a million topics does not fill the disk."""
+PERIOD_MS: Final = 1_000
+NAME_CHARS_MAX: Final = 250
+
+
+class Refusal(NamedTuple):
+    """The kind of thing that was refused, as the metric counts it."""
+
+    operation: str
+    resource_type: str
+
+
+class Audit:
+    """Logs refusals at INFO, and what was allowed for the first time since an ACL changed at DEBUG."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._period_began_ms = monotonic_ms(clock)
+        self._lines = 0
+        self.refusals: Counter[Refusal] = Counter()
+
+    def refused(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Count a refusal, and log it where there is room for it."""
+        self.refusals[Refusal(operation.name, resource_type.name)] += 1
+        now_ms = monotonic_ms(self._clock)
+        if not 0 <= now_ms - self._period_began_ms < PERIOD_MS:
+            if self._lines > LINES_MAX:
+                log.info("%d more refusals are not listed", self._lines - LINES_MAX)
+            self._period_began_ms, self._lines = now_ms, 0
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            log.info("%s", _line(asker, "Denied", operation, resource_type, name))
+
+    def allowed(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Log an allowance for who looks for the rights that an application needs."""
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", _line(asker, "Allowed", operation, resource_type, name))
+
+
+def _line(asker: AclSubject, decision: str, operation: AclOperation, resource_type: ResourceType, name: str) -> str:
+    """Write names as Python literals: a client chooses them, and could forge a line."""
+    shown = name[:NAME_CHARS_MAX]
+    return (
+        f"Principal = {asker.principal!r} is {decision} operation = {operation.name} from host = {asker.host} "
+        f"on resource = {resource_type.name}:{shown!r}"
+    )

@@ -1,0 +1,120 @@
+"""Keeps what each client may do, decided once for each resource until an ACL changes.
+
+`rights` gives what is known of one principal on one address. A request keeps to what it found when it began.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from barnabas_broker.security.acls.acl_index import AclIndex, AclSubject, Entries
+from barnabas_broker.security.acls.audit import Audit
+from barnabas_core.acls import CLUSTER_NAME, OPERATIONS, AclOperation, AclPattern, ResourceType, plain_host
+
+ASKERS_MAX: Final = 10_000
+DECISIONS_MAX: Final = 10_000
+"""Decisions kept of one asker. Beyond these bounds everything is forgotten, and decided again when it is asked for."""
+
+
+_ALL: Final = {kind: frozenset(map(int, each)) for kind, each in OPERATIONS.items()}
+
+
+class Rights:
+    """The rights of one asker, as the ACLs are when this is made."""
+
+    __slots__ = ("_asker", "_authorizer", "_decided", "is_super", "readable", "writable")
+
+    def __init__(self, authorizer: "Authorizer | None", asker: AclSubject, *, is_super: bool) -> None:
+        self._authorizer = authorizer
+        self._asker = asker
+        self._decided: dict[tuple[AclOperation, ResourceType, str], bool] = {}
+        self.is_super = is_super
+        self.writable: set[str | bytes | None] = set()
+        self.readable: set[str | bytes | None] = set()
+        """Topics, by name or by the bytes of their id, that Produce and Fetch have found to be allowed."""
+
+    def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Return whether the asker may do this; a refusal is for the audit log."""
+        allowed = self.may_see(operation, resource_type, name)
+        if not allowed:
+            self._not_super().audit.refused(self._asker, operation, resource_type, name)
+        return allowed
+
+    def may_see(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Return whether the asker may do this; nothing is logged, as it asked for no single resource."""
+        if self.is_super:
+            return True
+        decided = self._decided.get((operation, resource_type, name))
+        return self._decide(operation, resource_type, name) if decided is None else decided
+
+    def _decide(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        authorizer = self._not_super()
+        if len(self._decided) >= DECISIONS_MAX:
+            self._decided.clear()
+        decided = self._decided[operation, resource_type, name] = authorizer.decide(
+            self._asker, operation, resource_type, name
+        )
+        if decided:
+            authorizer.audit.allowed(self._asker, operation, resource_type, name)
+        return decided
+
+    def _not_super(self) -> "Authorizer":
+        assert self._authorizer is not None, "nobody decides on what a super user may do"
+        return self._authorizer
+
+    def may_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether the asker may do this to any resource of the type."""
+        return self.is_super or self._not_super().decide_any(self._asker, operation, resource_type)
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> set[int]:
+        """List the codes of all that the asker may do to a resource."""
+        if self.is_super:
+            return set(_ALL[resource_type])
+        return {int(each) for each in OPERATIONS[resource_type] if self.may_see(each, resource_type, name)}
+
+
+EVERY_RIGHT: Final = Rights(None, AclSubject("", ""), is_super=True)
+"""The rights of everybody without an authorizer."""
+
+
+class Authorizer:
+    """The ACLs, the super users, and what has been decided."""
+
+    def __init__(self, super_users: Collection[str], *, allow_if_none: bool, audit: Audit) -> None:
+        self.index = AclIndex()
+        self._super_users = frozenset(super_users)
+        self._allow_if_none = allow_if_none
+        self._rights: dict[tuple[str, str], Rights] = {}
+        self.audit = audit
+
+    def rights(self, principal: str, host: str) -> Rights:
+        """Find what a principal may do from an address."""
+        found = self._rights.get((principal, host))
+        return self._new_rights(principal, host) if found is None else found
+
+    def _new_rights(self, principal: str, host: str) -> Rights:
+        if len(self._rights) >= ASKERS_MAX:
+            self._rights.clear()
+        rights = Rights(self, AclSubject(principal, plain_host(host)), is_super=principal in self._super_users)
+        self._rights[principal, host] = rights
+        return rights
+
+    def replace(self, changes: Mapping[AclPattern, Entries]) -> None:
+        """Take over the entries of patterns; all that was decided is decided again."""
+        for pattern, entries in changes.items():
+            self.index.put(pattern, entries)
+        self._rights = {}
+
+    def decide(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Return whether the ACLs allow it."""
+        return self.index.allows(asker, operation, resource_type, name, if_none=self._allow_if_none)
+
+    def decide_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether the ACLs allow it for any resource. Kafka asks for a name that nobody uses first."""
+        return self.decide(asker, operation, resource_type, "hardcode") or self.index.allows_any(
+            asker, operation, resource_type
+        )
+
+
+def super_users(text: str) -> list[str]:
+    """Split `super.users` at semicolons: the names in certificates have commas."""
+    return [user for each in text.split(";") if (user := each.strip())]

@@ -1,0 +1,32 @@
+"""The settings of a broker that concern access control."""
+
+from typing import Final
+
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, OneOf, Pattern
+
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ACL_AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
+
+ACCESS_CONTROL: Final = (
+    ConfigDefinition(
+        "authorizer.class.name",
+        ConfigType.STRING,
+        "",
+        OneOf(("", STANDARD_AUTHORIZER, ACL_AUTHORIZER)),
+        "Whether ACLs say who may do what. Both names turn on the same authorizer; without one everybody may.",
+    ),
+    ConfigDefinition(
+        "super.users",
+        ConfigType.STRING,
+        "",
+        Pattern(r"\s*([^;:]+:[^;]+(;\s*|$))*", "TYPE:NAME separated by semicolons, such as User:admin;User:CN=broker"),
+        "The principals that may do everything; those of the brokers have to be among them.",
+    ),
+    ConfigDefinition(
+        "allow.everyone.if.no.acl.found",
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        "Whether everybody may use a resource that no ACL is about.",
+    ),
+)

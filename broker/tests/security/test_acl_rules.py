@@ -1,0 +1,150 @@
+"""The rules of Kafka's authorizer against a model that tries every ACL."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_broker.security.acls.acl_index import AclIndex, AclSubject
+from barnabas_broker.security.acls.audit import LINES_MAX, Audit
+from barnabas_broker.security.acls.authorizer import Authorizer, super_users
+from barnabas_core.acls import (
+    AclEntry,
+    AclOperation,
+    AclPattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    plain_host,
+)
+from harness.manual_clock import ManualClock
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+ALICE = AclSubject("User:alice", "10.0.0.1")
+
+Acl = tuple[AclPattern, AclEntry]
+
+names = st.sampled_from(["*", "a", "ab", "abc", "b"])
+patterns = st.builds(
+    AclPattern,
+    st.sampled_from([TOPIC, GROUP]),
+    names,
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+)
+operations = st.sampled_from(list(AclOperation)[2:])
+entries = st.builds(
+    AclEntry,
+    st.sampled_from(["User:alice", "User:*", "User:bob", "Group:alice"]),
+    st.sampled_from(["*", "10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"]),
+    operations,
+    st.sampled_from([Permission.ALLOW, Permission.DENY]),
+)
+acls = st.lists(st.tuples(patterns, entries), max_size=8)
+
+
+def index_of(some: list[Acl]) -> AclIndex:
+    index = AclIndex()
+    for pattern, _ in some:
+        index.put(pattern, {entry for other, entry in some if other == pattern})
+    return index
+
+
+def is_about(pattern: AclPattern, kind: ResourceType, name: str) -> bool:
+    if pattern.resource_type is not kind:
+        return False
+    if pattern.pattern_type is PatternType.PREFIXED:
+        return name.startswith(pattern.name)
+    return pattern.name in (name, "*")
+
+
+def naive(some: list[Acl], operation: AclOperation, kind: ResourceType, name: str, if_none: bool) -> bool:
+    about = [entry for pattern, entry in some if is_about(pattern, kind, name)]
+    mine = [
+        each
+        for each in about
+        if each.principal in ("User:alice", "User:*") and each.host in ("*", "10.0.0.1", "::ffff:10.0.0.1")
+    ]
+    gives = {operation, AclOperation.ALL}
+    denied = any(each.permission is Permission.DENY and each.operation in gives for each in mine)
+    if operation is AclOperation.DESCRIBE:
+        gives |= {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
+    if operation is AclOperation.DESCRIBE_CONFIGS:
+        gives |= {AclOperation.ALTER_CONFIGS}
+    allowed = any(each.permission is Permission.ALLOW and each.operation in gives for each in mine)
+    return not denied and (allowed if about else if_none)
+
+
+@settings(max_examples=300, deadline=None)
+@given(acls, operations, names, st.booleans())
+def test_an_index_decides_as_a_look_at_all_acls_does(
+    some: list[Acl], operation: AclOperation, name: str, if_none: bool
+) -> None:
+    decided = index_of(some).allows(ALICE, operation, TOPIC, name, if_none=if_none)
+    assert decided == naive(some, operation, TOPIC, name, if_none)
+
+
+@settings(max_examples=200, deadline=None)
+@given(acls, st.data())
+def test_an_acl_that_is_removed_takes_no_other_with_it(some: list[Acl], data: st.DataObject) -> None:
+    index = index_of(some)
+    for pattern in {pattern for pattern, _ in some}:
+        if data.draw(st.booleans()):
+            index.put(pattern, ())
+            some = [each for each in some if each[0] != pattern]
+    assert {(pattern, entry) for pattern, of_it in index.patterns() for entry in of_it} == set(some)
+    for name in ("a", "abc", "b", "*"):
+        for operation in (AclOperation.READ, AclOperation.DESCRIBE):
+            decided = index.allows(ALICE, operation, TOPIC, name, if_none=True)
+            assert decided == naive(some, operation, TOPIC, name, True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(acls)
+def test_a_right_on_any_topic_is_one_that_some_name_would_show(some: list[Acl]) -> None:
+    shown = any(
+        naive(some, AclOperation.WRITE, TOPIC, name, False)
+        for name in ("a", "ab", "abc", "b", "abcd", "abd", "ac", "bc", "zz", "*", "**")
+    )
+    assert index_of(some).allows_any(ALICE, AclOperation.WRITE, TOPIC) == shown
+
+
+def test_hosts_are_the_same_in_each_way_of_writing() -> None:
+    assert {plain_host(host) for host in ("::1", "0:0:0:0:0:0:0:1", "[::1]", "0::1")} == {"::1"}
+    assert plain_host("::ffff:127.0.0.1") == "127.0.0.1"
+    assert plain_host("example.org") == "example.org"
+
+
+def test_super_users_may_do_what_is_denied_to_all() -> None:
+    users = super_users("User:CN=a,O=b; User:admin ;")
+    assert users == ["User:CN=a,O=b", "User:admin"]
+    authorizer = Authorizer(users, allow_if_none=False, audit=Audit(ManualClock()))
+    deny = AclEntry("User:*", "*", AclOperation.ALL, Permission.DENY)
+    authorizer.replace({AclPattern(TOPIC, "*", PatternType.LITERAL): [deny]})
+    assert authorizer.rights("User:CN=a,O=b", "::1").may(AclOperation.WRITE, TOPIC, "t")
+    assert not authorizer.rights("User:alice", "::1").may(AclOperation.WRITE, TOPIC, "t")
+
+
+def test_a_decision_is_kept_until_an_acl_changes() -> None:
+    authorizer = Authorizer((), allow_if_none=False, audit=Audit(ManualClock()))
+    before = authorizer.rights("User:alice", "10.0.0.1")
+    assert not before.may(AclOperation.READ, TOPIC, "t")
+    pattern = AclPattern(TOPIC, "t", PatternType.LITERAL)
+    authorizer.replace({pattern: [AclEntry("User:alice", "10.0.0.1", AclOperation.READ, Permission.ALLOW)]})
+    after = authorizer.rights("User:alice", "10.0.0.1")
+    assert after.may(AclOperation.READ, TOPIC, "t")
+    assert after is authorizer.rights("User:alice", "10.0.0.1")
+    assert after.operations(TOPIC, "t") == {AclOperation.READ, AclOperation.DESCRIBE}
+
+
+def test_a_flood_of_refusals_is_counted_and_logged_in_part(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    audit = Audit(clock)
+    with caplog.at_level("INFO", "kafka.authorizer.logger"):
+        for number in range(LINES_MAX + 7):
+            audit.refused(ALICE, AclOperation.READ, TOPIC, f"t{number}\n")
+        clock.pass_time(2)
+        audit.refused(ALICE, AclOperation.READ, TOPIC, "last")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == LINES_MAX + 2
+    assert "is Denied operation = READ from host = 10.0.0.1 on resource = TOPIC:'t0\\n'" in lines[0]
+    assert lines[-2] == "7 more refusals are not listed"
+    assert audit.refusals.total() == LINES_MAX + 8
