@@ -15,7 +15,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 BROKER: Final = "broker/src/barnabas_broker"
 OPERATOR: Final = "operator/src/barnabas_operator"
 FLOORS: Final = (
-    *(f"{BROKER}/{floor}" for floor in ("coordinators", "handlers", "metadata", "replication", "storage", "wire")),
+    *(
+        f"{BROKER}/{floor}"
+        for floor in ("coordinators", "handlers", "metadata", "replication", "security", "storage", "wire")
+    ),
     "broker/src/barnabas_core",
     "broker/src/barnabas_kube",
     OPERATOR,

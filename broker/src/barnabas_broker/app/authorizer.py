@@ -1,9 +1,11 @@
 """The authorizer of a broker, where its settings ask for one."""
 
+import functools
+
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.security.acls.audit import Audit
 from barnabas_broker.security.acls.authorizer import Authorizer, super_users
-from barnabas_broker.security.acls.stored_acls import AclFollower
+from barnabas_broker.security.acls.stored_acls import AclFollower, lacks_acls
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 
@@ -13,6 +15,8 @@ def make_authorizer(config: BrokerConfig, image: MetadataImage, clock: Clock) ->
     if not config.authorizer_class_name:
         return None
     users, allows = super_users(config.super_users), config.allow_everyone_if_no_acl_found
-    authorizer = Authorizer(users, allow_if_none=allows, audit=Audit(clock))
+    authorizer = Authorizer(
+        users, allow_if_none=allows, audit=Audit(clock), lacks_acls=functools.partial(lacks_acls, image)
+    )
     AclFollower(authorizer, image).start()
     return authorizer

@@ -41,6 +41,8 @@ CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
 PRODUCER_IDS_KEY: Final = "producer-ids"
 FEATURES_KEY: Final = "features"
+ACLS: Final = "acls/"
+"""What the keys of ACLs begin with."""
 ALL_BROKERS: Final = ""
 """The name, in place of a broker id, of the configs that hold for every broker."""
 
@@ -99,7 +101,7 @@ def broker_configs_key(broker: str) -> str:
 
 def acls_key(resource_type: str, pattern_type: str, name: str) -> str:
     """The key of a pattern's ACLs; a hash stands for the name, which may hold any character."""
-    return f"acls/{resource_type.lower()}-{pattern_type.lower()}/{sha256(name.encode()).hexdigest()[:40]}"
+    return f"{ACLS}{resource_type.lower()}-{pattern_type.lower()}/{sha256(name.encode()).hexdigest()[:40]}"
 
 
 def log_ends_owner(key: str) -> int:

@@ -1,7 +1,7 @@
 """Which APIs this broker speaks and in which versions: the one table that framing, codec and ApiVersions read.
 
-The ranges are those of Kafka 4.4. Requests that only read ACLs, quotas and SCRAM credentials are answered as by a
-Kafka where nobody uses these; requests that would set them are absent.
+The ranges are those of Kafka 4.4. DescribeClientQuotas is answered as by a Kafka where nobody has set any quota; the
+request that would set them is absent.
 """
 
 from collections.abc import Mapping

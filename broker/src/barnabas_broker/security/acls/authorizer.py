@@ -3,7 +3,7 @@
 `rights` gives what is known of one principal on one address. A request keeps to what it found when it began.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from barnabas_broker.security.acls.acl_index import AclIndex, AclSubject, Entries
@@ -79,8 +79,17 @@ EVERY_RIGHT: Final = Rights(None, AclSubject("", ""), is_super=True)
 class Authorizer:
     """The ACLs, the super users, and what has been decided."""
 
-    def __init__(self, super_users: Collection[str], *, allow_if_none: bool, audit: Audit) -> None:
+    def __init__(
+        self,
+        super_users: Collection[str],
+        *,
+        allow_if_none: bool,
+        audit: Audit,
+        lacks_acls: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`lacks_acls` is true while an ACL is stored that cannot be read: it may be a denial."""
         self.index = AclIndex()
+        self._lacks_acls = lacks_acls
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
         self._rights: dict[tuple[str, str], Rights] = {}
@@ -105,11 +114,15 @@ class Authorizer:
         self._rights = {}
 
     def decide(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        """Return whether the ACLs allow it."""
-        return self.index.allows(asker, operation, resource_type, name, if_none=self._allow_if_none)
+        """Return whether the ACLs allow it; while one of them cannot be read, nothing is allowed."""
+        return not self._lacks_acls() and self.index.allows(
+            asker, operation, resource_type, name, if_none=self._allow_if_none
+        )
 
     def decide_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Return whether the ACLs allow it for any resource. Kafka asks for a name that nobody uses first."""
+        if self._lacks_acls():
+            return False
         return self.decide(asker, operation, resource_type, "hardcode") or self.index.allows_any(
             asker, operation, resource_type
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
-from barnabas_broker.metadata.documents import acls_key
+from barnabas_broker.metadata.documents import ACLS, acls_key
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import AclsDocument, StoredAcl
@@ -40,6 +40,11 @@ class AclFollower:
                 if document is not None:
                     self._patterns[key] = pattern
         self._authorizer.replace(changes)
+
+
+def lacks_acls(image: MetadataImage) -> bool:
+    """Return whether a document of ACLs cannot be read and this broker does not know it from before."""
+    return any(key.startswith(ACLS) and key not in image.acls for key in image.unreadable)
 
 
 def key_of(pattern: AclPattern) -> str:
