@@ -53,7 +53,7 @@ OURS = {
     "operator": {*SHARED, "barnabas_kafka", "barnabas_lag", "barnabas_operator"},
     "jobs": {"barnabas", "barnabas_core", "barnabas_jobs"},
 }
-MEGABYTES_MAX = {"broker": 95, "operator": 110, "jobs": 1150}
+MEGABYTES_MAX = {"broker": 109, "operator": 110, "jobs": 1150}
 """A tenth more than the broker's and the operator's have, less for that of the jobs: its parts have fixed versions."""
 
 
