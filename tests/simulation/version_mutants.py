@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -30,8 +31,8 @@ def drops_what_a_newer_version_wrote() -> Iterator[None]:
 def finalizes_what_one_does_not_support() -> Iterator[None]:
     """Whoever is asked for a level looks at nobody else."""
 
-    def mistaken(finalized: object, updates: object, _: object, split_topics: object) -> dict[str, int]:
-        return decide_update_features(finalized, updates, (), split_topics)  # type: ignore[arg-type]
+    def mistaken(finalized: Any, updates: Any, registered: object, *others: Any) -> dict[str, int]:
+        return decide_update_features(finalized, updates, (), *others)
 
     with patch("barnabas_broker.metadata.controller.metadata_writer.decide_update_features", mistaken):
         yield
