@@ -23,7 +23,7 @@ PARTITIONS: Final = 6
 RECORDS: Final = 30_000
 SLOW: Final = 50
 FAST: Final = 10_000
-SECONDS_MAX: Final = 180.0
+SECONDS_MAX: Final = 400.0
 LOOK_S: Final = 0.5
 READER: Final = """
 import os, signal, time
