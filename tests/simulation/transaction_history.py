@@ -26,7 +26,7 @@ class TransactionHistory:
         self.aborted: set[str] = set()
         """Of those that are in neither nobody knows how they ended."""
         self.is_lossy = False
-        """True if an administrator has accepted that records are lost: what is there says nothing then."""
+        """True if an administrator has accepted that records are lost: a missing record proves nothing then."""
         self._topic = topic
         self.violation = violation
         self._sent: dict[str, Sent] = {}
@@ -48,7 +48,7 @@ class TransactionHistory:
             self.violation(f"two values at {place}: {known} and {value}")
 
     def is_stable_until(self, topic: str, partition: int, offset: int) -> None:
-        """A consumer was told of the last stable offset."""
+        """Note the last stable offset that a consumer has seen."""
         known = self._stable_until.get((topic, partition), 0)
         if offset < known and not self.is_lossy:
             self.violation(f"last stable offset of {topic}-{partition} goes back: from {known} to {offset}")

@@ -160,7 +160,7 @@ def takes_markers_of_earlier_epochs() -> Iterator[None]:
 
 @contextmanager
 def answers_an_end_before_it_is_committed() -> Iterator[None]:
-    """The producer is told while the record is on its way."""
+    """EndTxn is answered before its record is committed."""
     run = TransactionShard.run
 
     def mistaken(

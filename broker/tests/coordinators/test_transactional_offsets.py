@@ -1,4 +1,4 @@
-"""Offsets of a transaction: they count once it has committed, and whoever asks for stable ones is told to wait."""
+"""Offsets of a transaction count once it has committed; a request for stable offsets is refused until then."""
 
 from uuid import UUID
 
