@@ -3,6 +3,7 @@
 `rights` gives what is known of one principal on one address. A request keeps to what it found when it began.
 """
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -11,8 +12,9 @@ from barnabas_broker.security.acls.audit import Audit
 from barnabas_core.acls import CLUSTER_NAME, OPERATIONS, AclOperation, AclPattern, ResourceType, plain_host
 
 ASKERS_MAX: Final = 10_000
+"""Askers whose rights are kept; beyond this bound those that have not asked for longest are decided on again."""
 DECISIONS_MAX: Final = 10_000
-"""Decisions kept of one asker. Beyond these bounds everything is forgotten, and decided again when it is asked for."""
+"""Decisions kept of one asker. Beyond this bound all of them are forgotten, and made again when they are asked for."""
 
 
 _ALL: Final = {kind: frozenset(map(int, each)) for kind, each in OPERATIONS.items()}
@@ -92,26 +94,18 @@ class Authorizer:
         self._lacks_acls = lacks_acls
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
-        self._rights: dict[tuple[str, str], Rights] = {}
+        self.rights = functools.lru_cache(ASKERS_MAX)(self._new_rights)
+        """Finds what a principal may do from an address; each request asks, so it must cost next to nothing."""
         self.audit = audit
 
-    def rights(self, principal: str, host: str) -> Rights:
-        """Find what a principal may do from an address."""
-        found = self._rights.get((principal, host))
-        return self._new_rights(principal, host) if found is None else found
-
     def _new_rights(self, principal: str, host: str) -> Rights:
-        if len(self._rights) >= ASKERS_MAX:
-            self._rights.clear()
-        rights = Rights(self, AclSubject(principal, plain_host(host)), is_super=principal in self._super_users)
-        self._rights[principal, host] = rights
-        return rights
+        return Rights(self, AclSubject(principal, plain_host(host)), is_super=principal in self._super_users)
 
     def replace(self, changes: Mapping[AclPattern, Entries]) -> None:
         """Take over the entries of patterns; all that was decided is decided again."""
         for pattern, entries in changes.items():
             self.index.put(pattern, entries)
-        self._rights = {}
+        self.rights.cache_clear()
 
     def decide(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Return whether the ACLs allow it; while one of them cannot be read, nothing is allowed."""
