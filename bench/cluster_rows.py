@@ -24,6 +24,7 @@ from bench.scenarios.failover import Elections, Failover, Fate
 from bench.scenarios.load import Consume, Produce, RoundTrips
 from bench.scenarios.many_partitions import ManyPartitions
 from bench.scenarios.movement import CatchUp, Reassignment
+from bench.transaction_rows import transaction_rows
 
 KAFKA: Final = "kafka"
 CONTROLLED_MS_MAX: Final = 300
@@ -161,4 +162,5 @@ def cluster_rows() -> Iterator[Row]:
     """In the order of a run: clusters of their own first, then load on the warm one, then what kills its brokers."""
     yield from _partitions()
     yield from _loads()
+    yield from transaction_rows(BROKERS)
     yield from _changes()

@@ -25,6 +25,8 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "broker.heartbeat.interval.ms": str(HEARTBEAT_MS),
     "broker.session.timeout.ms": str(SESSION_MS),
     "offsets.topic.replication.factor": str(BROKERS),
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.replication.factor": str(BROKERS),
 }
 QUORUM_TOPIC: Final = "__cluster_metadata"
 

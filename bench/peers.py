@@ -23,6 +23,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "log.retention.ms": "-1",
     "log.segment.delete.delay.ms": "1000",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
 }
 BEFORE: Final = "before"
 """The broker of an earlier commit."""

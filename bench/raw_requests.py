@@ -17,6 +17,11 @@ OFFSET_COMMIT_VERSION: Final = 2
 OFFSET_FETCH: Final = 9
 OFFSET_FETCH_VERSION: Final = 1
 FIND_COORDINATOR: Final = 10
+FIND_COORDINATOR_VERSION: Final = 1
+GROUP: Final = 0
+TRANSACTION: Final = 1
+INIT_PRODUCER_ID: Final = 22
+LIST_TRANSACTIONS: Final = 66
 ATTEMPT_SECONDS_MAX: Final = 2.0
 PAUSE_S: Final = 0.002
 
@@ -97,10 +102,41 @@ def wait_for_acknowledgement(port: int, topic: str, seconds_max: float) -> float
     return None
 
 
-def coordinator_request(group: str) -> bytes:
-    """FindCoordinator v0 of a group."""
-    group_id = group.encode()
-    return _request(FIND_COORDINATOR, 0, struct.pack(">h", len(group_id)) + group_id)
+def coordinator_request(key: str, kind: int = GROUP) -> bytes:
+    """FindCoordinator v1 of a group or of a transactional id."""
+    name = key.encode()
+    return _request(FIND_COORDINATOR, FIND_COORDINATOR_VERSION, struct.pack(">h", len(name)) + name + bytes((kind,)))
+
+
+def init_producer_request(transactional_id: str, timeout_ms: int) -> bytes:
+    """InitProducerId v0."""
+    name = transactional_id.encode()
+    return _request(INIT_PRODUCER_ID, 0, struct.pack(">h", len(name)) + name + struct.pack(">i", timeout_ms))
+
+
+def init_producer_error(answer: bytes) -> int:
+    """The error code in an answer to `init_producer_request`: it follows the correlation id and the throttle time."""
+    return int(struct.unpack_from(">h", answer, 8)[0])
+
+
+def list_transactions_request() -> bytes:
+    """ListTransactions v0 without filters: tagged fields, two empty compact arrays, tagged fields."""
+    return _request(LIST_TRANSACTIONS, 0, bytes((0, 1, 1, 0)))
+
+
+def listed_transactions(answer: bytes) -> int | None:
+    """Return the length of the array in an answer to `list_transactions_request`; None where it has an error code."""
+    # correlation id, tagged fields, throttle time; then the error code, an empty array of unknown filters, the array.
+    (error,) = struct.unpack_from(">h", answer, 9)
+    if error:
+        return None
+    length, shift, place = 0, 0, 12
+    while True:
+        byte = answer[place]
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return length - 1
+        shift, place = shift + 7, place + 1
 
 
 def commit_request(group: str, topic: str, partitions: int, offset: int) -> bytes:

@@ -27,6 +27,7 @@ from bench.scenarios.group_offsets import OffsetsLoaded
 from bench.scenarios.jobs import SparkJobs
 from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, SlowConnections, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
+from bench.transaction_rows import id_rows, transaction_rows
 
 START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, Aim(value_max=0.5))
 IDLE_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, Aim(value_max=80))
@@ -194,11 +195,13 @@ def all_rows() -> list[Row]:
     """Every row in the order of a run: servers of their own first, so that no standing broker runs beside them."""
     return [
         *_lifecycle(),
+        *id_rows(),
         *sorted(_raw(), key=lambda row: RAW_GROUPS.index(row.group)),
         *_round_trips(),
         *_produce("librdkafka"),
         *_consume(),
         *_produce("Java"),
+        *transaction_rows(1),
         *_jobs(),
         *cluster_rows(),
     ]

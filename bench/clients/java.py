@@ -8,7 +8,7 @@ from typing import Final
 from bench.clients.job import BUILD, RUN_SECONDS_MAX, Counted, Job, NotRun, PartMissing, build, parse_counted
 from harness.kafka_jars import JarsMissing, jars_folder, java_command
 
-SOURCE: Final = Path(__file__).parent / "java/Load.java"
+SOURCES: Final = tuple(Path(__file__).parent / "java" / name for name in ("Load.java", "Transactions.java"))
 HEAP_OPTIONS: Final = ("-Xms512m", "-Xmx512m")
 
 
@@ -20,8 +20,8 @@ class JavaClient:
     def __init__(self) -> None:
         classes = BUILD / "classes"
         try:
-            compiler = ["javac", "-d", str(classes), "-cp", f"{jars_folder()}/*", str(SOURCE)]
-            build(classes / "Load.class", [SOURCE], compiler)
+            compiler = ["javac", "-d", str(classes), "-cp", f"{jars_folder()}/*", *map(str, SOURCES)]
+            build(classes / "Load.class", SOURCES, compiler)
             self._command = java_command("Load", options=HEAP_OPTIONS, before=[classes])
         except JarsMissing as missing:
             raise PartMissing(str(missing)) from None

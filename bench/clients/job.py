@@ -27,7 +27,10 @@ class PartMissing(NotRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`mode` is produce, consume, in-flight or poll; ends at `records_max` or `seconds_max`, whichever is first."""
+    """`mode` is produce, consume, in-flight, poll, and with the Java client transact or copy.
+
+    It ends at `records_max` or `seconds_max`, whichever is first.
+    """
 
     mode: str
     topic: str

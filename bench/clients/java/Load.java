@@ -23,14 +23,27 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * the other: each line of standard input is a run, answered by one line of JSON (or {"error": ...}).
  *
  * <p>MODE BROKERS TOPIC PARTITIONS RECORD_BYTES RECORDS_MAX SECONDS_MAX [client setting=value ...], where MODE is produce,
- * consume, in-flight (one record at a time, send to acknowledgement) or poll (one at a time, send to poll).
+ * consume, in-flight (one record at a time, send to acknowledgement), poll (one at a time, send to poll), or one of those
+ * of Transactions.java.
  */
 public final class Load {
     private static final int PAYLOAD_BYTES = 1 << 16;
     private static final Duration SILENCE_MAX = Duration.ofSeconds(20);
 
-    private record Job(String brokers, String topic, int partitions, int recordBytes, int recordsMax, double secondsMax,
+    record Job(String brokers, String topic, int partitions, int recordBytes, int recordsMax, double secondsMax,
                        Map<String, Object> settings) {
+        Job with(Map<String, Object> others) {
+            return new Job(brokers, topic, partitions, recordBytes, recordsMax, secondsMax, others);
+        }
+
+        String text(String setting) {
+            return (String) settings.get(setting);
+        }
+
+        double number(String setting) {
+            return Double.parseDouble(text(setting));
+        }
+
         byte[] payload(Random random) {
             byte[] value = new byte[recordBytes];
             System.arraycopy(PAYLOAD, random.nextInt(PAYLOAD_BYTES - recordBytes), value, 0, recordBytes);
@@ -49,7 +62,8 @@ public final class Load {
     }
 
     private static final Map<String, Mode> MODES = Map.of(
-        "produce", Load::produce, "consume", Load::consume, "in-flight", Load::inFlight, "poll", Load::produceToPoll);
+        "produce", Load::produce, "consume", Load::consume, "in-flight", Load::inFlight, "poll", Load::produceToPoll,
+        "transact", Transactions::transact, "copy", Transactions::copy);
     private static final byte[] PAYLOAD = payload();
 
     /** Half text, half noise: compresses about two to one. */
@@ -61,22 +75,23 @@ public final class Load {
         return bytes;
     }
 
-    private static double cpuSeconds() {
+    static double cpuSeconds() {
         var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         return system.getProcessCpuTime() * 1e-9;
     }
 
-    private static double now() {
+    static double now() {
         return System.nanoTime() * 1e-9;
     }
 
-    private static KafkaProducer<byte[], byte[]> producer(Job job) {
+    static KafkaProducer<byte[], byte[]> producer(Job job) {
         Map<String, Object> settings = new HashMap<>(job.settings());
+        settings.keySet().removeIf(name -> name.startsWith("bench."));
         settings.put("bootstrap.servers", job.brokers());
         return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
-    private static KafkaConsumer<byte[], byte[]> consumer(Job job, Map<String, Object> more) {
+    static KafkaConsumer<byte[], byte[]> consumer(Job job, Map<String, Object> more) {
         Map<String, Object> settings = new HashMap<>(more);
         settings.put("bootstrap.servers", job.brokers());
         settings.put("enable.auto.commit", false);
