@@ -64,3 +64,8 @@ def folded(name: str) -> str:
 def is_internal(name: str) -> bool:
     """Whether the brokers write this topic for themselves."""
     return name in INTERNAL_TOPICS
+
+
+def usual_min_isr(min_isr: int, replicas: int) -> int:
+    """Return the min.insync.replicas of `__transaction_state` where nobody has set one: one replica may be away."""
+    return max(1, min(min_isr, replicas - 1))

@@ -18,6 +18,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
 )
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.documents import broker_key, encode
 from barnabas_broker.metadata.image import image_feed
@@ -242,6 +243,22 @@ async def test_the_offsets_topic_is_made_as_the_coordinator_needs_it(tmp_path: P
         assert len(topic.partitions) == 50
         assert topic.configs["cleanup.policy"] == "compact"
         assert len(broker.image.topics["plain"].partitions) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "min_isr"),
+    [
+        ({"transaction_state_log_replication_factor": "2"}, "1"),
+        ({"transaction_state_log_replication_factor": "3"}, "2"),
+        ({"transaction_state_log_replication_factor": "2", "transaction_state_log_min_isr": "2"}, "2"),
+    ],
+)
+def test_the_topic_of_transactions_spares_one_replica_unless_the_settings_say_otherwise(
+    settings: dict[str, str], min_isr: str
+) -> None:
+    texts = {name.replace("_", "."): text for name, text in settings.items()}
+    made = automatic_topic("__transaction_state", parse_broker_config(texts))
+    assert made.configs["min.insync.replicas"] == min_isr
 
 
 async def test_the_offsets_topic_waits_for_enough_brokers(broker: Broker) -> None:

@@ -303,7 +303,14 @@ _TRANSACTIONS: Final = (
         _REPLICATION_FACTOR,
         "Replicas of __transaction_state; it is not created before so many brokers are there.",
     ),
-    _D("transaction.state.log.min.isr", _INT, 2, _POSITIVE, "The min.insync.replicas of __transaction_state."),
+    _D(
+        "transaction.state.log.min.isr",
+        _INT,
+        2,
+        _POSITIVE,
+        "The min.insync.replicas of __transaction_state; only read at its creation. Unless it is set, it is 1 with two "
+        "replicas, so that one may be away.",
+    ),
     _D("transaction.state.log.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __transaction_state."),
     _D(
         "transaction.state.log.load.buffer.size",

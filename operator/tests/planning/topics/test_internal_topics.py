@@ -4,14 +4,15 @@ import pytest
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
-from barnabas_operator.planning.topics.internal_topics import internal_factors
+from barnabas_operator.planning.topics.internal_topics import internal_configs, internal_factors
 from barnabas_operator.planning.topics.topic_plan import plan_evacuation
-from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, MoveReplicas
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue
 
 OFFSETS = "__consumer_offsets"
+TRANSACTIONS = "__transaction_state"
 
 
 def cluster(brokers: int, config: dict[str, ConfigValue] | None = None) -> Cluster:
@@ -65,3 +66,24 @@ def test_a_cluster_says_which_partitions_are_getting_other_replicas() -> None:
     assert (told.type, told.status) == ("ReplicasMoving", "True")
     assert told.message == "partitions are moving to other replicas: __consumer_offsets (1)"
     assert list(reassignment_conditions(cluster(3), "T", state(3, (0, 1, 2)), None)) == []
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "config", "min_isr"),
+    [
+        (1, 1, {}, "1"),
+        (2, 2, {}, "1"),
+        (3, 2, {}, "1"),  # They come first, and then count.
+        (2, 3, {}, "1"),
+        (3, 3, {}, "2"),
+        (2, 2, {"transaction.state.log.min.isr": 2}, "2"),
+    ],
+)
+def test_transactions_go_on_while_one_of_the_replicas_is_away(
+    brokers: int, replicas: int, config: dict[str, ConfigValue], min_isr: str
+) -> None:
+    found = state(brokers, tuple(range(replicas)), topic=TRANSACTIONS)
+    (step,) = internal_configs(cluster(brokers, config), found)
+    assert step == AlterConfigs(TRANSACTIONS, {"min.insync.replicas": min_isr})
+    there = found.with_overrides({TRANSACTIONS: {"min.insync.replicas": min_isr}})
+    assert list(internal_configs(cluster(brokers, config), there)) == []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.topics.internal_topics import internal_factors
+from barnabas_operator.planning.topics.internal_topics import internal_configs, internal_factors
 from barnabas_operator.planning.topics.log_dir_moves import LogDirMove, begin_log_dir_moves
 from barnabas_operator.planning.topics.move_turns import bytes_to_copy, is_copy, partitions_in_sum, take_turns
 from barnabas_operator.planning.topics.named_rebalance import NamedProgress, progress
@@ -62,6 +62,7 @@ def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
         moves += rebalance.moves
     turns = take_turns(moves, state)
     others: list[TopicStep] = [step for step in steps if not isinstance(step, MoveReplicas)]
+    others += internal_configs(wanted.cluster, state)
     if is_throttled(wanted.cluster):
         others = list(_merged(others, throttles(wanted.topics, turns.begin, state)))
     is_named = named is not None and not named.refusal

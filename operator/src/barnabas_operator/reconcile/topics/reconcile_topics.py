@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
@@ -84,10 +85,10 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
 
 
 def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
-    """The topics whose configs the plan compares: those of resources, and with throttles all."""
+    """The topics whose configs the plan compares: those of resources, one of the brokers, and with throttles all."""
     if is_throttled(wanted.cluster):
         return set(state.topics)
-    return {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
+    return {TRANSACTION_STATE, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:

@@ -5,7 +5,9 @@ from typing import Final
 
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE, usual_min_isr
+
+_MIN_ISR: Final = "transaction.state.log.min.isr"
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
@@ -40,9 +42,16 @@ def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "min.insync.replicas": str(_min_isr(config)),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
         )
     return NewTopic(name)
+
+
+def _min_isr(config: BrokerConfig) -> int:
+    """Return the one that the file says; otherwise none that makes transactions stop while one broker is away."""
+    if _MIN_ISR in config.originals:
+        return config.transaction_state_log_min_isr
+    return usual_min_isr(config.transaction_state_log_min_isr, config.transaction_state_log_replication_factor)

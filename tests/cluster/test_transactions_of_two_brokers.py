@@ -1,0 +1,26 @@
+"""Transactions go on while one of two brokers is away: no setting is needed for that."""
+
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from harness.cluster import barnabas_cluster
+
+WAIT_S = 30.0
+
+
+def commit(producer: Producer) -> None:
+    producer.begin_transaction()
+    producer.produce("to", b"value")
+    producer.commit_transaction(WAIT_S)
+
+
+def test_a_producer_goes_on_while_one_broker_is_away(tmp_path: Path) -> None:
+    with barnabas_cluster(tmp_path, brokers=2) as cluster:
+        cluster.create_topic("to", replication_factor=2)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"})
+        producer.init_transactions(WAIT_S)
+        commit(producer)
+        assert cluster.stop(1) == 0
+        commit(producer)
+        assert cluster.client().read("to") == [b"value", b"value"]
