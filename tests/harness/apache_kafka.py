@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.kafka_jars import java_command
-from harness.server_process import ServerFailed, ServerProcess, bound_to_us, free_port
+from harness.server_process import HERE, Place, ServerFailed, ServerProcess, bound_to_us, free_port
 
 FORMAT_SECONDS_MAX = 60.0
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -37,17 +37,18 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 class Node(NamedTuple):
-    """Where a node is: its files, its number, its ports."""
+    """Where a node is: its files, its number, its ports, its machine."""
 
     folder: Path
     number: int
     port: int
     controller_port: int
+    place: Place = HERE
 
     @property
     def voter(self) -> str:
         """Its entry in `controller.quorum.voters`."""
-        return f"{self.number}@127.0.0.1:{self.controller_port}"
+        return f"{self.number}@{self.place.host}:{self.controller_port}"
 
     @property
     def config(self) -> Path:
@@ -57,9 +58,10 @@ class Node(NamedTuple):
     def write_config(self, voters: Sequence[str], properties: Mapping[str, str]) -> None:
         """Its own settings, and these over them."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        host = self.place.host
         own = {
             "node.id": str(self.number),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://{host}:{self.port},CONTROLLER://{host}:{self.controller_port}",
             "controller.quorum.voters": ",".join(voters),
             "log.dirs": str(self.folder / "logs"),
         }
@@ -68,30 +70,32 @@ class Node(NamedTuple):
     def process(self, heap: str) -> ServerProcess:
         """The node's process, not running."""
         command = java_command("kafka.Kafka", str(self.config), options=(f"-Xmx{heap}", f"-Xms{heap}", *JVM_OPTIONS))
-        return ServerProcess(command, self.port, self.folder / "server.log")
+        return ServerProcess(command, self.port, self.folder / "server.log", place=self.place)
 
 
 def prepare(data_dir: Path, heap: str = "1G", properties: Mapping[str, str] | None = None) -> ServerProcess:
     """A formatted node that is not running: files in `data_dir` (`logs/` is the log dir, `server.log` the output)."""
     node = Node(data_dir, 1, free_port(), free_port())
     node.write_config([node.voter], {**SINGLE_NODE, **(properties or {})})
-    format_log_dirs(node.config)
+    format_log_dirs(node)
     return node.process(heap)
 
 
-def format_log_dirs(*configs: Path) -> None:
+def format_log_dirs(*nodes: Node) -> None:
     """`kafka-storage format`, all at once: a KRaft node does not start on folders without its metadata."""
-    running = [_format(config) for config in configs]
+    running = [_format(node) for node in nodes]
     for process in running:
         output, _ = process.communicate(timeout=FORMAT_SECONDS_MAX)
         if process.returncode != 0:
             raise ServerFailed(f"format failed: {output}")
 
 
-def _format(config: Path) -> subprocess.Popen[str]:
-    arguments = ["format", "--ignore-formatted", "--cluster-id", CLUSTER_ID, "--config", str(config)]
+def _format(node: Node) -> subprocess.Popen[str]:
+    arguments = ["format", "--ignore-formatted", "--cluster-id", CLUSTER_ID, "--config", str(node.config)]
     command = java_command("kafka.tools.StorageTool", *arguments, options=("-XX:TieredStopAtLevel=1",))
-    return subprocess.Popen(bound_to_us(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        bound_to_us([*node.place.enter, *command]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 @contextmanager

@@ -48,6 +48,9 @@ class PartitionView(NamedTuple):
 class RunningCluster:
     """Brokers by their ids. Whatever Kafka's protocol can tell works with Apache Kafka's processes, too."""
 
+    status_of_stop = 0
+    """The exit status of a broker that ends in order on SIGTERM."""
+
     def __init__(self, brokers: Mapping[int, ServerProcess]) -> None:
         self.brokers = dict(brokers)
         self.paused: set[int] = set()

@@ -1,17 +1,20 @@
 """Several Apache Kafka nodes, each broker and controller, as processes of this machine: the peer of our cluster."""
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.apache_kafka import COMBINED, Node, format_log_dirs
 from harness.cluster import RunningCluster
-from harness.server_process import ServerProcess, free_port
+from harness.server_process import HERE, Place, ServerProcess, free_port
 
 REPLICAS_MAX = 3
 
 
 class KafkaCluster(RunningCluster):
     """Nodes by their ids, each in `folder/broker-<id>`."""
+
+    status_of_stop = 128 + signal.SIGTERM
 
     def __init__(self, folder: Path, brokers: Mapping[int, ServerProcess]) -> None:
         super().__init__(brokers)
@@ -23,10 +26,17 @@ class KafkaCluster(RunningCluster):
 
 
 def prepare_kafka_cluster(
-    folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, heap: str = "1G"
+    folder: Path,
+    brokers: int = 3,
+    properties: Mapping[str, str] | None = None,
+    heap: str = "1G",
+    places: Sequence[Place] = (),
 ) -> KafkaCluster:
     """Formatted nodes 0, 1, ... that are not running; internal topics have as many replicas as there are nodes."""
-    nodes = [Node(folder / f"broker-{number}", number, free_port(), free_port()) for number in range(brokers)]
+    nodes = [
+        Node(folder / f"broker-{number}", number, free_port(), free_port(), place)
+        for number, place in enumerate(places or [HERE] * brokers)
+    ]
     replicas = str(min(REPLICAS_MAX, brokers))
     internal = {
         "offsets.topic.replication.factor": replicas,
@@ -36,5 +46,5 @@ def prepare_kafka_cluster(
     voters = [node.voter for node in nodes]
     for node in nodes:
         node.write_config(voters, {**COMBINED, **internal, **(properties or {})})
-    format_log_dirs(*(node.config for node in nodes))
+    format_log_dirs(*nodes)
     return KafkaCluster(folder, {node.number: node.process(heap) for node in nodes})

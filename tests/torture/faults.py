@@ -3,7 +3,8 @@
 import os
 import random
 import signal
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,15 @@ from confluent_kafka import KafkaException
 from kafka.protocol.admin import DescribeClusterRequest
 
 from harness.cluster import BarnabasCluster
+from harness.kafka_cluster import KafkaCluster
 from harness.machines import CLIENTS, Lan
 from local_kubernetes.control_plane import ControlPlane
 
 SESSION_TIMEOUT_S: Final = 3.0
 BALLAST: Final = "ballast"
 BALLAST_PIECES_BYTES: Final = (1 << 24, 1 << 20, 1 << 12)
+
+SECOND_FAULT_PROBABILITY: Final = 0.35
 
 Undo = Callable[[], None]
 
@@ -30,7 +34,7 @@ class Arena:
     `api_server` is where their metadata is, or None where it is in a file.
     """
 
-    cluster: BarnabasCluster
+    cluster: BarnabasCluster | KafkaCluster
     lan: Lan | None
     topics: tuple[str, ...]
     problems: list[str]
@@ -62,7 +66,7 @@ def _kill(arena: Arena, victim: int, _: random.Random) -> Undo:
 
 def _restart(arena: Arena, victim: int, _: random.Random) -> Undo:
     status = arena.cluster.stop(victim)
-    if status != 0:
+    if status != arena.cluster.status_of_stop:
         arena.problems.append(f"bad end: broker {victim} ended with {status} on SIGTERM")
     return arena.cluster.brokers[victim].launch
 
@@ -215,3 +219,37 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "API server stopped": Fault(_stop_api_server, _OUTAGE, needs_api_server=True),
     "API server frozen": Fault(_freeze_api_server, _OUTAGE, needs_api_server=True),
 }
+
+
+def drawn(names: Sequence[str], chance: random.Random) -> tuple[str, ...]:
+    """One fault of these, or two at times. There is one API server: what is stopped cannot be frozen."""
+    count = 2 if chance.random() < SECOND_FAULT_PROBABILITY and len(names) > 1 else 1
+    found = chance.sample(names, count)
+    are_its_own = all(FAULTS[name].needs_api_server for name in found)
+    return tuple(found[:1] if are_its_own else found)
+
+
+def inflict(arena: Arena, names: tuple[str, ...], chance: random.Random) -> list[str]:
+    """Begins the faults one soon after the other, each on a broker of its own, and undoes them in any order."""
+    victims: list[int] = []
+    undoing: list[Undo] = []
+    told: list[str] = []
+    hold_s = 0.0
+    try:
+        for name in names:
+            fault = FAULTS[name]
+            victim = fault.victim(arena, chance)
+            if victim in victims:
+                victim = chance.choice([number for number in arena.cluster.brokers if number not in victims])
+            victims.append(victim)
+            undoing.append(fault.begin(arena, victim, chance))
+            told.append(f"{name} ({victim})")
+            time.sleep(chance.uniform(0.0, 0.5))
+            hold_s = max(hold_s, chance.uniform(*fault.hold_s))
+        time.sleep(hold_s)
+    finally:
+        chance.shuffle(undoing)
+        for undo in undoing:
+            undo()
+            time.sleep(chance.uniform(0.0, 0.2))
+    return told

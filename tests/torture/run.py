@@ -3,7 +3,7 @@
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from harness.server_process import HERE
 from harness.soak import size
 from local_kubernetes.apiserver import prepare_api_server
 from local_kubernetes.control_plane import ControlPlane, Place
-from torture.faults import FAULTS, SESSION_TIMEOUT_S, Arena, Undo
+from torture.faults import FAULTS, SESSION_TIMEOUT_S, Arena, drawn, inflict
 from torture.history import History, Lane, broken_sequences, check
 from torture.workload import Reader, Writer
 
@@ -33,7 +33,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 # Only the soak has the machine to itself.
 HEAL_SECONDS_MAX: Final = size(180.0, 60.0)
 CATCH_UP_SECONDS_MAX: Final = size(180.0, 60.0)
-SECOND_FAULT_PROBABILITY: Final = 0.35
 PROPERTIES: Final = {
     "auto.create.topics.enable": "false",
     "broker.heartbeat.interval.ms": "500",
@@ -180,9 +179,8 @@ def _rounds(arena: Arena, plan: Plan, writers: list[Writer], report: Report, say
     names = [name for name in usable if not plan.only or name in plan.only]
     for number in range(plan.first, plan.first + plan.rounds):
         chance = random.Random(f"{plan.seed}/{number}")
-        count = 2 if chance.random() < SECOND_FAULT_PROBABILITY and len(names) > 1 else 1
-        faults = _possible(chance.sample(names, count))
-        told = _inflict(arena, faults, chance)
+        faults = drawn(names, chance)
+        told = inflict(arena, faults, chance)
         heal_s = _heal(arena, writers)
         report.rounds.append(Round(faults, heal_s))
         clock = time.strftime("%H:%M:%S")
@@ -190,38 +188,6 @@ def _rounds(arena: Arena, plan: Plan, writers: list[Writer], report: Report, say
         say(f"{clock} round {number}: {' + '.join(told)}; healed in {heal_s:.1f} s; {answers} answers")
         if arena.problems:
             return
-
-
-def _possible(names: Sequence[str]) -> tuple[str, ...]:
-    """There is one API server: what is stopped cannot be frozen."""
-    are_its_own = all(FAULTS[name].needs_api_server for name in names)
-    return tuple(names[:1] if are_its_own else names)
-
-
-def _inflict(arena: Arena, names: tuple[str, ...], chance: random.Random) -> list[str]:
-    """Begins the faults one soon after the other, each on a broker of its own, and undoes them in any order."""
-    victims: list[int] = []
-    undoing: list[Undo] = []
-    told: list[str] = []
-    hold_s = 0.0
-    try:
-        for name in names:
-            fault = FAULTS[name]
-            victim = fault.victim(arena, chance)
-            if victim in victims:
-                victim = chance.choice([number for number in arena.cluster.brokers if number not in victims])
-            victims.append(victim)
-            undoing.append(fault.begin(arena, victim, chance))
-            told.append(f"{name} ({victim})")
-            time.sleep(chance.uniform(0.0, 0.5))
-            hold_s = max(hold_s, chance.uniform(*fault.hold_s))
-        time.sleep(hold_s)
-    finally:
-        chance.shuffle(undoing)
-        for undo in undoing:
-            undo()
-            time.sleep(chance.uniform(0.0, 0.2))
-    return told
 
 
 def _heal(arena: Arena, writers: list[Writer]) -> float:

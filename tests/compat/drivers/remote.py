@@ -93,8 +93,8 @@ class RemoteClient:
     def read_committed(self, topic: str, count: int) -> list[Received]:
         return self.read(topic, count, committed=True)
 
-    def writer(self, transactional_id: str) -> "RemoteWriter":
-        return RemoteWriter(self, transactional_id)
+    def writer(self, transactional_id: str, **options: object) -> "RemoteWriter":
+        return RemoteWriter(self, transactional_id, **options)
 
     def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
         places = {"group": group, "topic": source, "target": target}
@@ -185,10 +185,10 @@ class RemoteMember:
 class RemoteWriter:
     """See `interface.Writer`."""
 
-    def __init__(self, client: RemoteClient, transactional_id: str) -> None:
+    def __init__(self, client: RemoteClient, transactional_id: str, **options: object) -> None:
         self._client = client
         self._name = f"{transactional_id} {uuid4()}"
-        self._client.ask("open_writer", writer=self._name, transactional_id=transactional_id)
+        self._client.ask("open_writer", writer=self._name, transactional_id=transactional_id, **options)
 
     def write(self, topic: str, messages: Sequence[Message]) -> None:
         encoded = [_encode(message) for message in messages]
