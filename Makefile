@@ -140,6 +140,11 @@ proof-stored-bytes: venv
 proof-transactions: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m exactly_once $(PROOF)
 
+# PROOF='--rounds 100 --seed 7' replays; `--peer apache-kafka` does the same to Apache Kafka. Needs root, a JDK and Go. Half an hour.
+.PHONY: proof-jepsen
+proof-jepsen: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/tests/compat $(BIN)/python -m jepsen $(PROOF)
+
 # SIM='--seed 7' replays; SIM='--seeds 500 --first 10000' goes on elsewhere.
 sim: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m simulation $(SIM)

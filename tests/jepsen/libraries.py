@@ -1,0 +1,69 @@
+"""The client libraries whose transactional producers take part."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaException
+
+from drivers.builds import go_driver, java_driver
+from drivers.interface import Writer
+from drivers.librdkafka_writer import LibrdkafkaWriter
+from drivers.remote import RemoteClient, RemoteError
+from harness.stock_client import RECONNECTS
+
+Open = Callable[[str], Writer]
+"""Makes a producer of a transactional id."""
+TIMEOUT_MS: Final = 6_000
+"""Of a transaction that was left open."""
+QUIET: Final = logging.Logger("librdkafka")
+"""A producer that is fenced prints that, whatever its log level."""
+QUIET.addHandler(logging.NullHandler())
+# A broker that hangs is given up soon, so that requests are repeated whose answer is unknown.
+LIBRDKAFKA: Final = {
+    **RECONNECTS,
+    "logger": QUIET,
+    "transaction.timeout.ms": TIMEOUT_MS,
+    "socket.timeout.ms": 5_000,
+    "request.timeout.ms": 4_000,
+}
+JAVA: Final = {
+    "transaction.timeout.ms": str(TIMEOUT_MS),
+    "request.timeout.ms": "4000",
+    "delivery.timeout.ms": "5500",
+    "linger.ms": "5",
+}
+FAILURES: Final = (KafkaException, RemoteError, BufferError, AssertionError)
+
+
+class Library(NamedTuple):
+    """How its producers are opened, and how it is ended."""
+
+    open: Open
+    close: Callable[[], object]
+    can_leave: bool = True
+    """False where a transaction that was left open would hold back readers for longer than TIMEOUT_MS."""
+
+
+def _librdkafka(bootstrap: str, _: Path) -> Library:
+    settings = {**LIBRDKAFKA, "bootstrap.servers": bootstrap}
+    return Library(lambda name: LibrdkafkaWriter(settings, name), lambda: None)
+
+
+def _java(bootstrap: str, log_path: Path) -> Library:
+    client = RemoteClient("java", java_driver(bootstrap), log_path)
+    return Library(lambda name: client.writer(name, config=JAVA), client.close)
+
+
+def _franz_go(bootstrap: str, log_path: Path) -> Library:
+    one_broker = bootstrap.partition(",")[0]  # It asks this one for the others.
+    client = RemoteClient("franz-go", go_driver(one_broker), log_path)
+    return Library(client.writer, client.close, can_leave=False)
+
+
+LIBRARIES: Final[Mapping[str, Callable[[str, Path], Library]]] = {
+    "librdkafka": _librdkafka,
+    "java": _java,
+    "franz-go": _franz_go,
+}
