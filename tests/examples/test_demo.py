@@ -59,7 +59,13 @@ def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seen", "status"), [("published", 130), ("Ctrl-C ends it", 0)], ids=["at work", "kept"])
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [
+        pytest.param("published", 130, id="at work"),
+        pytest.param("Ctrl-C ends it", 0, id="kept", marks=pytest.mark.soak(only=True)),
+    ],
+)
 def test_an_interrupt_takes_the_cluster_down(tmp_path: Path, seen: str, status: int) -> None:
     demo = start(tmp_path, DEMO_KEEP="1")
     try:
