@@ -164,6 +164,14 @@ def test_a_group_is_looked_at_scaled_reset_and_deleted(billing: Billing, cluster
         _life_of_a_group(billing, asked)
 
 
+@pytest.mark.soak(only=True)
+def test_the_series_of_a_lag_exporter_that_is_killed_come_back_under_another_name(
+    billing: Billing, cluster: Cluster
+) -> None:
+    with lag_exporter(billing.castle), prometheus_pod(cluster, billing.castle) as asked:
+        _series_come_back(asked, billing.castle)
+
+
 def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     castle = billing.castle
     objective = {"maxRecords": 1000, "for": "5s"}
@@ -179,7 +187,6 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     assert billing.status()["lag"] > RECORDS / 2
     assert "scaled Deployment billing from 1 to 3: lag " in billing.events()
     _prometheus_sees_all(asked, castle)
-    _series_come_back(asked, castle)
 
     castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")
     wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "True", SECONDS_MAX, LOOK_S)

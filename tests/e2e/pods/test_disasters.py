@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+import pytest
+
 from e2e.pods.castle import LOOK_S, NAME, Castle
 from e2e.pods.comes_back import await_another, delete, uid
 from e2e.pods.figures import Figures
@@ -43,6 +45,7 @@ def _stateful_set(castle: Castle) -> None:
     assert castle.pods() == pods, "brokers run on"
 
 
+@pytest.mark.soak(only=True)
 def test_nothing_acknowledged_is_lost_and_all_is_back_when_owned_objects_are_deleted(
     castle: Castle, figures: Figures
 ) -> None:

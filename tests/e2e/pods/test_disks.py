@@ -53,6 +53,7 @@ def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures
     assert is_whole()
 
 
+@pytest.mark.soak(only=True)
 def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Castle, figures: Figures) -> None:
     is_whole = written(castle, "before-the-end")
     found = castle.read("cluster", NAME)

@@ -1,4 +1,4 @@
-"""MaintenanceJobs by the operator: runs of every job with executors, a wrong one, and a schedule that fires."""
+"""MaintenanceJobs by the operator: a run with executors; in the soak every job, a wrong run, a schedule that fires."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from barnabas_operator.resources.json_types import Json
 from e2e.pods.castle import NAME, Castle
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
+from harness.soak import size
 from harness.stock_client import StockClient
 
 TOPIC: Final = "kept"
@@ -33,6 +34,8 @@ GROUP: Final = "readers"
 COMMITS: Final = ((0, 100), (0, 400), (1, 300))
 """Partition and offset."""
 CLAIM: Final = "kept-archives"
+EXECUTORS: Final = size(1, 2)
+"""Each is a JVM, and a dozen seconds of a processor until it works."""
 SECONDS_MAX: Final = 700.0
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What a JVM is best with that does not live long."""
@@ -168,14 +171,17 @@ def archives(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
 @pytest.fixture(scope="module")
 def archived(archives: Castle) -> Castle:
     """With the topic in its archive."""
-    apply(archives, run_of("archive-kept", executors=2))
+    apply(archives, run_of("archive-kept", executors=EXECUTORS))
     wait_for(
-        lambda: archives.items("pod", "barnabas.dev/maintenance-role=executor"), lambda pods: len(pods) == 2, 240.0
+        lambda: archives.items("pod", "barnabas.dev/maintenance-role=executor"),
+        lambda pods: len(pods) == EXECUTORS,
+        240.0,
     )
     await_end(archives, "archive-kept")
     return archives
 
 
+@pytest.mark.soak
 def test_a_run_with_executors_archives_a_topic_and_tells_of_it(archived: Castle) -> None:
     found = status(archived, "archive-kept")
     assert found["phase"] == "Succeeded", found
@@ -183,6 +189,10 @@ def test_a_run_with_executors_archives_a_topic_and_tells_of_it(archived: Castle)
     assert (found["progress"], found["records"], found["attempts"]) == ("100%", {"done": RECORDS, "total": RECORDS}, 1)
     row = archived.kubectl("get", "bm", "archive-kept", "--no-headers").split()
     assert row[:5] == ["archive-kept", "archive", "Succeeded", "100%", str(RECORDS)]
+
+
+@pytest.mark.soak(only=True)
+def test_a_run_of_a_topic_that_is_not_there_fails_and_names_it(archived: Castle) -> None:
     apply(archived, run_of("archive-nothing", options={**OPTIONS, "topic": "nowhere"}, backoffLimit=0))
     found = await_end(archived, "archive-nothing")
     (ready,) = found["conditions"]
@@ -298,7 +308,7 @@ def _check_retention(result: Json, files: Mapping[str, Any]) -> None:
     assert not any(part["findings"] for parts in told.values() for part in parts)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_a_schedule_fires_its_run_verifies_in_an_executor_and_goes_with_it(archived: Castle) -> None:
     entry = {**RUN, "name": "minutely", "schedule": "* * * * *", "job": "verify", "executors": 1}
     archived.patch({"maintenance": [entry]})

@@ -90,6 +90,7 @@ def test_brokers_restart_one_by_one_the_controller_last_for(castle: Castle, figu
     assert not any("brief" in name for name in _services(castle))
 
 
+@LONG
 def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> None:
     before, asked = castle.pods(), f"{NAME}-broker-1"
     with under_traffic(castle, figures, "one pod is asked to restart", "only-one"):
