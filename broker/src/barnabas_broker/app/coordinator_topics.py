@@ -1,17 +1,12 @@
 """Ties the coordinators to their topics: elected where this broker leads a partition of one, resigned where not."""
 
-import logging
 from typing import Any
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.runtime.runtime import Runtime
-from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
 from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
-from barnabas_core.topic_name import TRANSACTION_STATE
-
-_logger = logging.getLogger(__name__)
 
 
 def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
@@ -34,8 +29,6 @@ def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: Metad
 
     if topic in image.topics:
         lead(image.topics[topic])
-        if topic == TRANSACTION_STATE and not is_compacted(image.topics[topic].configs):
-            _logger.error(NOT_COMPACTED)
     image.subscribe(changed)
 
 

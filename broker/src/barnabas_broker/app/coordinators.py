@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final, NamedTuple
 
 from barnabas_broker.app.coordinator_topics import follow_topic, forget_deleted_topics
+from barnabas_broker.app.mistaken_topic import watch_mistaken_topic
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
@@ -16,6 +17,7 @@ from barnabas_broker.coordinators.transactions.coordinator import Intervals, Tra
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.links import Links
@@ -120,13 +122,14 @@ async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) 
         return  # The next look at timeouts asks again.
 
 
-def start_coordinators(
-    groups: GroupCoordinator, transactions: TransactionCoordinator, broker_id: int, image: MetadataImage
-) -> list[Callable[[], None]]:
+def start_coordinators(environment: HandlerEnvironment) -> list[Callable[[], None]]:
     """Coordinate what this broker leads, from now on; returns what stops that. Called when partitions are hosted."""
+    groups, transactions = environment.groups, environment.transactions
+    broker_id, image = environment.broker_id, environment.image
     follow_topic(CONSUMER_OFFSETS, groups.runtime, broker_id, image)
     forget_deleted_topics(groups, image)
     follow_topic(TRANSACTION_STATE, transactions.runtime, broker_id, image)
+    watch_mistaken_topic(environment)
     groups.start()
     transactions.start()
     return [groups.runtime.stop, transactions.runtime.stop]

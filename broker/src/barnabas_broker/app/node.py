@@ -338,9 +338,7 @@ class Node:
         self._takedown.append(self.fetchers.close)
         await environment.replicas.start()
         environment.mover.resume()
-        self._takedown += start_coordinators(
-            environment.groups, environment.transactions, environment.broker_id, self.image
-        )
+        self._takedown += start_coordinators(environment)
         self.image.subscribe(self._configs_changed)
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG

@@ -143,6 +143,9 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
         out.print(f"open: {', '.join(strangers)} asked for no authentication (docs/security.md)", markup=False)
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
     out.print(f"partitions: {troubles or 'every replica is in sync'}")
+    if report.refuses_transactions:
+        out.print("transactions are refused: __transaction_state lacks cleanup.policy=compact")
+        out.print("  delete it if nobody needs its records, and it is made again on use")
     _print_losses(out, report)
     print_stray_logs(out, report.stray_logs)
     topics = [topic for topic in report.topics if wide or not topic.internal]

@@ -108,6 +108,8 @@ class ClusterReport:
     topics: tuple[TopicReport, ...]
     groups: tuple[GroupReport, ...]
     stray_logs: tuple[StrayLog, ...] = ()
+    refuses_transactions: bool = False
+    """True if `__transaction_state` is an ordinary topic, which an older version of Barnabas could make."""
 
     def partitions_in(self, state: str) -> int:
         """How many partitions of all topics are in a state."""

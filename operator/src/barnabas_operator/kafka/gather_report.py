@@ -10,6 +10,7 @@ from kafka.admin import OffsetSpec
 
 from barnabas_core import kafka_uuid
 from barnabas_core.group_lag import by_topic, lag, partitions_read
+from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import reachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
@@ -23,6 +24,7 @@ from barnabas_operator.kafka.cluster_report import (
     TopicReport,
 )
 from barnabas_operator.kafka.losses import PartitionKey, lost_partitions, stray_logs
+from barnabas_operator.kafka.topic_configs import overrides
 
 OffsetsByPartition = Mapping[PartitionKey, int]
 
@@ -56,6 +58,7 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         lost = lost_partitions(admin.client, [topic["name"] for topic in topics if _is_offline(topic)])
         alive = (broker for broker in cluster["brokers"] if not broker.get("is_fenced"))
         live = sorted(alive, key=itemgetter("broker_id"))
+        refuses = any(topic["name"] == TRANSACTION_STATE for topic in topics) and not _is_compacted(admin)
         strays = stray_logs(admin.client, [broker["broker_id"] for broker in live])
     return ClusterReport(
         bootstrap=admin.bootstrap,
@@ -67,7 +70,12 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         ),
         groups=groups,
         stray_logs=strays,
+        refuses_transactions=refuses,
     )
+
+
+def _is_compacted(admin: ClusterAdmin) -> bool:
+    return overrides(admin.client, [TRANSACTION_STATE])[TRANSACTION_STATE].get("cleanup.policy") == "compact"
 
 
 def _list_offsets(admin: ClusterAdmin, partitions: Iterable[PartitionKey], spec: int) -> OffsetsByPartition:

@@ -17,7 +17,7 @@ def is_compacted(configs: Mapping[str, str]) -> bool:
 
 NOT_COMPACTED: Final = (
     f"{TRANSACTION_STATE} lacks cleanup.policy=compact (an older version made it as an ordinary topic): transactions "
-    "are refused; delete it if it is empty, and it is made as it must be, or set its cleanup.policy to compact"
+    "are refused; delete it if nobody needs its records (it is made again on use), or set its cleanup.policy to compact"
 )
 
 

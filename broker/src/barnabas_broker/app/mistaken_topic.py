@@ -1,0 +1,59 @@
+"""A `__transaction_state` that an older version made as an ordinary topic: deleted if it is empty, else reported.
+
+The next FindCoordinator makes it with the partitions and the policy that the coordinator needs.
+"""
+
+import logging
+from uuid import UUID
+
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.model import TopicDocument
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_name import TRANSACTION_STATE
+from barnabas_core.topic_partition import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+def watch_mistaken_topic(environment: HandlerEnvironment) -> None:
+    """Look at the topic now, and whenever it changes. Called when the partitions are hosted."""
+
+    def changed(change: ImageChange) -> None:
+        for document in (*change.created, *change.changed):
+            if document.name == TRANSACTION_STATE:
+                _look_at(environment, document)
+
+    if TRANSACTION_STATE in environment.image.topics:
+        _look_at(environment, environment.image.topics[TRANSACTION_STATE])
+    environment.image.subscribe(changed)
+
+
+def _look_at(environment: HandlerEnvironment, document: TopicDocument) -> None:
+    if is_compacted(document.configs):
+        return
+    if _leads_it_empty(environment, document):
+        environment.attempt(_delete(environment, document.topic_id))
+    else:
+        _logger.error(NOT_COMPACTED)
+
+
+def _leads_it_empty(environment: HandlerEnvironment, document: TopicDocument) -> bool:
+    """Return whether this broker leads all partitions and none has a record. No broker knows that of another's."""
+    for number in range(len(document.partitions)):
+        partition = environment.replicas.lookup.hosted(TopicPartition(document.name, number))
+        if partition is None or not partition.is_leader or partition.failure is not None:
+            return False
+        if partition.log.log_start_offset < partition.log.log_end_offset:
+            return False
+    return True
+
+
+async def _delete(environment: HandlerEnvironment, topic_id: UUID) -> None:
+    """Delete by id: a topic that has been made since then stays."""
+    outcome = (await environment.metadata_writer.delete_topics([topic_id]))[topic_id]
+    if isinstance(outcome, ApiError):
+        _logger.error("%s; it is empty, and was not deleted: %s", NOT_COMPACTED, outcome)
+    else:
+        _logger.warning("%s was an ordinary topic, and empty: it is deleted, and made again on use", TRANSACTION_STATE)

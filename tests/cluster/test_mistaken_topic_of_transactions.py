@@ -1,0 +1,52 @@
+"""A `__transaction_state` that is an ordinary topic, made by an older version: made again if empty, else reported."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+
+TOPIC = "__transaction_state"
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=1) as running:
+        yield running
+
+
+def begin_to_produce(cluster: BarnabasCluster) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"}
+    Producer(settings).init_transactions(WAIT_S)
+
+
+def test_an_empty_one_is_made_again_with_its_partitions(cluster: BarnabasCluster) -> None:
+    cluster.client().create_topic(TOPIC, config={"cleanup.policy": "delete"})
+    cluster.restart(0)
+    begin_to_produce(cluster)
+    assert len(cluster.describe(TOPIC)) == 50
+    assert "was an ordinary topic, and empty" in cluster.logs_text()
+
+
+def test_one_with_records_stays_and_is_reported(cluster: BarnabasCluster) -> None:
+    begin_to_produce(cluster)
+    change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.incremental_alter_configs([wanted])[wanted].result(WAIT_S)
+    assert "transactions are refused" in status(cluster)
+    cluster.restart(0)
+    assert "__transaction_state lacks cleanup.policy=compact" in cluster.logs_text()
+    assert len(cluster.describe(TOPIC)) == 50
+
+
+def status(cluster: BarnabasCluster) -> str:
+    """Return what `barnabas status` prints."""
+    command = [sys.executable, "-m", "barnabas", "status", "--bootstrap", cluster.bootstrap]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
