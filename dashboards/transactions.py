@@ -5,7 +5,6 @@ from typing import Final
 from dashboards.panels import RED, YELLOW, Panel, Query, graph, number
 
 CLUSTER: Final = "namespace, cluster"
-REQUESTS: Final = "kafka_network_requestmetrics_"
 RATE: Final = "[$__rate_interval]"
 
 
@@ -22,7 +21,12 @@ def panels(chosen: str) -> list[Panel]:
             "short",
             Query(states, "{{cluster}} {{state}}"),
         ),
-        graph("Ended", "Transactions a second that producers end.", "short", Query(_ended(chosen), "{{cluster}}")),
+        graph(
+            "Ended",
+            "Transactions a second that are over in all their partitions, by their result.",
+            "short",
+            Query(_ended(chosen), "{{cluster}} {{result}}"),
+        ),
         graph(
             "Held back",
             "Offsets that an open transaction keeps from consumers of committed records: the ten largest.",
@@ -61,4 +65,4 @@ def _numbers(chosen: str, overdue: str, held_back: str) -> list[Panel]:
 
 
 def _ended(chosen: str) -> str:
-    return f'sum by ({CLUSTER}) (rate({REQUESTS}requests_total{{{chosen},request="EndTxn"}}{RATE}))'
+    return f"sum by ({CLUSTER}, result) (rate(barnabas_transactions_ended_total{{{chosen}}}{RATE}))"

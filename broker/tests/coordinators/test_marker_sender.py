@@ -10,6 +10,7 @@ import pytest
 
 from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
+from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
@@ -73,11 +74,11 @@ class World:
     def __init__(self) -> None:
         self.network, self.timers, self.done = Network(), ManualTimers(), 0
         self.topics = {"flights": topic(1, 2)}
-        self.is_wanted = True
+        self.is_wanted, self.counts = True, TransactionCounts()
         self._tasks: set[asyncio.Task[None]] = set()
         environment = LinkEnvironment(self.network, self._spawn, asyncio.timeout, "test")
         image: Any = SimpleNamespace(topics=self.topics)
-        self.sender = MarkerSender(environment, image, self.timers)
+        self.sender = MarkerSender(environment, image, self.timers, self.counts)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -165,14 +166,16 @@ def test_markers_are_sent_until_they_are_there(case: Callable[[], Any]) -> None:
     asyncio.run(case())
 
 
-def test_a_marker_that_is_refused_for_ever_ends_the_wait_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_marker_that_is_refused_for_ever_ends_the_wait_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+
     async def refused() -> int:
-        world = World()
         world.network.codes = {1: ErrorCode.NONE, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
         return await world.send()
 
     assert asyncio.run(refused()) == 1
     assert "flights-1 refuses the marker" in caplog.text
+    assert world.counts.refused_markers == {ErrorCode.INVALID_PRODUCER_EPOCH: 1}
 
 
 def test_the_markers_of_many_transactions_share_requests() -> None:

@@ -70,6 +70,9 @@ def test_a_transaction_is_told_from_its_timeout_on_and_what_it_holds_back_until_
     broker.partition.append_marker(marker, 2, world.timers.clock.now_ms())
     values = told(world, broker)
     assert values['barnabas_transactional_ids{state="CompleteAbort"}'] == 1
+    assert values['barnabas_transactions_ended_total{result="aborted"}'] == 1
+    assert values['barnabas_transactions_ended_total{result="committed"}'] == 0
+    assert values['barnabas_transaction_markers_refused_total{error="INVALID_PRODUCER_EPOCH"}'] == 0
     assert (values[LAG], values[LATE]) == (0, 0)
     assert STABLE not in values
     assert OVERDUE not in values

@@ -10,6 +10,7 @@ from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.transactions.coordinator import Intervals, TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
+from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
 from barnabas_broker.wire.transaction_markers import Marker, ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import TRANSACTION_STATE
@@ -53,6 +54,7 @@ class TransactionWorld:
             lambda: self.version,
             EXPIRATION_MS,
             lambda take: take(self.new_id()),
+            TransactionCounts(),
         )
         turns = Turns(timers, clock)
         of_runtime = RuntimeEnvironment(TRANSACTION_STATE, self.log, clock, timers, turns, lambda: True, 5_000)

@@ -17,6 +17,7 @@ from barnabas_broker.coordinators.transactions.coordinator import Intervals, Tra
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
+from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -86,7 +87,8 @@ def make_transactions(world: CoordinatorWorld) -> TransactionParts:
     of_links = LinkEnvironment(
         world.links, world.spawn, asyncio.timeout, f"broker-{config.broker_id}-txn-marker-sender"
     )
-    markers = MarkerSender(of_links, image, timers)
+    counts = TransactionCounts()
+    markers = MarkerSender(of_links, image, timers, counts)
     environment = TransactionEnvironment(
         clock,
         timers,
@@ -94,6 +96,7 @@ def make_transactions(world: CoordinatorWorld) -> TransactionParts:
         lambda: transaction_version(image.features),
         config.transactional_id_expiration_ms,
         lambda take: world.spawn(_ask_new_id(world.producer_ids, take)),
+        counts,
     )
     of_runtime = RuntimeEnvironment(
         TRANSACTION_STATE,

@@ -39,6 +39,7 @@ class TransactionCoordinator:
         intervals: Intervals,
     ) -> None:
         self._intervals = intervals
+        self.counts = environment.counts
         self.runtime = Runtime(of_runtime, partition_count, partial(TransactionShard, environment), _serve)
 
     def start(self) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.transactions.broker_queues import BrokerQueues, LinkEnvironment
+from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas_broker.wire.transaction_markers import Marker
@@ -23,7 +24,7 @@ _logger = logging.getLogger(__name__)
 _RETRY_S: Final = 0.1
 
 _WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
-_REFUSED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+REFUSED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 """The errors after which another attempt would not help."""
 
 WantedMarker = WriteTxnMarkersRequest.WritableTxnMarker
@@ -55,9 +56,12 @@ class MarkerSender:
     response = "WriteTxnMarkersResponse"
     version = 2
 
-    def __init__(self, environment: LinkEnvironment, image: MetadataImage, timers: Timers) -> None:
+    def __init__(
+        self, environment: LinkEnvironment, image: MetadataImage, timers: Timers, counts: TransactionCounts
+    ) -> None:
         self._image = image
         self._timers = timers
+        self._counts = counts
         self.queues: BrokerQueues[_Item] = BrokerQueues(environment, self)
 
     def send(
@@ -118,10 +122,11 @@ class MarkerSender:
         self, ending: Ending, partition: TopicPartition, codes: dict[tuple[int, TopicPartition], ErrorCode]
     ) -> bool:
         code = codes.get((ending.marker.producer_id, partition), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if code in _REFUSED:
+        if code in REFUSED:
+            self._counts.refused_markers[code] += 1
             message = "%s refuses the marker %s with %s: its transaction ends without it"
             _logger.error(message, partition, ending.marker, code.name)
-        return code in _WRITTEN or code in _REFUSED
+        return code in _WRITTEN or code in REFUSED
 
 
 def _wanted(ending: Ending, partitions: Collection[TopicPartition]) -> Any:

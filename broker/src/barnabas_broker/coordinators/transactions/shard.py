@@ -20,6 +20,8 @@ from barnabas_broker.coordinators.transactions.decisions import (
 )
 from barnabas_broker.coordinators.transactions.records import TransactionRecord, decode
 from barnabas_broker.coordinators.transactions.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
     DEAD,
     FENCING_EPOCH,
     LAST_CLIENT_EPOCH,
@@ -28,6 +30,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARED,
     Transaction,
 )
+from barnabas_broker.coordinators.transactions.transaction_counts import TransactionCounts
 from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.errors import ErrorCode
@@ -54,6 +57,7 @@ class TransactionEnvironment(NamedTuple):
     """The time for which an unused id is kept."""
     ask_new_id: Callable[[Callable[[int], object]], object]
     """Call back with a producer id that nobody has, or not at all."""
+    counts: TransactionCounts
 
 
 class TransactionShard:
@@ -134,15 +138,21 @@ class TransactionShard:
         record = TransactionRecord(transactional_id, written, version)
 
         def settled() -> None:
-            is_there = self.transactions.get(transactional_id) is written
-            if is_there and written.state in PREPARED and not self.writer.is_closed:
-                self._send_markers(transactional_id, written)
+            if self.transactions.get(transactional_id) is written:
+                self._follow_up(transactional_id, written)
 
         def finished(error: ErrorCode) -> None:
             self.writer.when_idle(transactional_id, settled)  # After an error for lateness it may be committed yet.
             answer(error)
 
         self.writer.submit(transactional_id, (record,), finished)
+
+    def _follow_up(self, transactional_id: str, committed: Transaction) -> None:
+        counts = self._environment.counts
+        counts.committed += committed.state is COMPLETE_COMMIT
+        counts.aborted += committed.state is COMPLETE_ABORT
+        if committed.state in PREPARED and not self.writer.is_closed:
+            self._send_markers(transactional_id, committed)
 
     # Markers
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from heapq import nlargest
 from typing import Final, NamedTuple
 
+from barnabas_broker.coordinators.transactions.marker_sender import REFUSED
 from barnabas_broker.coordinators.transactions.transaction import (
     DEAD,
     ONGOING,
@@ -78,8 +79,20 @@ def _of_ids(ids: _Ids) -> list[Family]:
 
 
 def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
-    runtime = environment.transactions.runtime
+    runtime, counts = environment.transactions.runtime, environment.transactions.counts
     return [
+        Family(
+            "barnabas_transactions_ended_total",
+            "counter",
+            "Transactions that are noted as ended after their last marker, by their result",
+            lambda: [Sample('result="committed"', counts.committed), Sample('result="aborted"', counts.aborted)],
+        ),
+        Family(
+            "barnabas_transaction_markers_refused_total",
+            "counter",
+            "Markers that a partition refuses for ever, by its error: their transactions end without them",
+            lambda: [Sample(labels(error=code.name), counts.refused_markers[code]) for code in REFUSED],
+        ),
         Family(
             "barnabas_transaction_coordinator_partitions",
             "gauge",
