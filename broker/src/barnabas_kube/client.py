@@ -145,10 +145,12 @@ class ApiClient:
         token = self._access.read_token()
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
-    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[list[bytes], None]:
+    async def stream(
+        self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
+    ) -> AsyncGenerator[list[bytes], None]:
         """The lines of a body that goes on, as they come, until the server ends it. Raises NoAnswer, StreamRefused."""
         what = f"GET {self._access.server}{path}"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         try:
             async with asyncio.timeout(CONNECT_S):
                 response = await self._open().get(

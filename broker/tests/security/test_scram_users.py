@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.app.loop_time import SystemClock
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
 from barnabas_broker.security.sasl.scram_changes import Deletion, Upsertion, decide_scram_changes
 from barnabas_broker.security.sasl.scram_credential import ScramCredential
 from barnabas_broker.security.sasl.scram_users import ScramUsers
@@ -48,7 +48,7 @@ def test_a_deletion_of_what_is_there_is_a_change() -> None:
 
 def test_all_brokers_have_one_secret_and_go_by_every_change(tmp_path: Path) -> None:
     async def run() -> None:
-        stores = [await SqliteStore.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
+        stores = [await SqliteSecrets.open(tmp_path / "secrets.sqlite", SystemClock()) for _ in range(2)]
         first, second = (ScramUsers(store, asyncio.sleep) for store in stores)
         await first.load(b"one")
         await first.change({ALICE: verifier(b"1"), ("b/o,b", "SCRAM-SHA-512"): verifier(b"2")})

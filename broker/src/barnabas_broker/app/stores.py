@@ -10,10 +10,11 @@ from typing import Final
 from barnabas_broker.metadata.documents import CLUSTER_KEY
 from barnabas_broker.metadata.store.location import KubernetesCluster, SqliteFile, location
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.store.secret_store import SecretStore
 from barnabas_core.clock import Clock
+from barnabas_kube.access import Access
 
 WAIT_S: Final = 1.0
-SECRET_MODE: Final = 0o600
 POD_UID: Final = "POD_UID"
 """The environment variable with the `metadata.uid` of the pod, where the broker runs in one."""
 
@@ -49,39 +50,41 @@ async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> Metadata
     return await SqliteStore.open(file.path, clock, boot_id)
 
 
-async def open_secrets(metadata_store: str, clock: Clock, boot_id: str) -> MetadataStore:
-    """Return the store of secrets: a file of its own that only the broker's user may read. Raises StoreUnavailable."""
-    place = location(metadata_store)
-    if not isinstance(place, SqliteFile):
-        raise StoreUnavailable("SCRAM credentials are kept on SQLite only so far; use PLAIN or certificates")
-    path = place.path.with_name(f"{place.path.stem}.secrets{place.path.suffix}")
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, SECRET_MODE))  # The files beside it get the same mode.
-        path.chmod(SECRET_MODE)
-    except OSError as error:
-        raise StoreUnavailable(str(error)) from error
-    return await _open_sqlite(SqliteFile(path), clock, boot_id)
+async def open_secrets(metadata_store: str, clock: Clock, boot_id: str) -> SecretStore:
+    """Return the place of secrets beside the metadata store, which answers already. Raises StoreUnavailable."""
+    match location(metadata_store):
+        case SqliteFile(path):
+            from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
+
+            return await SqliteSecrets.open(path.with_name(f"{path.stem}.secrets{path.suffix}"), clock, boot_id)
+        case KubernetesCluster() as cluster:
+            from barnabas_broker.metadata.store.kubernetes.kubernetes_secrets import KubernetesSecrets
+
+            return KubernetesSecrets(cluster, _access())
 
 
 async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: asyncio.Event) -> MetadataStore:
-    from barnabas_kube.access import NoAccess
-    from barnabas_kube.discovery import find_access
-
     try:
         from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
     except ModuleNotFoundError as error:
         raise StoreUnavailable(f"{error}; `pip install 'barnabas[broker]'` brings it") from error
-    try:
-        access = find_access(os.environ)
-    except NoAccess as error:
-        raise StoreUnavailable(str(error)) from error
-    store = KubernetesStore(cluster, access, clock, os.environ.get(POD_UID, ""))
+    store = KubernetesStore(cluster, _access(), clock, os.environ.get(POD_UID, ""))
     try:
         await _until_it_answers(store, stopping)
     except BaseException:
         await store.close()
         raise
     return store
+
+
+def _access() -> Access:
+    from barnabas_kube.access import NoAccess
+    from barnabas_kube.discovery import find_access
+
+    try:
+        return find_access(os.environ)
+    except NoAccess as error:
+        raise StoreUnavailable(str(error)) from error
 
 
 async def _until_it_answers(store: MetadataStore, stopping: asyncio.Event) -> None:

@@ -7,6 +7,7 @@ Pure. They never depend on a release of the chart: brokers serve on when the ope
 from collections.abc import Sequence
 from typing import Final
 
+from barnabas_core.credential_secrets import credential_secrets
 from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.kinds import KINDS
@@ -67,6 +68,15 @@ def broker_rules() -> list[JsonObject]:
         _rule("internal.barnabas.dev", (*READ, "create", "patch", "delete"), "statedocuments"),
         _rule("coordination.k8s.io", ("list", "watch", "create", "patch"), "leases"),
     ]
+
+
+def credential_rules(cluster: str) -> list[JsonObject]:
+    """Return what the brokers of one Cluster do with the Secrets of its SCRAM credentials, each by its name.
+
+    They make none: who may make Secrets may have one filled with the token of any service account.
+    """
+    rule = _rule("", ("get", "watch", "patch"), "secrets")
+    return [{**rule, "resourceNames": list(credential_secrets(cluster))}]
 
 
 def _driven() -> list[JsonObject]:

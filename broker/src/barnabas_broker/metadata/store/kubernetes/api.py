@@ -4,14 +4,14 @@ What is no answer to the question is StoreUnavailable: no connection, no time, n
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final
 
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
 from barnabas_kube.access import Access
-from barnabas_kube.client import Answer, ApiClient, NoAnswer, StreamRefused, parse_status
+from barnabas_kube.client import SILENCE_S, Answer, ApiClient, NoAnswer, StreamRefused, parse_status
 
 REQUEST_S: Final = 3.0
 """Shorter than a session, so that a lease is tried to be renewed again before it ends."""
@@ -53,13 +53,15 @@ class ApiRequests:
         _check(f"{method} {path}", answer)
         return answer
 
-    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
+    async def stream(
+        self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
+    ) -> AsyncGenerator[list[bytes], None]:
         """The lines of a body that goes on, as they come, until the server ends it.
 
         Raises StoreUnavailable, HistoryCompacted.
         """
         try:
-            async with aclosing(self._client.stream(path, query)) as stream:
+            async with aclosing(self._client.stream(path, query, silence_s)) as stream:
                 async for lines in stream:
                     yield lines
         except StreamRefused as refusal:

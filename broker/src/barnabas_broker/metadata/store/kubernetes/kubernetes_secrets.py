@@ -1,0 +1,155 @@
+"""The secrets of brokers in Kubernetes: entries of a few Secrets, each read, watched and patched by its name.
+
+A rule of RBAC that names the Secrets is all that a broker needs: it reads no other Secret of the namespace, and makes
+none. Who may make Secrets may have one filled with the token of any service account.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from barnabas_broker.metadata.store.kubernetes import secret_objects
+from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.store.kubernetes.objects import MERGE_PATCH
+from barnabas_broker.metadata.store.kubernetes.secret_objects import SecretObject
+from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
+from barnabas_broker.metadata.store.secret_store import Secrets
+from barnabas_core.credential_secrets import credential_secrets
+from barnabas_kube.access import Access
+from barnabas_kube.client import Answer, parse_status
+
+log = logging.getLogger(__name__)
+
+WATCH_S: Final = 40
+"""Each Secret is read so often, whatever its watch says: a credential that goes must be gone within a minute."""
+LATE_S: Final = 5.0
+"""A server that is silent for so much longer than its watch was to last does not answer."""
+ATTEMPTS_MAX: Final = 20
+
+
+class KubernetesSecrets:
+    """A SecretStore."""
+
+    def __init__(self, cluster: KubernetesCluster, access: Access) -> None:
+        """Call it within a running loop. Nothing is asked of the API server yet."""
+        self._api = ApiRequests(access)
+        self._collection = f"/api/v1/namespaces/{cluster.namespace}/secrets"
+        self._names = credential_secrets(cluster.cluster)
+        self._known: list[dict[str, bytes]] = [{} for _ in self._names]
+        self._closed = False
+
+    async def create(self, key: str, value: bytes) -> bytes:
+        """Do as `SecretStore` says."""
+        name = self._names[secret_objects.shard_of(key)]
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._get(name)
+            if found is None:
+                break
+            present = _secrets_in(found).get(key)
+            if present is not None or await self._patch(name, {key: value}, found.metadata.resource_version):
+                return present or value
+        raise StoreUnavailable(_missing(name))
+
+    async def write(self, secrets: Secrets) -> None:
+        """Do as `SecretStore` says."""
+        by_shard: dict[int, dict[str, bytes | None]] = {}
+        for key, value in secrets.items():
+            by_shard.setdefault(secret_objects.shard_of(key), {})[key] = value
+        names = [self._names[shard] for shard in by_shard]
+        done = await asyncio.gather(*map(self._patch, names, by_shard.values()))
+        if not all(done):
+            raise StoreUnavailable(_missing(names[done.index(False)]))
+
+    async def read(self) -> Mapping[str, bytes]:
+        """Do as `SecretStore` says."""
+        for shard, found in enumerate(await asyncio.gather(*map(self._get, self._names))):
+            self._see(shard, found)
+        return {key: value for known in self._known for key, value in known.items()}
+
+    async def follow(self) -> AsyncIterator[Secrets]:
+        """Do as `SecretStore` says."""
+        heard: asyncio.Queue[Secrets | StoreUnavailable] = asyncio.Queue()
+        tasks = [asyncio.ensure_future(self._follow_one(shard, heard)) for shard in range(len(self._names))]
+        try:
+            while True:
+                changes = await heard.get()
+                if self._closed:
+                    return
+                if isinstance(changes, StoreUnavailable):
+                    raise changes
+                if changes:
+                    yield changes
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _follow_one(self, shard: int, heard: asyncio.Queue[Secrets | StoreUnavailable]) -> None:
+        try:
+            while True:
+                found = await self._get(self._names[shard])
+                heard.put_nowait(self._see(shard, found))
+                with contextlib.suppress(HistoryCompacted):
+                    async for seen in self._watch(self._names[shard], found):
+                        heard.put_nowait(self._see(shard, seen))
+        except StoreUnavailable as error:
+            heard.put_nowait(error)
+
+    async def _watch(self, name: str, found: SecretObject | None) -> AsyncIterator[SecretObject | None]:
+        """Yield a Secret after each change, None where it was deleted, until the server ends it."""
+        query = {"fieldSelector": f"metadata.name={name}", "watch": "1", "timeoutSeconds": str(WATCH_S)}
+        if found is not None:
+            query["resourceVersion"] = found.metadata.resource_version
+        async with contextlib.aclosing(self._api.stream(self._collection, query, WATCH_S + LATE_S)) as stream:
+            async for lines in stream:
+                for line in filter(None, lines):
+                    yield secret_objects.secret_after(line)
+
+    def _see(self, shard: int, found: SecretObject | None) -> Secrets:
+        """Return what is other than this process knew."""
+        before, after = self._known[shard], {} if found is None else _secrets_in(found)
+        self._known[shard] = after
+        gone: dict[str, bytes | None] = dict.fromkeys(before.keys() - after.keys())
+        return gone | {key: value for key, value in after.items() if before.get(key) != value}
+
+    async def _get(self, name: str) -> SecretObject | None:
+        answer = await self._api.request("GET", f"{self._collection}/{name}")
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        _expect(name, answer)
+        return secret_objects.parse_secret(answer.body)
+
+    async def _patch(self, name: str, secrets: Secrets, expected_version: str = "") -> bool:
+        """Return False where there is no such Secret, or another version of it."""
+        body = secret_objects.change(secrets, expected_version)
+        path = f"{self._collection}/{name}"
+        answer = await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+            return False
+        _expect(name, answer)
+        return True
+
+    async def close(self) -> None:
+        """Do as `SecretStore` says."""
+        self._closed = True
+        await self._api.close()
+
+
+def _secrets_in(found: SecretObject) -> dict[str, bytes]:
+    secrets, strange = secret_objects.secrets_in(found)
+    if strange:
+        log.error("Secret %s: no broker wrote these entries, so they are ignored: %s", found.metadata.name, strange)
+    return secrets
+
+
+def _missing(name: str) -> str:
+    return f"Secret {name} is missing, or others change it all the time: the operator makes it; it may be empty"
+
+
+def _expect(name: str, answer: Answer) -> None:
+    """Raise StoreUnavailable for a refusal, as of a Secret that would have more than 1 MiB."""
+    if answer.status != HTTPStatus.OK:
+        raise StoreUnavailable(f"Secret {name}: {answer.status} {parse_status(answer.body).message}")

@@ -1,0 +1,87 @@
+"""The Secrets that hold a cluster's secrets: what is in them, and patches of it. No IO."""
+
+from hashlib import sha256
+
+import msgspec
+
+from barnabas_broker.metadata.store.kubernetes.objects import Metadata
+from barnabas_broker.metadata.store.kubernetes.watching import raise_error
+from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
+from barnabas_broker.metadata.store.secret_store import Secrets
+from barnabas_core.credential_secrets import SHARDS
+from barnabas_kube.client import Status
+
+
+class SecretObject(msgspec.Struct, frozen=True, rename="camel"):
+    """The parts of a Secret that are read; its data is base64."""
+
+    metadata: Metadata
+    data: dict[str, bytes] = {}
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A secret under its key, which may have characters that a name within a Secret cannot."""
+
+    key: str
+    value: msgspec.Raw
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Change(msgspec.Struct):
+    data: dict[str, bytes | None]
+    metadata: Metadata = Metadata()
+
+
+def shard_of(key: str) -> int:
+    """Return the number of the Secret that holds this key: its hash decides."""
+    return int(_name(key)[:8], 16) % SHARDS
+
+
+def change(secrets: Secrets, expected_version: str = "") -> bytes:
+    """Return a merge patch of these secrets alone; with a version, one that is refused where another is there."""
+    data = {
+        _name(key): None if value is None else msgspec.json.encode(_Entry(key, msgspec.Raw(value)))
+        for key, value in secrets.items()
+    }
+    return msgspec.json.encode(_Change(data, Metadata(resource_version=expected_version)))
+
+
+def secrets_in(found: SecretObject) -> tuple[dict[str, bytes], list[str]]:
+    """Return the secrets by key, and the names of entries that no broker wrote."""
+    secrets: dict[str, bytes] = {}
+    strange: list[str] = []
+    for name, value in found.data.items():
+        try:
+            entry = msgspec.json.decode(value, type=_Entry)
+        except msgspec.MsgspecError:
+            strange.append(name)
+        else:
+            secrets[entry.key] = bytes(entry.value)
+    return secrets, strange
+
+
+def parse_secret(body: bytes) -> SecretObject:
+    """Return the Secret of an answer. Raises StoreUnavailable."""
+    try:
+        return msgspec.json.decode(body, type=SecretObject)
+    except msgspec.MsgspecError as error:
+        raise StoreUnavailable(f"the API server answers with what is no Secret: {error}") from error
+
+
+def secret_after(line: bytes) -> SecretObject | None:
+    """Return the Secret that a line of a watch brings, None for a deletion. HistoryCompacted, StoreUnavailable."""
+    try:
+        event = msgspec.json.decode(line, type=_Event)
+        if event.type == "ERROR":
+            raise_error(msgspec.json.decode(event.object, type=Status))
+        return None if event.type == "DELETED" else msgspec.json.decode(event.object, type=SecretObject)
+    except msgspec.MsgspecError as error:
+        raise StoreUnavailable(f"a watch brought what is no event: {error}") from error
+
+
+def _name(key: str) -> str:
+    return sha256(key.encode()).hexdigest()

@@ -1,0 +1,66 @@
+"""The secrets of brokers on one machine: documents of a SQLite file of their own, which only their user may read."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from barnabas_broker.metadata.store.metadata_store import (
+    ABSENT,
+    StoreUnavailable,
+    VersionConflict,
+    Write,
+)
+from barnabas_broker.metadata.store.secret_store import Secrets
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_core.clock import Clock
+
+SECRET_MODE: Final = 0o600
+
+
+class SqliteSecrets:
+    """A SecretStore. A change reaches the other processes at once."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        """Use `open`."""
+        self._store = store
+        self._revision = 0
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
+        """Return the store in the file `path`, which is made where there is none. Raises StoreUnavailable."""
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, SECRET_MODE))  # The files beside it get the same mode.
+            path.chmod(SECRET_MODE)
+        except OSError as error:
+            raise StoreUnavailable(str(error)) from error
+        return cls(await SqliteStore.open(path, clock, boot_id))
+
+    async def create(self, key: str, value: bytes) -> bytes:
+        """Do as `SecretStore` says."""
+        try:
+            await self._store.put(key, value, ABSENT)
+        except VersionConflict:
+            found = await self._store.get(key)
+            return await self.create(key, value) if found is None else found.value
+        return value
+
+    async def write(self, secrets: Secrets) -> None:
+        """Do as `SecretStore` says."""
+        await self._store.write([Write(key, value) for key, value in secrets.items()])
+
+    async def read(self) -> Mapping[str, bytes]:
+        """Do as `SecretStore` says."""
+        listing = await self._store.listing("")
+        self._revision = listing.revision
+        return {each.key: each.value for each in listing.documents}
+
+    async def follow(self) -> AsyncIterator[Secrets]:
+        """Do as `SecretStore` says."""
+        async for changes in self._store.watch("", self._revision):
+            self._revision = changes.revision
+            yield {each.key: each.value for each in changes.changes}
+
+    async def close(self) -> None:
+        """Do as `SecretStore` says."""
+        await self._store.close()
