@@ -61,7 +61,8 @@ def _print(report: Report, plan: Plan, seconds: float) -> None:
         print(f"{kind:50} {counts[kind]:5}  {'legal' if kind in LEGAL else 'forbidden'}")
     outcomes = ", ".join(f"{number} {outcome.value}" for outcome, number in report.outcomes.most_common())
     fates = ", ".join(f"{number} {fate.name.lower()}" for fate, number in report.fates.most_common())
-    print(f"\n{plan.peer}, seed {plan.seed}: {report.rounds.total()} faults in {seconds:.0f} s")
+    print(f"\n{plan.peer} with transaction.version {report.transaction_version}, seed {plan.seed}")
+    print(f"{report.rounds.total()} faults in {seconds:.0f} s")
     print(f"transactions: {outcomes} ({fates}); {report.values} values in the lists, {report.reads} reads")
     if report.skipped:
         print(report.skipped)

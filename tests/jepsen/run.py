@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kafka.protocol.metadata import ApiVersionsRequest
+
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.kafka_cluster import KafkaCluster, prepare_kafka_cluster
@@ -74,6 +76,7 @@ class Report:
     fates: Counter[Fate] = field(default_factory=Counter)
     values: int = 0
     reads: int = 0
+    transaction_version: int = 0
     anomalies: list[Anomaly] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     skipped: str = ""
@@ -93,6 +96,7 @@ def run(folder: Path, plan: Plan, say: Say) -> Report:
         running.callback(cluster.close)
         cluster.start()
         cluster.create_topic(TOPIC, KEYS, BROKERS)
+        report.transaction_version = _transaction_version(cluster)
         arena = Arena(cluster, lan, (TOPIC,), notes.problems)
         clients = _clients(folder, plan, cluster.bootstrap, notes)
         try:
@@ -130,6 +134,13 @@ def _cluster(folder: Path, plan: Plan, lan: Lan | None) -> BarnabasCluster | Kaf
     for number, place in enumerate(places):
         cluster.add_broker(number, place=place)
     return cluster
+
+
+def _transaction_version(cluster: BarnabasCluster | KafkaCluster) -> int:
+    """Return the finalized level of the feature transaction.version."""
+    request = ApiVersionsRequest(client_software_name="jepsen", client_software_version="1")
+    levels = {each.name: each.max_version_level for each in cluster.ask(0, request, 3).finalized_features}
+    return int(levels.get("transaction.version", 0))
 
 
 def _clients(folder: Path, plan: Plan, bootstrap: str, notes: Notes) -> list[Client]:

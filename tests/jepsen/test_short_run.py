@@ -18,3 +18,4 @@ def test_transactions_of_librdkafka_show_no_anomaly_while_a_broker_is_killed(tmp
     assert (report.problems, report.forbidden) == ([], [])
     assert report.outcomes[Outcome.COMMITTED] > 0
     assert report.reads > 0
+    assert report.transaction_version == 2
