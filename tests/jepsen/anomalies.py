@@ -1,4 +1,4 @@
-"""Which anomalies a history of transactions has (`anomalies`): pure, so that the checker itself can be tested.
+"""The anomalies of a history of transactions: pure, so that the checker itself can be tested.
 
 Kafka's transactions isolate no writes: records of open transactions stand between each other in the log. And a consumer
 reads what was committed when it reads, not when its own transaction began. So three kinds of cycles are legal, and are
@@ -20,7 +20,7 @@ from jepsen.history import Entry, History, Outcome, Read, Transaction
 
 
 class Kind(StrEnum):
-    """Each with the name that the literature has for it."""
+    """The anomalies, with the names that the literature has for them."""
 
     WRITE_CYCLE = "write cycle (G0)"
     MIXED_CYCLE = "cycle of writes and reads (ww, wr)"
@@ -41,7 +41,7 @@ FORBIDDEN: Final = frozenset(Kind) - LEGAL
 
 
 class Anomaly(NamedTuple):
-    """What was found."""
+    """A finding."""
 
     kind: Kind
     what: str

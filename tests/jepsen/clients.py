@@ -22,7 +22,7 @@ END_SECONDS_MAX: Final = 180.0
 
 
 class Fate(Enum):
-    """How a client means to end a transaction, with how often of a hundred."""
+    """The end that a client means to give a transaction, with how often of a hundred."""
 
     COMMIT = 78
     ABORT = 12
@@ -33,7 +33,7 @@ class Fate(Enum):
 
 
 class Notes:
-    """The transactions of all clients, and what must not happen."""
+    """The transactions of all clients, and the problems that they met."""
 
     def __init__(self) -> None:
         self.transactions: dict[int, Transaction] = {}

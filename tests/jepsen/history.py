@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 
 class Outcome(Enum):
-    """What is known of a transaction's end."""
+    """The end of a transaction, as far as it is known."""
 
     COMMITTED = "committed"
     """A commit was acknowledged."""
@@ -73,7 +73,7 @@ class Transaction:
 
 @dataclass
 class History:
-    """All transactions by their numbers, and all lists as they were at the end, when no transaction was open."""
+    """The transactions by their numbers, and the lists as they were at the end, when no transaction was open."""
 
     transactions: dict[int, Transaction]
     committed: dict[int, list[Entry]]

@@ -38,7 +38,7 @@ FAILURES: Final = (KafkaException, RemoteError, BufferError, AssertionError)
 
 
 class Library(NamedTuple):
-    """How its producers are opened, and how it is ended."""
+    """The way to open its producers, and to end it."""
 
     open: Open
     close: Callable[[], object]

@@ -55,7 +55,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to do; `seconds` is how long clients work between two rounds of faults."""
+    """The order of a run; `seconds` is how long clients work between two rounds of faults."""
 
     rounds: int
     seed: int
@@ -68,7 +68,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """What a run showed."""
+    """The findings of a run."""
 
     rounds: Counter[str] = field(default_factory=Counter)
     """How often each kind of fault was done."""
