@@ -95,6 +95,7 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
             Need(_O.DESCRIBE, _GROUP, "group_id", last_version=7),
             Need(_O.DESCRIBE, _GROUP, "groups.group_id", first_version=8),
         ),
+        refused={"committed_offset": -1},
         in_handler="Describe T: all topics: out, named: 29 with offset -1",
     ),
     10: ApiRights(
@@ -117,12 +118,15 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     18: ApiRights(),
     19: ApiRights(
         (Need(_O.CREATE, _TOPIC, "topics.name", or_on_cluster=_O.CREATE),),
+        refused={"num_partitions": -1, "replication_factor": -1},
         in_handler="DescribeConfigs T: it is created, configs are empty with error 29, counts -1",
     ),
     20: ApiRights(in_handler="Delete T: 29; by id the name only with Describe T"),
     21: ApiRights((Need(_O.DELETE, _TOPIC, "topics.name"),), refused={"low_watermark": -1}),
     22: ApiRights(in_handler="Write X: 53; without an id IdempotentWrite C, or Write on any T: 31"),
-    23: ApiRights((Need(_O.DESCRIBE, _TOPIC, "topics.topic", or_on_cluster=_O.CLUSTER_ACTION),)),
+    23: ApiRights(
+        (Need(_O.DESCRIBE, _TOPIC, "topics.topic", or_on_cluster=_O.CLUSTER_ACTION),), refused={"leader_epoch": -1}
+    ),
     24: ApiRights(
         (
             Need(_O.WRITE, _ID, "v3_and_below_transactional_id", last_version=3),

@@ -6,10 +6,8 @@ from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.fetch import ConsumerFetch
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.topic_rights import lacking
-from barnabas_broker.replication.follower_sessions import NO_SESSION
-from barnabas_broker.wire.fetch import encode_fetch_response, parse_fetch
+from barnabas_broker.wire.fetch import parse_fetch
 from barnabas_core.acls import AclOperation, ResourceType
-from barnabas_core.errors import ErrorCode
 
 
 def handle(
@@ -28,8 +26,7 @@ def handle(
     if rights_of(environment, channel.client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         replica_fetch.handle(environment, channel, version, correlation_id, request)
     else:
-        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        channel.respond(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))
+        replica_fetch.refuse(channel, version, correlation_id)
     return None
 
 

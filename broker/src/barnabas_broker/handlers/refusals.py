@@ -11,6 +11,7 @@ _CODES: Final = frozenset({"error_code", "partition_error_code"})
 _USUAL_SOURCES: Final = {"partitions": "partition_indexes"}
 _OTHER_NAMES: Final = {"topic_name": "name", "user": "name"}
 _PLAIN: Final = (str, int)
+_MESSAGE: Final = "error_message"
 
 
 class Refusals:
@@ -49,12 +50,14 @@ class Refusals:
         return [self._element(field.struct, each, code) for each in found]
 
     def _element(self, struct: schema.Struct, source: object, code: ErrorCode) -> Any:
-        values: dict[str, object] = {}
+        """One element; where it has an error of its own, those within it have none."""
+        values: dict[str, object] = {each.name: code for each in struct.fields if each.name in _CODES}
+        arrays = [] if values else self._arrays(struct)
         is_plain = isinstance(source, _PLAIN)
         for field in struct.fields:
-            if field.name in _CODES:
-                values[field.name] = code
-            elif field in self._arrays(struct):
+            if field.name in values or field.name == _MESSAGE:
+                continue
+            if field in arrays:
                 values[field.name] = self._list(field, source, code)
             elif is_plain and not field.is_array and field.kind == ("string" if isinstance(source, str) else "int32"):
                 values[field.name], is_plain = source, False

@@ -6,9 +6,10 @@ It must come in by the listener that is between brokers: a client elsewhere coul
 """
 
 from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
-from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response
+from barnabas_broker.wire.fetch import SESSIONS_SINCE, FetchRequest, encode_fetch_response
 from barnabas_core.errors import ErrorCode
 
 
@@ -22,6 +23,14 @@ def handle(
         channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
     if channel.client.listener_name != environment.config.listeners.inter_broker:
-        respond(FollowerAnswer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_SESSION, []))
-        return
-    environment.followers.fetch(request, respond)
+        refuse(channel, version, correlation_id)
+    else:
+        environment.followers.fetch(request, respond)
+
+
+def refuse(channel: Channel, version: int, correlation_id: int) -> None:
+    """Answer that the client is no broker. Raises CloseConnection where the version has no error for that."""
+    if version < SESSIONS_SINCE:
+        raise CloseConnection(f"Fetch v{version} as a broker's, which it is not")
+    error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    channel.respond(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))
