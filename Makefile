@@ -35,6 +35,7 @@ check: .venv/spark
 	$(BIN)/mypy conftest.py
 	$(BIN)/mypy tests/faults
 	$(BIN)/mypy --explicit-package-bases tests/compat
+	$(BIN)/mypy --explicit-package-bases tests/rights
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py
@@ -133,6 +134,11 @@ fuzz: venv
 # Brokers on damaged files and records; FUZZ replays as above.
 proof-stored-bytes: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m fuzz.damaged_broker $(FUZZ)
+
+# Each request without each right, at our broker and at Apache Kafka; PROOF=--write stores what tests expect of ours. Needs a JDK.
+.PHONY: proof-acls
+proof-acls: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m rights $(PROOF)
 
 # PROOF='--records 1000000 --lines 20000 --numbers 50000 --seed 7': copies by librdkafka and Java, words counted by Kafka Streams, and numbers
 # of Kafka Connect, over three brokers that are killed and rolled; needs a JDK, and Maven Central the first time.
