@@ -1,5 +1,7 @@
 """A server under test as a child process: started, awaited, stopped by its own process id."""
 
+import fcntl
+import functools
 import os
 import random
 import re
@@ -7,16 +9,18 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.deadline import PATIENCE_S
 from harness.soak import size
 
 # Only the soak has the machine to itself.
-START_SECONDS_MAX = size(180.0, 60.0)
-STOP_SECONDS_MAX = size(180.0, 60.0)
+START_SECONDS_MAX = size(PATIENCE_S, 60.0)
+STOP_SECONDS_MAX = size(PATIENCE_S, 60.0)
 POLL_SECONDS = 0.02
 # Below the range from which the kernel takes ports for outgoing connections: a port chosen here stays free while a
 # server that had it is restarted.
@@ -34,16 +38,34 @@ class ServerFailed(AssertionError):
 _given: set[int] = set()
 
 
+@functools.cache
+def _reservations() -> int:
+    """Open the file in which each process of tests locks the bytes that its ports number, until it ends."""
+    path = Path(tempfile.gettempdir()) / f"barnabas-test-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _reserve(port: int) -> bool:
+    """True if no other process of tests has it: one whose server restarts would find it taken."""
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _given.add(port)
+    return True
+
+
 def free_port() -> int:
-    """A port of the loopback interface on which nothing listens now, and that was not given to anybody before."""
-    for port in random.sample(sorted(set(PORTS) - _given), 100):
+    """Return a port of the loopback interface on which nothing listens now, and that nobody else is given."""
+    ports = sorted(set(PORTS) - _given)
+    for port in random.sample(ports, min(100, len(ports))):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            _given.add(port)
+        if _reserve(port):
             return port
     raise ServerFailed("no free port among 100 tried")
 

@@ -1,0 +1,34 @@
+"""Tests run at once in several processes: what one has chosen, no other is given."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import server_process
+from harness.server_process import PORTS, ServerFailed, free_port
+
+OTHER = """
+import sys
+from harness import server_process
+server_process.PORTS = range(int(sys.argv[1]), int(sys.argv[1]) + 1)
+print(server_process.free_port())
+"""
+
+
+def other(port: int) -> subprocess.CompletedProcess[str]:
+    """Run a process of tests that may choose this port alone."""
+    command = [sys.executable, "-c", OTHER, str(port)]
+    folder = Path(__file__).parents[1]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_port_is_given_to_one_process_of_tests_until_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = free_port()
+    assert "no free port" in other(given).stderr
+    monkeypatch.setattr(server_process, "PORTS", range(given, given + 1))
+    with pytest.raises(ServerFailed):
+        free_port()
+    free = next(port for port in reversed(PORTS) if other(port).returncode == 0)
+    assert other(free).stdout == f"{free}\n", "whose process has ended"
