@@ -18,7 +18,7 @@ from barnabas_jobs.planning.ledger import Entry
 from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
 from barnabas_jobs.spark.records import of_files
 from harness.barnabas_server import prepare_barnabas
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from harness.stock_client import StockClient
 
@@ -33,7 +33,6 @@ QUIET_S = 3.0
 """How long tests wait for what a task that has failed may still write."""
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
 HOUR_MS = 3_600_000
-WAIT_S = 30.0
 KEEP = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
 Record = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 """Partition, offset, timestamp in milliseconds, key, value, headers."""
@@ -69,8 +68,8 @@ class World:
     def delete(self, topic: str | None = None) -> None:
         """Returns when nobody tells of it any more."""
         name = topic or self.topic
-        self.client.admin.delete_topics([name])[name].result(WAIT_S)
-        wait_for(lambda: name not in self.client.admin.list_topics(timeout=WAIT_S).topics)
+        self.client.admin.delete_topics([name])[name].result(PATIENCE_S)
+        wait_for(lambda: name not in self.client.admin.list_topics(timeout=PATIENCE_S).topics)
 
     def write(self, count: int, partitions: int = 3, topic: str | None = None) -> None:
         """Records an hour apart, over several days, with every kind of key, value and headers."""
@@ -88,7 +87,7 @@ class World:
                 on_delivery=lambda error, _: refused.append(error) if error else None,
             )
             producer.poll(0)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert not refused
 
     def write_values(self, topic: str, values: list[bytes]) -> None:
@@ -96,7 +95,7 @@ class World:
         producer = Producer(self.client.settings)
         for number, value in enumerate(values):
             producer.produce(topic, value, b"%d" % number, partition=0, timestamp=FIRST_MS)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def write_random(self, size: int) -> None:
         """So many bytes that no compression makes less, to partition 0."""
@@ -106,7 +105,7 @@ class World:
         """As retention does."""
         wanted = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
         for future in self.client.admin.delete_records(wanted).values():
-            future.result(WAIT_S)
+            future.result(PATIENCE_S)
 
     def set_config(self, config: dict[str, str], topic: str | None = None) -> None:
         """Of the topic, while it is there."""
@@ -114,7 +113,7 @@ class World:
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic or self.topic, incremental_configs=entries)
-        self.client.admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
+        self.client.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
     def own_config(self) -> dict[str, str]:
         """What the brokers say was set for the topic."""
@@ -153,8 +152,8 @@ class World:
         name = topic or self.topic
         consumer = Consumer({**self.client.settings, "group.id": "nobody", "enable.auto.commit": False})
         try:
-            parts = consumer.list_topics(name, timeout=WAIT_S).topics[name].partitions
-            bounds = {part: consumer.get_watermark_offsets(TopicPartition(name, part), WAIT_S) for part in parts}
+            parts = consumer.list_topics(name, timeout=PATIENCE_S).topics[name].partitions
+            bounds = {part: consumer.get_watermark_offsets(TopicPartition(name, part), PATIENCE_S) for part in parts}
             consumer.assign([TopicPartition(name, part, first) for part, (first, _) in bounds.items()])
             wanted = sum(last - first for first, last in bounds.values())
             found: list[Record] = []

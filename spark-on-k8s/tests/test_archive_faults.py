@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
-from jobs_world import WAIT_S, World
+from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.jobs import archive
 from barnabas_jobs.planning.errors import JobFailed
+from harness.deadline import PATIENCE_S
 
 
 def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
@@ -63,7 +64,7 @@ def test_a_partition_that_was_added_and_lost_its_first_records_is_an_error(spark
     world.make(1)
     world.write(10, 1)
     world.archive(spark)
-    world.client.admin.create_partitions([NewPartitions(world.topic, 2)])[world.topic].result(WAIT_S)
+    world.client.admin.create_partitions([NewPartitions(world.topic, 2)])[world.topic].result(PATIENCE_S)
     world.client.write(world.topic, [b"lost", b"kept"], partition=1)
     world.delete_before({1: 1})
     with pytest.raises(JobFailed, match=r"partition 1 \[0, 1\) was deleted from the topic before it was archived"):
@@ -77,7 +78,7 @@ def timed(world: World, moments_ms: list[int]) -> None:
     producer = Producer({**world.client.settings, "acks": "all"})
     for moment_ms in moments_ms:
         producer.produce(world.topic, b"%d" % moment_ms, partition=0, timestamp=moment_ms)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_timestamps_before_1970_are_kept(spark: SparkSession, world: World) -> None:

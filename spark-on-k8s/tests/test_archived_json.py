@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from jobs_world import FIRST_MS, WAIT_S, World
+from jobs_world import FIRST_MS, World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.spark.json_columns import read_schema
+from harness.deadline import PATIENCE_S
 
 SCHEMA = {
     "type": "object",
@@ -45,7 +46,7 @@ def write(world: World, values: list[bytes | None]) -> None:
     producer = Producer(world.client.settings)
     for value in values:
         producer.produce(world.topic, value, b"key", partition=0, timestamp=FIRST_MS)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def rows(spark: SparkSession, world: World) -> list[Any]:

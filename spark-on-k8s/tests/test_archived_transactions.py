@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from jobs_world import WAIT_S, World
+from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import skew
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.ranges import Bounds
 from harness.apache_kafka import apache_kafka
+from harness.deadline import PATIENCE_S
 from harness.kafka_jars import JarsMissing, jars_folder
 from harness.require import missing
 
@@ -18,13 +19,13 @@ from harness.require import missing
 def transaction(world: World, name: str, values: list[bytes], *, commits: bool | None) -> Producer:
     """To partition 0; None leaves it open."""
     producer = Producer({**world.client.settings, "transactional.id": name, "transaction.timeout.ms": 600_000})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     for value in values:
         producer.produce(world.topic, value, partition=0)
-    producer.flush(WAIT_S)
+    producer.flush(PATIENCE_S)
     if commits is not None:
-        (producer.commit_transaction if commits else producer.abort_transaction)(WAIT_S)
+        (producer.commit_transaction if commits else producer.abort_transaction)(PATIENCE_S)
     return producer
 
 
@@ -45,7 +46,7 @@ def test_committed_records_are_archived_and_others_counted(spark: SparkSession, 
     world.client.write(world.topic, [b"behind"])
     result = world.archive(spark)
     assert (result.records, result.left_out) == (2, 1 + 20 + 1)
-    still_open.abort_transaction(WAIT_S)
+    still_open.abort_transaction(PATIENCE_S)
     result = world.archive(spark)
     assert (result.records, result.left_out) == (1, 2)
     assert [record[4] for record in world.archived(spark)] == [b"a", b"b", b"behind"]
@@ -70,7 +71,7 @@ def test_only_committed_records_are_archived_whatever_the_ranges(spark: SparkSes
         world.client.write(world.topic, [b"e"])
         assert world.archive(spark, commit_records=3).records == 3
         assert world.archive(spark).commits == 0
-        still_open.commit_transaction(WAIT_S)
+        still_open.commit_transaction(PATIENCE_S)
         result = world.archive(spark)
         assert (result.records, result.swept_runs) == (2, 0)
         assert [record[4] for record in world.archived(spark)] == [b"a", b"b", b"c", b"d", b"e"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from confluent_kafka.admin import NewPartitions
-from jobs_world import WAIT_S, World
+from jobs_world import World
 from pyspark.sql import SparkSession
 from started_drivers import driver
 
@@ -18,11 +18,9 @@ from barnabas_jobs.jobs import archive
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.planning.errors import JobFailedLate
 from barnabas_jobs.spark.status import SparkStatus
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import seed
 
-END_SECONDS_MAX = 60.0
-ARCHIVED_SECONDS_MAX = 120.0
 CONTINUOUS = {"continuous": "true", "trigger_seconds": 1, "commit_records": 40}
 KILLS = 6
 LIFE_S = (0.0, 6.0)
@@ -34,14 +32,14 @@ def await_archived(spark: SparkSession, world: World, records: int) -> None:
     wait_for(
         lambda: sum(entry.records for entry in folder.ledger().entries),
         lambda found: found == records,
-        seconds_max=ARCHIVED_SECONDS_MAX,
+        seconds_max=PATIENCE_S,
     )
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Told to end by SIGTERM: its exit code, and what it said."""
     process.terminate()
-    said = process.communicate(timeout=END_SECONDS_MAX)[0]
+    said = process.communicate(timeout=PATIENCE_S)[0]
     return process.returncode, said.strip()
 
 
@@ -55,7 +53,7 @@ def test_what_is_written_is_archived_until_sigterm_and_once(spark: SparkSession,
         world.write(30, 2)
         await_archived(spark, world, 60)
         assert ended(process) == (EXIT_TERMINATED, "ended")
-    world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(WAIT_S)
+    world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(PATIENCE_S)
     world.write(30)
     with driver(spark, world, tmp_path / "driver.log", **CONTINUOUS) as process:
         await_archived(spark, world, 90)
@@ -81,10 +79,10 @@ def test_partitions_that_were_empty_and_partitions_that_are_added_are_known_to_t
     job = threading.Thread(target=lambda: archive.run(spark, chosen, stopping=stopping))
     job.start()
     try:
-        wait_for(lambda: spark.streams.active, seconds_max=ARCHIVED_SECONDS_MAX)
+        wait_for(lambda: spark.streams.active)
         world.client.write(world.topic, [b"one"] * 5, 0)
         await_archived(spark, world, 5)
-        world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(WAIT_S)
+        world.client.admin.create_partitions([NewPartitions(world.topic, 3)])[world.topic].result(PATIENCE_S)
         world.client.write(world.topic, [b"two"] * 5, 2)
         await_archived(spark, world, 10)
         seen = wait_for(lambda: SparkStatus(spark).seen(), lambda found: found.records_behind == 0)
@@ -112,11 +110,11 @@ def test_a_failure_of_a_continuous_archive_is_a_late_one_after_an_hour(spark: Sp
         job = pool.submit(archive.run, spark, chosen, lambda: now_s[0], stopping)
         try:
             await_archived(spark, world, 5)
-            wait_for(lambda: spark.streams.active, seconds_max=ARCHIVED_SECONDS_MAX)
+            wait_for(lambda: spark.streams.active)
             now_s[0] = 3600
             world.delete()
             with pytest.raises(JobFailedLate):
-                job.result(ARCHIVED_SECONDS_MAX)
+                job.result(PATIENCE_S)
         finally:
             stopping.set()
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from jobs_world import WAIT_S, World
+from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import retention_audit, skew
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.skew_report import PartitionLoad, balance, key_text, rate
+from harness.deadline import PATIENCE_S
 
 DAY_MS = 86_400_000
 
@@ -25,7 +26,7 @@ def write(world: World, records: Sequence[tuple[int, bytes | None, int]]) -> Non
     )
     for partition, key, timestamp in records:
         producer.produce(world.topic, b"0123456789", key, partition=partition, timestamp=timestamp)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert not refused
 
 

@@ -17,8 +17,8 @@ from barnabas_jobs.app.main import main
 from barnabas_jobs.jobs.until_signal import SignalName, until_signal
 from barnabas_jobs.planning.errors import JobFailedLate
 from barnabas_jobs.planning.progress import Amount, Seen
+from harness.deadline import PATIENCE_S
 
-WAIT_S = 10.0
 COMMAND = ["run", "endless", "--master", "local[1]"]
 
 
@@ -43,7 +43,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[signal.Signals]:
         with until_signal() as stopping:
             for each in signals:
                 os.kill(os.getpid(), each)
-            assert stopping.event.wait(WAIT_S)
+            assert stopping.event.wait(PATIENCE_S)
         return Result(7, stopping.ended_by)
 
     module: Any = SimpleNamespace(Options=Options, run=run_until_told)

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka.admin import NewTopic
-from jobs_world import WAIT_S
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
@@ -19,7 +18,7 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.placement import dir_bytes
 from barnabas_jobs.planning.rebalance_plan import Reassignment
 from harness.cluster import BarnabasCluster, barnabas_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.stock_client import StockClient
 
 PARTITIONS = 6
@@ -54,7 +53,7 @@ def test_the_plan_makes_brokers_and_log_dirs_even(spark: SparkSession, tmp_path:
 def fill(client: StockClient) -> dict[int, list[bytes]]:
     """A topic on broker 0 alone; what was written to it."""
     new = NewTopic("skewed", PARTITIONS, replica_assignment=[[0]] * PARTITIONS)
-    client.admin.create_topics([new])["skewed"].result(WAIT_S)
+    client.admin.create_topics([new])["skewed"].result(PATIENCE_S)
     written = {number: [os.urandom(RECORD_BYTES) for _ in range(RECORDS)] for number in range(PARTITIONS)}
     for number, values in written.items():
         client.write("skewed", values, number)

@@ -11,13 +11,12 @@ from jobs_world import JARS, SMALL, World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.main import EXIT_TERMINATED
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import bound_to_us
 
 RECORDS = 300
 COMMITS_SECONDS_MAX = 300.0
 """A driver on a busy machine starts slowly."""
-ENDS_SECONDS_MAX = 60.0
 
 
 @pytest.mark.slow
@@ -42,7 +41,7 @@ def test_a_run_that_is_told_to_end_stops_spark_and_keeps_what_it_committed(
     try:
         wait_for(lambda: list(world.folder.glob("ledger/0000000[1-9].json")), seconds_max=COMMITS_SECONDS_MAX)
         process.send_signal(signal.SIGTERM)
-        result, _ = process.communicate(timeout=ENDS_SECONDS_MAX)
+        result, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.wait()

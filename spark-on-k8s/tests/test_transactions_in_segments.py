@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from jobs_world import WAIT_S, broker_for_jobs
+from jobs_world import broker_for_jobs
 from made_logs import FIRST_MS, MadeReplica, batch, records, sealed, varint, write_log_dir, write_segment
 
 from barnabas_jobs.files.segment_source import SegmentReader
 from barnabas_jobs.planning.logs.problems import BAD_MARKER, TRANSACTION_INDEX_DAMAGED
+from harness.deadline import PATIENCE_S
 from harness.stock_client import StockClient
 
 FLIGHTS = ("flights", 0)
@@ -90,12 +91,12 @@ def test_what_a_broker_writes_is_whole(tmp_path: Path) -> None:
     try:
         StockClient(server.bootstrap).create_topic("flights", 1)
         producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "pay"})
-        producer.init_transactions(WAIT_S)
+        producer.init_transactions(PATIENCE_S)
         for ends in (producer.abort_transaction, producer.commit_transaction, producer.abort_transaction):
             producer.begin_transaction()
             producer.produce("flights", b"record")
-            assert producer.flush(WAIT_S) == 0
-            ends(WAIT_S)
+            assert producer.flush(PATIENCE_S) == 0
+            ends(PATIENCE_S)
         assert server.stop() == 0
     finally:
         server.close()

@@ -22,13 +22,18 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 def error_of_write(cluster: BarnabasCluster) -> int | None:
     """Of one record with acks=all, sent once, to a client that knows of broker 0 alone."""
     client = StockClient(cluster.brokers[0].bootstrap)
-    (error,) = client.send("t", [b"value"], retries=0, request_timeout_ms=4000)
+    (error,) = client.send("t", [b"value"], retries=0, request_timeout_ms=30_000, timeout_ms=60_000)
     return error.code() if error is not None else None
+
+
+def await_writes(cluster: BarnabasCluster) -> None:
+    """A second without a fetch, such as a busy machine brings about, takes the follower out of the ISR."""
+    wait_for(lambda: error_of_write(cluster), lambda error: error is None)
 
 
 def test_a_follower_that_stands_still_stays_out_of_the_isr_until_it_fetches_again(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", assignment=[[0, 1]])
-    assert error_of_write(cluster) is None
+    await_writes(cluster)
     cluster.pause(1)
     try:
         error_of_write(cluster)
@@ -41,4 +46,4 @@ def test_a_follower_that_stands_still_stays_out_of_the_isr_until_it_fetches_agai
     finally:
         cluster.resume(1)
     wait_for(lambda: cluster.partition("t", 0, as_told_by=0).isr, lambda isr: set(isr) == {0, 1})
-    assert error_of_write(cluster) is None
+    await_writes(cluster)

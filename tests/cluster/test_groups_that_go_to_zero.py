@@ -12,7 +12,7 @@ from barnabas_operator.planning.groups.scaling import WINDOW_S, Memory, decide
 from barnabas_operator.planning.groups.scaling_conditions import demand_of
 from barnabas_operator.resources.consumer_group import ScaleTarget, Scaling
 from harness.cluster import RunningCluster, barnabas_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.manual_clock import ManualClock
 from harness.stock_client import records_given
 
@@ -30,7 +30,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 @pytest.fixture
 def connection(cluster: RunningCluster) -> Iterator[Any]:
-    client = connected_client(cluster.bootstrap, 10.0, "tests")
+    client = connected_client(cluster.bootstrap, PATIENCE_S, "tests")
     yield client
     client.close()
 

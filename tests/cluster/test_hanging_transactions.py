@@ -11,9 +11,7 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
-from harness.deadline import wait_for
-
-WAIT_S = 30.0
+from harness.deadline import PATIENCE_S, wait_for
 
 
 @pytest.fixture
@@ -27,19 +25,21 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 def producer(cluster: BarnabasCluster) -> Producer:
     """With a transaction that it does not end: two records behind one that is committed."""
     cluster.client().write("to", [b"before"])
-    made = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"})
-    made.init_transactions(WAIT_S)
+    made = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay", "transaction.timeout.ms": 900_000}
+    )
+    made.init_transactions(PATIENCE_S)
     made.begin_transaction()
     for _ in range(2):
         made.produce("to", b"undecided")
-    assert made.flush(WAIT_S) == 0
+    assert made.flush(PATIENCE_S) == 0
     cluster.client().write("to", [b"after"])
     return made
 
 
 def barnabas(name: str, cluster: BarnabasCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "barnabas", name, "--bootstrap", cluster.bootstrap, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def abort(cluster: BarnabasCluster, *which: str) -> subprocess.CompletedProcess[str]:
@@ -66,7 +66,7 @@ def test_a_transaction_is_shown_and_only_one_that_hangs_is_aborted(
     assert (known.returncode, "the transactional id pay" in known.stdout) == (1, True), known.stdout
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.delete_topics(["__transaction_state"])["__transaction_state"].result(WAIT_S)
+    admin.delete_topics(["__transaction_state"])["__transaction_state"].result(PATIENCE_S)
     text = wait_for(lambda: barnabas("status", cluster, "--transactions").stdout, lambda text: "it hangs" in text)
     assert "barnabas abort-transaction --topic to --partition 0 --start-offset 1" in text
     assert stable_offset(cluster) == 1

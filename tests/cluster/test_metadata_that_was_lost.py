@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
 from harness.cluster import BarnabasCluster, barnabas_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
-LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000", "min.insync.replicas": "2"}
+LEASES = {"broker.heartbeat.interval.ms": "250", "min.insync.replicas": "2"}
 PARTITIONS = range(3)
 BROKERS = range(3)
 VALUES = [b"%d" % number for number in range(100)]
@@ -46,7 +47,7 @@ def stop_all(cluster: BarnabasCluster) -> None:
 def committed(cluster: BarnabasCluster) -> int:
     consumer = cluster.client().consumer("readers")
     try:
-        return int(consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset)
+        return int(consumer.committed([TopicPartition("t", 0)], timeout=PATIENCE_S)[0].offset)
     finally:
         consumer.close()
 
@@ -55,9 +56,7 @@ def committed(cluster: BarnabasCluster) -> int:
 def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(cluster: BarnabasCluster) -> None:
     for number in PARTITIONS:
         cluster.client().write("t", VALUES, number)
-    consumer = cluster.client().consumer("readers")
-    consumer.commit(offsets=[TopicPartition("t", 0, 42)], asynchronous=False)
-    consumer.close()
+    cluster.client().commit("readers", TopicPartition("t", 0, 42))
     stop_all(cluster)
     before = logs_of(cluster, "t")
     for path in cluster.folder.glob("metadata.sqlite*"):
@@ -66,10 +65,10 @@ def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(
     cluster.wait_until_joined()
     with pytest.raises(KafkaException, match="`barnabas restore-metadata` brings it back"):
         cluster.create_topic("t", 3, 3)
-    assert "not served: " in status(cluster)
+    wait_for(lambda: status(cluster), lambda text: "not served: " in text)
     assert logs_of(cluster, "t") == before
     for number in BROKERS:
-        assert cluster.page(number, "/readyz") == (200, "ok\n")
+        wait_for(partial(cluster.page, number, "/readyz"), lambda answer: answer == (200, "ok\n"))
     assert "t   " in cluster.command("restore-metadata")
     assert logs_of(cluster, "t") == before
     assert "Restored 2 topics." in cluster.command("restore-metadata", "--execute")
@@ -78,7 +77,7 @@ def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(
         cluster.client().write("t", [b"more"], number)
         assert cluster.client().read("t", number) == [*VALUES, b"more"]
     assert committed(cluster) == 42
-    assert "not served: " not in status(cluster)
+    wait_for(lambda: status(cluster), lambda text: "not served: " not in text)
 
 
 def test_a_topic_that_was_lost_and_is_forgotten_leaves_nothing_and_can_be_made_again(tmp_path: Path) -> None:
@@ -96,7 +95,7 @@ def test_a_topic_that_was_lost_and_is_forgotten_leaves_nothing_and_can_be_made_a
 
 
 def status(cluster: BarnabasCluster) -> str:
-    with ClusterAdmin(cluster.bootstrap, SystemClock(), 5.0) as admin:
+    with ClusterAdmin(cluster.bootstrap, SystemClock(), PATIENCE_S) as admin:
         report = gather_report(admin)
     text = StringIO()
     print_report(Console(file=text), report, wide=False)

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from kafka.protocol.admin import DescribeProducersRequest
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import PATIENCE_S
 
 NOT_LEADER_OR_FOLLOWER = 6
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -28,7 +29,7 @@ def test_the_leader_tells_the_idempotent_producers_of_a_partition(cluster: Barna
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0})
     for number in range(7):
         producer.produce("flights", b"%d" % number)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
     request = DescribeProducersRequest(topics=[ProducersTopic(name="flights", partition_indexes=[0, 1])])
     leader = cluster.leader("flights")
     known, missing = cluster.ask(leader, request, 0).topics[0].partitions

@@ -12,7 +12,6 @@ from harness.deadline import wait_for
 # Each answer to a follower brings about one batch, so that a low rate holds it back for long.
 SETTINGS = {
     "broker.heartbeat.interval.ms": "200",
-    "broker.session.timeout.ms": "1500",
     "replica.fetch.max.bytes": "10000",
     "follower.replication.throttled.rate": "1000",
 }

@@ -8,7 +8,7 @@ import pytest
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 
-FAST = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000", "min.insync.replicas": "2"}
+FAST = {"broker.heartbeat.interval.ms": "250", "min.insync.replicas": "2"}
 BEFORE = [b"before %d" % number for number in range(20)]
 AFTER = [b"after %d" % number for number in range(20)]
 AT_LAST = [b"at last"]

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from harness.cluster import BarnabasCluster, prepare_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import free_port
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -46,7 +46,7 @@ def test_brokers_replicate_once_they_have_authenticated_and_not_with_another_pas
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(RECORDS):
         producer.produce("t", b"%d" % number)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     outsider = max(cluster.brokers)
     cluster.stop(outsider)
     cluster.brokers[outsider].command += ["--override", f"{JAAS}={line('wrong')}"]

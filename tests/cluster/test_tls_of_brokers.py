@@ -12,10 +12,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from harness.certificates import Authority
 from harness.cluster import BarnabasCluster, prepare_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import free_port
 
-WAIT_S = 30.0
 RECORDS = 200
 secure_ports: list[int] = []
 
@@ -58,7 +57,7 @@ def settings(authority: Authority) -> dict[str, str | int]:
         "security.protocol": "SSL",
         "ssl.ca.location": str(authority.file),
         "acks": "all",
-        "message.timeout.ms": 30_000,
+        "message.timeout.ms": 600_000,
     }
 
 
@@ -66,7 +65,7 @@ def test_records_are_replicated_over_tls_and_read_by_it(cluster: BarnabasCluster
     producer = Producer(settings(authority))
     for number in range(RECORDS):
         producer.produce("t", str(number).encode() * 1_000, partition=number % 3)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     cluster.wait_until_full("t")
     reading = {
         **{name: value for name, value in settings(authority).items() if name.startswith(("boot", "sec", "ssl"))},
@@ -110,7 +109,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(cluster: BarnabasClust
     wait_for(lambda: before.isdisjoint({serial_number(authority, port) for port in secure_ports}))
     producer = Producer(settings(authority))
     producer.produce("t", b"x")
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_certificates_that_a_broker_cannot_use_are_refused_by_it(
@@ -123,7 +122,7 @@ def test_certificates_that_a_broker_cannot_use_are_refused_by_it(
         name = "listener.name.secure.ssl.keystore.location"
         entry = ConfigEntry(name, str(location), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number), incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
+        admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
     with pytest.raises(KafkaException, match=r"listener.name.secure.ssl.keystore.location=.*has the subject"):
         alter(authority.issue("stranger").file)

@@ -9,9 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
-from harness.deadline import wait_for
-
-WAIT_S = 30.0
+from harness.deadline import PATIENCE_S, wait_for
 
 
 @pytest.fixture
@@ -25,8 +23,9 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 @pytest.fixture
 def new_producer(cluster: BarnabasCluster) -> Callable[[], Producer]:
     def make() -> Producer:
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "copy", "linger.ms": 0})
-        producer.init_transactions(WAIT_S)
+        settings = {"transactional.id": "copy", "transaction.timeout.ms": 900_000, "linger.ms": 0}
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, **settings})
+        producer.init_transactions(PATIENCE_S)
         return producer
 
     return make
@@ -48,7 +47,7 @@ def write(producer: Producer, text: str) -> None:
     """Write the text to both partitions in the open transaction."""
     for partition in (0, 1):
         producer.produce("to", text.encode(), partition=partition)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def texts(cluster: BarnabasCluster, count: int, isolation: str = "read_committed") -> list[tuple[int, str]]:
@@ -63,7 +62,7 @@ def texts(cluster: BarnabasCluster, count: int, isolation: str = "read_committed
             found.append((message.partition() or 0, (message.value() or b"").decode()))
         return len(found) >= count
 
-    wait_for(enough, seconds_max=WAIT_S)
+    wait_for(enough)
     assert reader.poll(0.5) is None
     reader.close()
     return sorted(found)
@@ -77,9 +76,9 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
         producer.begin_transaction()
         write(producer, text)
         if ends:
-            producer.commit_transaction(WAIT_S)
+            producer.commit_transaction(PATIENCE_S)
         else:
-            producer.abort_transaction(WAIT_S)
+            producer.abort_transaction(PATIENCE_S)
     assert texts(cluster, 4) == [(0, "one"), (0, "three"), (1, "one"), (1, "three")]
     assert len(texts(cluster, 6, "read_uncommitted")) == 6
 
@@ -93,10 +92,10 @@ def test_an_open_transaction_is_not_read_and_a_second_producer_aborts_it(
     second = new_producer()
     second.begin_transaction()
     write(second, "heir")
-    second.commit_transaction(WAIT_S)
+    second.commit_transaction(PATIENCE_S)
     assert texts(cluster, 2) == [(0, "heir"), (1, "heir")]
     with pytest.raises(KafkaException):
-        first.commit_transaction(WAIT_S)
+        first.commit_transaction(PATIENCE_S)
 
 
 def test_offsets_move_with_their_transaction_over_a_restart(
@@ -104,30 +103,30 @@ def test_offsets_move_with_their_transaction_over_a_restart(
 ) -> None:
     source = Producer({"bootstrap.servers": cluster.bootstrap})
     source.produce("from", b"record")
-    assert source.flush(WAIT_S) == 0
+    assert source.flush(PATIENCE_S) == 0
     reader = consumer(cluster, "copiers")
     reader.subscribe(["from"])
-    wait_for(lambda: reader.poll(0.2) is not None, seconds_max=WAIT_S)
+    wait_for(lambda: reader.poll(0.2) is not None)
     producer = new_producer()
     read = [TopicPartition("from", 0, 1)]
 
     producer.begin_transaction()
     write(producer, "aborted")
-    producer.send_offsets_to_transaction(read, reader.consumer_group_metadata(), WAIT_S)
-    producer.abort_transaction(WAIT_S)
-    assert reader.committed([TopicPartition("from", 0)], WAIT_S)[0].offset < 0
+    producer.send_offsets_to_transaction(read, reader.consumer_group_metadata(), PATIENCE_S)
+    producer.abort_transaction(PATIENCE_S)
+    assert reader.committed([TopicPartition("from", 0)], PATIENCE_S)[0].offset < 0
 
     producer.begin_transaction()
     write(producer, "copied")
-    producer.send_offsets_to_transaction(read, reader.consumer_group_metadata(), WAIT_S)
-    producer.commit_transaction(WAIT_S)
-    assert reader.committed([TopicPartition("from", 0)], WAIT_S)[0].offset == 1
+    producer.send_offsets_to_transaction(read, reader.consumer_group_metadata(), PATIENCE_S)
+    producer.commit_transaction(PATIENCE_S)
+    assert reader.committed([TopicPartition("from", 0)], PATIENCE_S)[0].offset == 1
 
     assert cluster.stop(0) == 0
     cluster.start(0)
     producer.begin_transaction()
     write(producer, "after")
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(PATIENCE_S)
     assert texts(cluster, 4) == [(0, "after"), (0, "copied"), (1, "after"), (1, "copied")]
-    assert reader.committed([TopicPartition("from", 0)], WAIT_S)[0].offset == 1
+    assert reader.committed([TopicPartition("from", 0)], PATIENCE_S)[0].offset == 1
     reader.close()

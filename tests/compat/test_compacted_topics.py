@@ -12,7 +12,7 @@ import pytest
 from drivers.interface import Client, Message, Received
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 
 KEYS = 20
@@ -24,7 +24,6 @@ COMPACTED = {
     "index.interval.bytes": "0",
 }
 COMPLAINTS = re.compile(r"mismatch|invalid|corrupt|exception|isvalid: false|out of order|error", re.I)
-COMPACTION_SECONDS_MAX = 60.0
 
 
 def log_dir(server: ServerProcess) -> Path:
@@ -55,7 +54,7 @@ def wait_for_compaction(server: ServerProcess, topic: str, offset: int) -> None:
     wait_for(
         lambda: checkpoint.read_text() if checkpoint.exists() else "",
         lambda text: f"{topic} 0 {offset}\n" in text,
-        COMPACTION_SECONDS_MAX,
+        PATIENCE_S,
     )
 
 

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from drivers.broker_under_test import KEPT_FOR_EVER, PROPERTIES, check_end, prepare_server
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_exporter import RunningExporter
 from harness.server_process import ServerProcess
-from harness.stock_client import WAIT_SECONDS, StockClient
+from harness.stock_client import StockClient
 
 pytestmark = pytest.mark.xdist_group("apache-kafka")
 RECORDS = 10
@@ -57,7 +57,7 @@ def topic(client: StockClient) -> str:
         for partition in (0, 1):
             written_ms = now_ms - (RECORDS - 1 - number) * 60_000
             producer.produce(name, b"%d" % number, partition=partition, timestamp=written_ms)
-    assert producer.flush(WAIT_SECONDS) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return name
 
 
@@ -85,7 +85,7 @@ def member(client: StockClient, group: str, topic: str, **settings: object) -> I
     consumer.subscribe([topic])
     try:
         read = 0
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while read < 2 * RECORDS:
             assert time.monotonic() < deadline, f"{read} records read"
             read += sum(each.error() is None for each in consumer.consume(100, 0.1))

@@ -8,10 +8,10 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from drivers.broker_under_test import prepare_server
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_exporter import RunningExporter
 from harness.server_process import ServerProcess, free_port
-from harness.stock_client import WAIT_SECONDS, StockClient
+from harness.stock_client import StockClient
 from local_kubernetes.certificates import Authority, Identity
 
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="geheim";'
@@ -79,7 +79,7 @@ def allow_describe_alone(client: StockClient) -> None:
         AclOperation.DESCRIBE,
         AclPermissionType.ALLOW,
     )
-    client.admin.create_acls([allowed])[allowed].result(WAIT_SECONDS)
+    client.admin.create_acls([allowed])[allowed].result(PATIENCE_S)
 
 
 @pytest.mark.slow

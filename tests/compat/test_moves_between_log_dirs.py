@@ -21,7 +21,7 @@ from drivers.builds import ToolMissing, java_driver
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
 from harness.cluster import BarnabasCluster, barnabas_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.kafka_jars import JarsMissing
 from harness.replica_comparison import differences
 from harness.require import missing
@@ -35,7 +35,6 @@ SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 200_000, 1_000_000_000
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 ROUNDS = 3
 RATE = 200
-SECONDS_MAX = 90.0
 PROPERTIES = {
     "min.insync.replicas": "2",
     "log.segment.bytes": "3000000",
@@ -114,7 +113,7 @@ def fill(cluster: BarnabasCluster, history: History) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 20})
     for number in range(BALLAST_RECORDS):
         producer.produce(TOPIC, b"ballast/%d" % number, key=os.urandom(BALLAST_BYTES), partition=0)
-    assert producer.flush(SECONDS_MAX) == 0
+    assert producer.flush(PATIENCE_S) == 0
     history.sent["ballast"] = BALLAST_RECORDS
 
 
@@ -191,7 +190,7 @@ def test_replicas_move_to_and_fro_by_kafka_python_and_each_time_a_broker_dies(
         admin.close()
         assert set(answers.values()) == {NoError}
         cluster.start(number)
-        wait_for(lambda: places(tools), partial(eq, arrived(wanted)), SECONDS_MAX)
+        wait_for(lambda: places(tools), partial(eq, arrived(wanted)), PATIENCE_S)
     check_nothing_lost(cluster, history, writer, places(tools))
 
 
@@ -208,5 +207,5 @@ def test_a_replica_comes_to_the_log_dir_that_the_plan_names_on_its_new_broker(
         wanted = {1: here[1], 2: str(cluster.log_dirs(2)[log_dir])}
         tool = f"kafka-reassign-partitions.sh {SERVER} --reassignment-json-file {plan(tmp_path, replicas, wanted)}"
         tools.check(f"{tool} --execute")
-        wait_for(lambda: places(tools), partial(eq, arrived(wanted)), SECONDS_MAX)
+        wait_for(lambda: places(tools), partial(eq, arrived(wanted)), PATIENCE_S)
     check_nothing_lost(cluster, history, writer, places(tools))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kubectl import PATIENTLY
 
 DEFINITION: Final = Path(__file__).parents[2] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
 
@@ -12,7 +13,7 @@ DEFINITION: Final = Path(__file__).parents[2] / "crds" / "statedocuments.interna
 def define_state_documents(plane: ControlPlane) -> None:
     """Returns when the API server takes them; may be called again."""
     plane.kubectl("apply", "-f", str(DEFINITION))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(DEFINITION))
+    plane.kubectl("wait", "--for=condition=Established", PATIENTLY, "-f", str(DEFINITION))
 
 
 def environment_of_broker(plane: ControlPlane, number: int) -> Mapping[str, str]:

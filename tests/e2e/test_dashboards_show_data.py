@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from ruamel.yaml import YAML
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from local_kubernetes.control_plane import ControlPlane
 from monitoring.panels_of import DASHBOARDS, Asked, Variable, asked, filled, metrics_of, read, variables
 from monitoring.prometheus_server import Prometheus
@@ -20,7 +20,6 @@ from monitoring.promtool import RULES
 from monitoring.whole_stack import Stack, whole_stack
 
 pytestmark = pytest.mark.slow
-SECONDS_MAX: Final = 60.0
 WINDOW_S: Final = 20.0
 GRAFANA_7589: Final = (
     "sum(kafka_topic_partition_current_offset - kafka_topic_partition_oldest_offset) by (topic)",
@@ -68,7 +67,7 @@ def test_every_panel_shows_data_whatever_is_chosen(file: Path, stack: Stack) -> 
     dashboard = read(file)
     for values in ({each.name: each.everything for each in variables(dashboard)}, stack.chosen):
         queries = list(asked(dashboard, values))
-        wait_for(partial(lacks, stack.prometheus, queries), lambda found: not found, SECONDS_MAX, pause_s=1.0)
+        wait_for(partial(lacks, stack.prometheus, queries), lambda found: not found, PATIENCE_S, pause_s=1.0)
 
 
 def offered(stack: Stack, variable: Variable) -> set[str]:
@@ -80,7 +79,7 @@ def offered(stack: Stack, variable: Variable) -> set[str]:
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
 def test_every_choice_offers_what_there_is(file: Path, stack: Stack) -> None:
     for each in variables(read(file)):
-        wait_for(partial(offered, stack, each), seconds_max=SECONDS_MAX)
+        wait_for(partial(offered, stack, each))
 
 
 def test_every_metric_that_an_alert_or_a_panel_names_is_on_a_page(stack: Stack) -> None:
@@ -91,20 +90,20 @@ def test_every_metric_that_an_alert_or_a_panel_names_is_on_a_page(stack: Stack) 
         pages = stack.prometheus.metrics()
         return set().union(*map(metrics_of, exprs)) - pages - {f"{name}_bucket" for name in pages} - {"up"}
 
-    wait_for(unknown, lambda found: not found, SECONDS_MAX)
+    wait_for(unknown, lambda found: not found, PATIENCE_S)
 
 
 @pytest.mark.parametrize("expr", GRAFANA_7589 + STRIMZI)
 def test_queries_of_public_dashboards_give_data(expr: str, stack: Stack) -> None:
-    wait_for(lambda: [each for each in stack.prometheus.now(expr) if each.values], seconds_max=SECONDS_MAX)
+    wait_for(lambda: [each for each in stack.prometheus.now(expr) if each.values])
 
 
 def test_every_recording_rule_records(stack: Stack) -> None:
     rules = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "record" in rule]
     for rule in rules:
-        wait_for(partial(stack.prometheus.now, rule["record"]), seconds_max=SECONDS_MAX)
+        wait_for(partial(stack.prometheus.now, rule["record"]))
 
 
 def test_no_alert_fires_that_lasts_no_time(stack: Stack) -> None:
     """Those that wait before they fire are played by promtool, and caused in the other file."""
-    assert stack.prometheus.alerts() == []
+    wait_for(stack.prometheus.alerts, lambda alerts: alerts == [])

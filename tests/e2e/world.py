@@ -12,12 +12,9 @@ from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_operator.resources.kinds import KINDS
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess, free_port
 from local_kubernetes.control_plane import ControlPlane
-
-SECONDS_MAX = 60.0
-WAIT_S = 10.0
 
 
 def total(page: str, name: str, **labels: str) -> float:
@@ -28,14 +25,14 @@ def total(page: str, name: str, **labels: str) -> float:
 
 def rounds_of(operator: ServerProcess) -> float:
     """How many rounds an operator has ended."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics") as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=PATIENCE_S) as answer:
         return total(answer.read().decode(), "barnabas_reconciliations_total")
 
 
 def acts(operator: ServerProcess) -> bool:
     """Whether an operator says that it acts; one that does not answer does not."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=PATIENCE_S) as answer:
             return total(answer.read().decode(), "barnabas_operator_is_leader") == 1
     except OSError:
         return False
@@ -52,7 +49,7 @@ def world_of_one(plane: ControlPlane, namespace: str, broker: ServerProcess, fol
         found.kubectl("patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
     plane.kubectl("delete", "namespace", namespace, "--wait=false")
     for name in set(found.partitions()) - {"__consumer_offsets"}:
-        found.admin.delete_topics([name])[name].result(WAIT_S)
+        found.admin.delete_topics([name])[name].result(PATIENCE_S)
 
 
 def release_all_but(world: "World") -> None:
@@ -101,7 +98,7 @@ class World:
         return "", ""
 
     def await_ready(self, *names: str) -> None:
-        wait_for(lambda: [self.ready(name)[0] for name in names], lambda said: set(said) == {"True"}, SECONDS_MAX)
+        wait_for(lambda: [self.ready(name)[0] for name in names], lambda said: set(said) == {"True"}, PATIENCE_S)
 
     def events(self, kind: str, name: str) -> set[tuple[str, str, str]]:
         """Type, reason and message of each Event about a resource, found as `kubectl describe` finds them."""
@@ -113,7 +110,7 @@ class World:
 
     def partitions(self) -> dict[str, int]:
         """What the broker has."""
-        return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=WAIT_S).topics.items()}
+        return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=PATIENCE_S).topics.items()}
 
     def stateful_set(self, name: str) -> str:
         """Its uid; nothing where there is none."""

@@ -12,12 +12,12 @@ from exactly_once.faults import Faults
 from exactly_once.programs import Program
 from exactly_once.reader import Reader
 from harness.cluster import BarnabasCluster
+from harness.deadline import PATIENCE_S
 from harness.kafka_jars import java_command
 
 PARTITIONS: Final = 3
 TOPICS: Final = ("first", "second", "third")
 FINISH_S: Final = 600.0
-WAIT_S: Final = 60.0
 
 
 def fill(bootstrap: str, records: int) -> None:
@@ -30,7 +30,7 @@ def fill(bootstrap: str, records: int) -> None:
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def copiers(cluster: BarnabasCluster) -> list[Program]:

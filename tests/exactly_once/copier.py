@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-WAIT_S: Final = 60.0
+from harness.deadline import PATIENCE_S
+
 RECORDS_MAX: Final = 2_000
 
 
@@ -21,7 +22,7 @@ class Copier:
         shared: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self._target = target
         self._producer = Producer({**shared, "transactional.id": name, "linger.ms": 5})
-        self._producer.init_transactions(WAIT_S)
+        self._producer.init_transactions(PATIENCE_S)
         reading = {"group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         self._consumer = Consumer({**shared, **reading, "session.timeout.ms": 10_000})
         self._consumer.subscribe([source])
@@ -46,13 +47,13 @@ class Copier:
             self._producer.produce(self._target, message.value(), partition=message.partition())
             self._producer.poll(0)
         positions = [place for place in self._consumer.position(self._consumer.assignment()) if place.offset >= 0]
-        self._producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), WAIT_S)
-        self._producer.commit_transaction(WAIT_S)
+        self._producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), PATIENCE_S)
+        self._producer.commit_transaction(PATIENCE_S)
 
     def _abort(self) -> None:
         """Abort, and read again from the committed offsets."""
-        self._producer.abort_transaction(WAIT_S)
-        for place in self._consumer.committed(self._consumer.assignment(), WAIT_S):
+        self._producer.abort_transaction(PATIENCE_S)
+        for place in self._consumer.committed(self._consumer.assignment(), PATIENCE_S):
             self._consumer.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from exactly_once.faults import Faults
 from exactly_once.programs import Program
 from harness.cluster import BarnabasCluster
+from harness.deadline import PATIENCE_S
 from harness.kafka_jars import jars_folder, java_command
 from harness.kept_builds import kept
 
@@ -21,7 +22,6 @@ PARTITIONS: Final = 3
 WORDS_A_LINE: Final = 5
 VOCABULARY: Final = 500
 FINISH_S: Final = 600.0
-WAIT_S: Final = 60.0
 
 
 def classes() -> Path:
@@ -51,7 +51,7 @@ def write_lines(producer: Producer, lines: int, chance: random.Random) -> Counte
         counts.update(words)
         producer.produce("lines", " ".join(words).encode(), partition=number % PARTITIONS)
         producer.poll(0)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return counts
 
 

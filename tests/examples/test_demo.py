@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
-SECONDS_MAX = 180.0
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -41,7 +40,7 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path: Path) -> None:
     demo = start(tmp_path)
-    assert demo.wait(SECONDS_MAX) == 0, output_of(tmp_path)
+    assert demo.wait(PATIENCE_S) == 0, output_of(tmp_path)
     text = output_of(tmp_path)
     assert re.search(r"^flights +12 +3 +336,776 ", text, re.MULTILINE)
     assert re.search(r"^boards +Stable +2 +flights +0 *$", text, re.MULTILINE)
@@ -69,10 +68,10 @@ def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path
 def test_an_interrupt_takes_the_cluster_down(tmp_path: Path, seen: str, status: int) -> None:
     demo = start(tmp_path, DEMO_KEEP="1")
     try:
-        wait_for(lambda: demo.poll() is not None or seen in output_of(tmp_path), seconds_max=SECONDS_MAX)
+        wait_for(lambda: demo.poll() is not None or seen in output_of(tmp_path))
         assert any("barnabas broker" in line for line in processes_of(tmp_path)), output_of(tmp_path)
     finally:
         demo.send_signal(signal.SIGINT)
-    assert demo.wait(SECONDS_MAX) == status
+    assert demo.wait(PATIENCE_S) == status
     assert processes_of(tmp_path) == []
     assert [path.name for path in tmp_path.iterdir()] == ["output"]

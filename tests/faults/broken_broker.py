@@ -23,9 +23,9 @@ from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
 from barnabas_core.loop_turns import timed
 
-HANG_S, PROBE_S = 1.0, 0.1
-DISK_HANG_S = 3.0
-"""Longer than a sync takes that a busy machine holds up."""
+HANG_S, PROBE_S = 4.0, 0.1
+"""Longer than a commit or a sync takes that a busy machine holds up: else the reason is another task."""
+DISK_HANG_S = 6.0
 LONG_TURN_S = 1.2
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from started_brokers import StartBroker
 
+from harness.deadline import PATIENCE_S, wait_for
+
 CANNOT_START, BAD_SETTINGS = 1, 2
 
 
@@ -23,7 +25,7 @@ def run_broker(folder: Path, settings: dict[str, str], *arguments: str) -> tuple
     path = folder / "bad.properties"
     path.write_text("".join(lines), encoding="utf-8")
     command = [sys.executable, "-m", "barnabas", "broker", str(path), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert "Traceback" not in ended.stdout + ended.stderr
     return ended.returncode, ended.stdout + ended.stderr
 
@@ -75,7 +77,7 @@ def test_a_log_dir_that_another_broker_uses_is_refused(start_broker: StartBroker
     status, output = run_broker(tmp_path, {"log.dirs": str(broker.log_dirs[0])})
     assert status == CANNOT_START
     assert f"{broker.log_dirs[0]}: another process has locked it" in output
-    assert broker.ready() == "ok"
+    wait_for(broker.ready, lambda answer: answer == "ok")
 
 
 def test_a_log_dir_of_another_cluster_or_broker_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_log_dir_of_another_cluster_or_broker_is_refused(start_broker: StartBr
     assert status == CANNOT_START
     assert "this is node.id=2" in output
     broker.server.start()
-    assert broker.ready() == "ok"
+    wait_for(broker.ready, lambda answer: answer == "ok")
 
 
 def test_log_dirs_of_another_broker_are_refused_with_an_empty_store(start_broker: StartBroker, tmp_path: Path) -> None:

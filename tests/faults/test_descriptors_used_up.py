@@ -88,7 +88,7 @@ def test_clients_that_use_up_the_open_files_do_not_end_the_broker(
         wait_for(lambda: is_full(http_port))
         assert create(connection, "flights") == 0
         crowd.go()
-        assert ask(server.port, MetadataRequest(topics=[]), 12, timeout_seconds=30).brokers
+        assert ask(server.port, MetadataRequest(topics=[]), 12).brokers
     assert server.stop() == 0
     server.launch()
 

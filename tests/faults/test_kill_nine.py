@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from faulty_broker import FaultyBroker
 from started_brokers import StartBroker
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import size
 from harness.stock_client import StockClient, records_given
 
@@ -25,7 +25,7 @@ class Writer:
     """A stock producer that writes numbered records to every partition and remembers which were acknowledged."""
 
     def __init__(self, client: StockClient, topic: str, **settings: object) -> None:
-        forever = {"message.timeout.ms": 120_000, "linger.ms": 1, "acks": "all"}
+        forever = {"message.timeout.ms": 600_000, "linger.ms": 1, "acks": "all"}
         # Else a producer looks only once a second whether a broker that was gone is back.
         eager = {"enable.sparse.connections": False}
         chosen = {name.replace("_", "."): value for name, value in settings.items()}
@@ -54,7 +54,7 @@ class Writer:
         return len(self.acknowledged)
 
     def finish(self) -> None:
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
         assert not self.errors
 
 
@@ -79,21 +79,21 @@ def test_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(start_
         wait_for(lambda: idempotent.acknowledged_now() + plain.acknowledged_now(), partial(operator.le, wanted))
         got |= numbers_in(records_given(member, 0.01))
         if round_number % (ROUNDS // 5) == 0:
-            commit_all(member)
+            commit_all(member, got)
         broker.server.kill()
         broker.server.start()
     idempotent.finish()
     plain.finish()
     check_log(client, idempotent)
     check_acknowledged(client, plain)
-    wait_for(lambda: take(member, got) == idempotent.sent, seconds_max=60)
-    committed = commit_all(member)
+    wait_for(lambda: take(member, got) == idempotent.sent)
+    committed = commit_all(member, got)
     broker.server.kill()
     broker.server.start()
     assert committed_of(client, committed) == committed
     idempotent.send(30)
     idempotent.finish()
-    wait_for(lambda: take(member, got) == idempotent.sent, seconds_max=60)
+    wait_for(lambda: take(member, got) == idempotent.sent)
     member.close()
 
 
@@ -106,28 +106,29 @@ def take(member: Consumer, got: set[int]) -> int:
     return len(got)
 
 
-def commit_all(member: Consumer) -> dict[int, int]:
+def commit_all(member: Consumer, got: set[int]) -> dict[int, int]:
     """Commits the positions, as often as it takes to be heard; what was committed, by partition."""
-    positions = member.position(member.assignment())
-    known = [each for each in positions if each.offset >= 0]
-    if not known:
-        return {}
-    wait_for(lambda: committed(member, known))
-    return {each.partition: each.offset for each in known}
+    committed = wait_for(lambda: committed_now(member, got), lambda found: found is not None)
+    assert committed is not None
+    return committed
 
 
-def committed(member: Consumer, positions: list[TopicPartition]) -> bool:
-
+def committed_now(member: Consumer, got: set[int]) -> dict[int, int] | None:
+    """Commit once; None where that fails. A member that the group has left out joins it again in a poll alone."""
+    known = [each for each in member.position(member.assignment()) if each.offset >= 0]
     try:
-        return all(each.error is None for each in member.commit(offsets=positions, asynchronous=False))
+        if not known or all(each.error is None for each in member.commit(offsets=known, asynchronous=False)):
+            return {each.partition: each.offset for each in known}
     except KafkaException:
-        return False
+        pass
+    take(member, got)
+    return None
 
 
 def committed_of(client: StockClient, partitions: dict[int, int]) -> dict[int, int]:
     consumer = client.consumer("readers")
     asked = [TopicPartition("idempotent", partition) for partition in partitions]
-    found = consumer.committed(asked, timeout=30)
+    found = consumer.committed(asked, timeout=PATIENCE_S)
     consumer.close()
     return {each.partition: each.offset for each in found}
 

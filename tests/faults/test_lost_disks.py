@@ -71,21 +71,6 @@ def test_a_log_dir_that_vanishes_is_offline_until_it_is_back(start_broker: Start
     assert not broker.lines("ERROR", "failed; it comes round again")
 
 
-def commit(broker: FaultyBroker, group: str, place: TopicPartition) -> None:
-    wait_for(lambda: error_of_commit(broker, group, place), lambda code: code == 0)
-
-
-def error_of_commit(broker: FaultyBroker, group: str, place: TopicPartition) -> int:
-    consumer = broker.client.consumer(group)
-    try:
-        (done,) = consumer.commit(offsets=[place], asynchronous=False)
-        return 0 if done.error is None else int(done.error.code())
-    except KafkaException as error:
-        return int(error.args[0].code())
-    finally:
-        consumer.close()
-
-
 def test_a_broker_starts_without_a_log_dir_and_makes_none_of_its_partitions_anew(start_broker: StartBroker) -> None:
     """A new, empty log elsewhere would hide the records, and readers would begin at the beginning."""
     broker = start_broker(log_dirs="disk/a,b")
@@ -136,7 +121,7 @@ def test_a_full_disk_takes_no_appends_until_there_is_space_and_reads_go_on(
     ballast.unlink()
     broker.client.write("flights", MORE, full[0])
     check_back(broker, full)
-    commit(broker, "readers", TopicPartition("flights", 0, 3))
+    broker.client.commit("readers", TopicPartition("flights", 0, 3))
     assert broker.server.stop() == 0
 
 

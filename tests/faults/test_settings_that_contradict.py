@@ -28,7 +28,7 @@ def alter(broker: FaultyBroker, name: str, changes: Mapping[str, str | None]) ->
     ]
     resource = Resource(resource_type=BROKER, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    (answer,) = ask(broker.server.port, request, 1, timeout_seconds=30).responses
+    (answer,) = ask(broker.server.port, request, 1).responses
     return answer.error_message if answer.error_code else None
 
 

@@ -11,14 +11,14 @@ from faulty_broker import FaultyBroker
 from started_brokers import StartBroker
 
 from barnabas.__main__ import EXIT_TERMINATED
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
 
 def test_sigterm_under_load_is_a_clean_shutdown(start_broker: StartBroker) -> None:
     broker = start_broker()
     broker.client.create_topic("flights", 6)
     acknowledged: list[tuple[int, int, bytes]] = []
-    producer = Producer({**broker.client.settings, "acks": "all", "linger.ms": 1, "message.timeout.ms": 60_000})
+    producer = Producer({**broker.client.settings, "acks": "all", "linger.ms": 1, "message.timeout.ms": 600_000})
 
     def delivered(error: KafkaError | None, message: Any) -> None:
         assert error is None
@@ -31,7 +31,7 @@ def test_sigterm_under_load_is_a_clean_shutdown(start_broker: StartBroker) -> No
     assert (broker.log_dirs[0] / ".kafka_cleanshutdown").exists()
     broker.server.start()
     assert len(broker.lines("after a clean shutdown, 0 bytes checked")) == 1
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     values = {partition: broker.client.read("flights", partition) for partition in range(6)}
     assert len(acknowledged) == 20_000
     assert all(values[partition][offset] == value for partition, offset, value in acknowledged)
@@ -65,6 +65,6 @@ def terminated_after(broker: FaultyBroker, log_path: Path, seconds: float) -> in
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.terminate()
-        return process.wait(30)
+        return process.wait(PATIENCE_S)
     finally:
         process.kill()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.__main__ import EXIT_TERMINATED
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.require import require
 
 IMPORTED = {"broker": "msgspec", "operator": "kopf", "jobs": "pyspark"}
@@ -34,7 +34,7 @@ def test_a_command_that_is_still_imported_ends_at_once_and_says_so(command: str,
             assert process.stdout is not None
             assert process.stdout.readline() == "importing\n"
             os.kill(only_child(process), signal.SIGTERM)
-            said = process.communicate(timeout=30)
+            said = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == EXIT_TERMINATED
             assert said == ("", f"barnabas {command}: SIGTERM came\n")
         finally:

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.deadline import PATIENCE_S
 from harness.kafka_jars import java_command
 from harness.server_process import HERE, Place, ServerFailed, ServerProcess, bound_to_us, free_port
 
-FORMAT_SECONDS_MAX = 60.0
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 # What kafka-server-start.sh and kafka-run-class.sh set.
 JVM_OPTIONS = (
@@ -85,7 +85,7 @@ def format_log_dirs(*nodes: Node) -> None:
     """`kafka-storage format`, all at once: a KRaft node does not start on folders without its metadata."""
     running = [_format(node) for node in nodes]
     for process in running:
-        output, _ = process.communicate(timeout=FORMAT_SECONDS_MAX)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         if process.returncode != 0:
             raise ServerFailed(f"format failed: {output}")
 

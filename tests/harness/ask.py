@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import Any
 
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 30.0
 CLIENT_ID = "harness"
 
 _numbers = itertools.count(1)

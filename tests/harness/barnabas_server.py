@@ -29,7 +29,7 @@ def prepare_barnabas(folder: Path, properties: Mapping[str, str], place: Place =
 def page(http_port: int, path: str) -> tuple[int, str]:
     """Status and text of a page."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

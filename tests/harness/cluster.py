@@ -19,14 +19,12 @@ from kafka.protocol.metadata import MetadataRequest
 
 from harness.ask import ask
 from harness.barnabas_server import metric, page, prepare_barnabas
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import HERE, Place, ServerProcess, free_port
 from harness.stock_client import StockClient
 
 REPLICAS_OF_OFFSETS_MAX = 3
 METADATA_VERSION = 12
-START_SECONDS_MAX = 60.0
-FULL_SECONDS_MAX = 60.0
 
 
 class PartitionView(NamedTuple):
@@ -118,7 +116,7 @@ class RunningCluster:
             return {broker.node_id for broker in answer.brokers}
         return set()
 
-    def wait_until_joined(self, seconds_max: float = START_SECONDS_MAX) -> None:
+    def wait_until_joined(self, seconds_max: float = PATIENCE_S) -> None:
         """Until each running broker counts all running brokers as alive. AssertionError after the deadline."""
         expected = set(self.running)
         wait_for(
@@ -170,7 +168,7 @@ class RunningCluster:
         """The broker that leads it; -1 where there is none."""
         return self.partition(topic, partition).leader
 
-    def wait_until_full(self, *topics: str, seconds_max: float = FULL_SECONDS_MAX) -> None:
+    def wait_until_full(self, *topics: str, seconds_max: float = PATIENCE_S) -> None:
         """Until every running broker says that all replicas of these topics (or of all) are in sync."""
         wait_for(
             lambda: [self._told(number, topics) for number in self.running],

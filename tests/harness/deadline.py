@@ -6,12 +6,14 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 POLL_SECONDS = 0.02
+PATIENCE_S = 300.0
+"""How long a test waits for what takes seconds: a passing test never waits so long, however busy the machine is."""
 
 
 def wait_for(
     look: Callable[[], Value],
     expected: Callable[[Value], bool] = bool,
-    seconds_max: float = 30.0,
+    seconds_max: float = PATIENCE_S,
     pause_s: float = POLL_SECONDS,
 ) -> Value:
     """The first value that is as expected; an AssertionError with the last one after the deadline.

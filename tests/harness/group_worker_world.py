@@ -23,11 +23,11 @@ from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import JsonObject
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
-WAIT_S = 30.0
 CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
 SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0, group_look_s=0.0)
 FLIGHTS = TopicPartition("flights", 0)
@@ -43,7 +43,7 @@ class LooksMemory:
 
     def look(self, _connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         self.asked.put(group_ids)
-        found = self.found.get(timeout=WAIT_S)
+        found = self.found.get(timeout=PATIENCE_S)
         if found is None:
             raise ClusterUnreachable("nobody is there")
         return Looked({name: each for name, each in found.items() if name in group_ids}, "")
@@ -94,7 +94,7 @@ class World:
 
     async def next_look(self) -> Collection[str]:
         """Whom it is about; all before it has been told."""
-        return await asyncio.to_thread(self.looks.asked.get, timeout=WAIT_S)
+        return await asyncio.to_thread(self.looks.asked.get, timeout=PATIENCE_S)
 
     async def find(self, found: Found | None) -> int:
         """The look that waits finds this: how many requests it takes until the next one."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.barnabas_server import page
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess, free_port
 
 INTERVAL_S = 1.0
@@ -48,7 +48,7 @@ class RunningExporter:
         assert len(found) < 2, f"{name}{labels}: {found}"
         return found[0] if found else None
 
-    def wait_for_value(self, name: str, expected: float | None, seconds_max: float = 30.0, **labels: str) -> None:
+    def wait_for_value(self, name: str, expected: float | None, seconds_max: float = PATIENCE_S, **labels: str) -> None:
         wait_for(lambda: self.value(name, **labels), lambda value: value == expected, seconds_max, pause_s=0.1)
 
     def next_round(self) -> None:

@@ -11,10 +11,7 @@ from barnabas_operator.app.data_dir import read_status
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus
 from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.topic import Topic, TopicStatus
-from harness.deadline import wait_for
-
-START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
+from harness.deadline import PATIENCE_S, wait_for
 
 CLUSTER = """\
 apiVersion: barnabas.dev/v1alpha1
@@ -76,7 +73,7 @@ class RunningUp:
         begun = len(self.log())
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_for(lambda: self.ended() or "is up: " in self.log()[begun:], seconds_max=START_SECONDS_MAX)
+        wait_for(lambda: self.ended() or "is up: " in self.log()[begun:])
         wait_for(lambda: self.ended() or self.cluster_reason() == "BrokersReady")
         assert not self.ended(), self.log()
 
@@ -94,7 +91,7 @@ class RunningUp:
         """SIGTERM; the exit status."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_SECONDS_MAX)
+        return self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
         """SIGKILL: the crash of `barnabas up`, which leaves the broker behind."""

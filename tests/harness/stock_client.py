@@ -7,9 +7,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
-WAIT_SECONDS = 30.0
 # Meets a broker again soon after it is back, and does not print that it was away. A reader whose broker dies before
 # it tells the metadata that a join needs does not ask again, but with the next refresh: librdkafka 2.16 stays in
 # `wait-metadata` till then, for five minutes by default.
@@ -41,7 +40,7 @@ class StockClient:
         """Replicas as the brokers place them, or as the assignment says: a list of ids for each partition."""
         placing = {"replica_assignment": assignment} if assignment else {"replication_factor": replication_factor}
         new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}), **placing)
-        self.admin.create_topics([new])[topic].result(WAIT_SECONDS)
+        self.admin.create_topics([new])[topic].result(PATIENCE_S)
 
     def create_topic_in(self, topic: str, **configs: str) -> None:
         self.create_topic(topic, 1, {name.replace("_", "."): value for name, value in configs.items()})
@@ -60,19 +59,17 @@ class StockClient:
         for number, value in enumerate(values):
             producer.produce(topic, value, partition=partition, on_delivery=note(number))
             producer.poll(0)
-        assert producer.flush(timeout_ms / 1000 + 10) == 0
+        assert producer.flush(timeout_ms / 1000 + 60) == 0
         return outcomes
 
-    def write(
-        self, topic: str, values: Sequence[bytes], partition: int = 0, *, patience_s: float = WAIT_SECONDS
-    ) -> None:
+    def write(self, topic: str, values: Sequence[bytes], partition: int = 0, *, patience_s: float = PATIENCE_S) -> None:
         """All of them, acknowledged within this time each."""
         for error in filter(None, self.send(topic, values, partition, timeout_ms=int(patience_s * 1000))):
             raise KafkaException(error)
 
     def error_of_write(self, topic: str, value: bytes = b"refused?", partition: int = 0) -> int:
         """The code that one attempt to write is answered with; 0 when it is taken."""
-        (error,) = self.send(topic, [value], partition, timeout_ms=5_000, retries=0)
+        (error,) = self.send(topic, [value], partition, timeout_ms=60_000, retries=0)
         return 0 if error is None else error.code()
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
@@ -88,6 +85,14 @@ class StockClient:
         chosen = {name.replace("_", "."): value for name, value in settings.items()}
         return Consumer({**self.settings, **defaults, "fetch.wait.max.ms": 50, **chosen})
 
+    def commit(self, group: str, *places: TopicPartition) -> None:
+        """Commit as one who is no member; librdkafka leaves the retry to the caller while the coordinator loads."""
+        consumer = self.consumer(group)
+        try:
+            wait_for(lambda: _error_of_commit(consumer, places), lambda code: code == 0)
+        finally:
+            consumer.close()
+
     def read(self, topic: str, partition: int = 0, start: int | None = None) -> list[bytes]:
         """All values from `start`, or the beginning, to the end as it is now."""
         consumer = self.consumer(enable_partition_eof=True)
@@ -95,7 +100,7 @@ class StockClient:
             first, end = _ends(consumer, topic, partition)
             consumer.assign([TopicPartition(topic, partition, first if start is None else start)])
             values: list[bytes] = []
-            deadline = time.monotonic() + WAIT_SECONDS
+            deadline = time.monotonic() + PATIENCE_S
             while True:
                 assert time.monotonic() < deadline, f"{topic}-{partition}: {len(values)} records; it ends at {end}"
                 for message in consumer.consume(1000, 0.05):
@@ -108,6 +113,14 @@ class StockClient:
                         raise KafkaException(error)
         finally:
             consumer.close()
+
+
+def _error_of_commit(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
+    try:
+        kept = consumer.commit(offsets=list(places), asynchronous=False) or ()
+    except KafkaException as error:
+        return int(error.args[0].code())
+    return next((int(place.error.code()) for place in kept if place.error is not None), 0)
 
 
 def records_given(consumer: Consumer, seconds_max: float, records_max: int = 500) -> list[Message]:
@@ -128,12 +141,12 @@ def _ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
 
     def ask() -> tuple[int, int] | None:
         try:
-            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
                 return None
             raise
 
-    found = wait_for(ask, seconds_max=WAIT_SECONDS)
+    found = wait_for(ask)
     assert found is not None
     return found

@@ -22,11 +22,11 @@ from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_key import Key
 from harness.brokers_memory import BrokersMemory
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 
 KEY = Key("air", "one")
 SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=60.0, drift_s=60.0)
-WAIT_S = 10.0
 
 
 def resource(kind: str, name: str, *, goes: bool = False, held: bool = False, **spec: object) -> JsonObject:
@@ -78,7 +78,7 @@ class World:
 
     async def next(self) -> bool:
         """The same of the round that comes next, whyever."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._ended.get()
 
     def kubernetes_saw(self, revision: str) -> None:

@@ -2,8 +2,8 @@
 
 from threading import Event, Thread
 
-from harness.deadline import wait_for
-from harness.stock_client import WAIT_SECONDS, StockClient
+from harness.deadline import PATIENCE_S, wait_for
+from harness.stock_client import StockClient
 
 
 class Writer:
@@ -12,7 +12,7 @@ class Writer:
     Brokers may be away for `patience_s`.
     """
 
-    def __init__(self, client: StockClient, topic: str, partition: int, patience_s: float = WAIT_SECONDS) -> None:
+    def __init__(self, client: StockClient, topic: str, partition: int, patience_s: float = PATIENCE_S) -> None:
         self.acknowledged: list[bytes] = []
         self._client = client
         self._topic = topic

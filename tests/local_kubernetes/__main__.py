@@ -19,7 +19,7 @@ from local_kubernetes.cluster import NETWORK_FILE, PROGRAMS_LINK, LocalCluster, 
 from local_kubernetes.control_plane import NODES
 from local_kubernetes.helm import CHART, helm
 from local_kubernetes.images import BASE_IMAGE, IMAGES, JOBS, SERVING, project_archive
-from local_kubernetes.kubectl import cache_of
+from local_kubernetes.kubectl import PATIENTLY, cache_of
 from local_kubernetes.node import ZONE_LABEL, check_machine
 
 DEFAULT_FOLDER: Final = cache() / "cluster"
@@ -28,7 +28,7 @@ STARTED_FILE: Final = "started"
 NAMESPACE: Final = "kafka"
 INSTALL: Final = ("install", "barnabas", str(CHART), f"--namespace={NAMESPACE}", "--create-namespace")
 """The chart's own values name the images that are loaded."""
-HELM_SECONDS_MAX: Final = 300
+HELM_SECONDS_MAX: Final = 600
 
 
 def main() -> int:
@@ -95,7 +95,7 @@ def _start(cluster: LocalCluster, images: Sequence[str], nodes: int, with_chart:
     for number in range(2, nodes + 1):
         say(f"{cluster.add_node(f'zone-{number}')} ready")
     if with_chart:
-        _helm(cluster, *INSTALL, "--wait", "--timeout=180s")
+        _helm(cluster, *INSTALL, "--wait", PATIENTLY)
         say("chart installed")
     (cluster.folder / STARTED_FILE).touch()
 

@@ -25,7 +25,6 @@ from local_kubernetes.kube_requests import KubeRequests
 from local_kubernetes.kubectl import Kubectl
 from local_kubernetes.whole_file import write_whole
 
-READY_SECONDS_MAX = 120.0
 CONTROLLERS: Final = ("kube-scheduler", "kube-controller-manager")
 NODES: Final = ("node-1", "node-2", "node-3", "node-4")
 """Those that a cluster may have: the API server reads tokens only when it starts."""
@@ -187,7 +186,7 @@ class ControlPlane:
 
     def await_ready(self) -> None:
         """Returns when the API server serves. Raises DaemonFailed."""
-        wait_for(self._is_ready, seconds_max=READY_SECONDS_MAX)
+        wait_for(self._is_ready)
 
     @property
     def kubectl(self) -> Kubectl:

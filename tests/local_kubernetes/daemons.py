@@ -13,7 +13,6 @@ from harness.deadline import wait_for
 from harness.server_process import bound_to_us
 from local_kubernetes.whole_file import write_whole
 
-STOP_SECONDS_MAX = 20.0
 LOG_LINES = 30
 MARK = "BARNABAS_E2E_PROGRAM_OF"
 """In the environment of each program, and so of what it starts: it says in which folder its process id is written."""
@@ -90,10 +89,10 @@ class Daemons:
         if self.is_running(name):
             self.send(name, signal.Signals(self._recorded(name).end))
             try:
-                wait_for(lambda: not self.is_running(name), seconds_max=STOP_SECONDS_MAX)
+                wait_for(lambda: not self.is_running(name))
             except AssertionError:
                 self.send(name, signal.SIGKILL)
-                wait_for(lambda: not self.is_running(name), seconds_max=STOP_SECONDS_MAX)
+                wait_for(lambda: not self.is_running(name))
         self._file(name).unlink(missing_ok=True)
         self._children.pop(name, None)
 
@@ -106,7 +105,7 @@ class Daemons:
         """Ends the last one that was started first, then one whose starter was killed before it wrote its id."""
         for name in reversed(self.names()):
             self.stop(name)
-        wait_for(self._unknown_ended, seconds_max=STOP_SECONDS_MAX)
+        wait_for(self._unknown_ended)
 
     def _unknown_ended(self) -> bool:
         mark = f"{MARK}={self.folder}".encode()

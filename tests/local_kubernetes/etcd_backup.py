@@ -8,10 +8,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from local_kubernetes.control_plane import ControlPlane
 
-ANSWER_SECONDS_MAX: Final = 30.0
 BUMP: Final = base64.b64encode(b"bump").decode()
 
 
@@ -36,7 +35,7 @@ def put_back(plane: ControlPlane, folder: Path, *, bump_revision: bool = True) -
     shutil.rmtree(plane.folder / "etcd")
     shutil.copytree(folder, plane.folder / "etcd")
     plane.start_etcd()
-    wait_for(lambda: _answers(plane), seconds_max=ANSWER_SECONDS_MAX)
+    wait_for(lambda: _answers(plane))
     while bump_revision and _revision(plane) <= before:
         _ask(plane, "kv/put", {"key": BUMP, "value": BUMP})
     plane.start_again()
@@ -55,6 +54,6 @@ def _revision(plane: ControlPlane) -> int:
 
 def _ask(plane: ControlPlane, method: str, body: dict[str, str]) -> dict[str, Any]:
     request = urllib.request.Request(f"{plane.etcd_url}/v3/{method}", json.dumps(body).encode(), method="POST")
-    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         found: dict[str, Any] = json.load(answer)
     return found

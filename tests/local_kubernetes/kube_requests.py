@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 from barnabas_operator.kube.api import APPLY, MERGE, NOT_FOUND
 from barnabas_operator.kube.api_resources import path_of
 from barnabas_operator.resources.json_types import JsonObject
+from harness.deadline import PATIENCE_S
 
 JSON: Final = "application/json"
-SECONDS_MAX: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class KubeRequests:
         sent = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(self.url + path, sent, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=SECONDS_MAX, context=self.trust) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S, context=self.trust) as answer:
                 found: bytes = answer.read()
                 return found
         except urllib.error.HTTPError as refusal:

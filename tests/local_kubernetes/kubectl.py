@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import bound_to_us, free_port
 
-SECONDS_MAX = 300
+PATIENTLY = f"--timeout={PATIENCE_S:.0f}s"
+"""For commands that wait."""
+SECONDS_MAX = PATIENCE_S + 60
 # A process that lives so shortly needs no garbage collector: it would be a fifth of what kubectl costs.
 NO_COLLECTING = {"GOGC": "off"}
 

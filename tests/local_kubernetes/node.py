@@ -26,7 +26,6 @@ from local_kubernetes.network import Network
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 CONTAINERD_FOLDER: Final = "/var/lib/containerd"
 PAUSE_IMAGE: Final = "localhost/pause:1"
-READY_SECONDS_MAX: Final = 180.0
 CGROUPS: Final = Path("/sys/fs/cgroup")
 CNI_PROGRAMS: Final = Path("/usr/lib/cni")
 PROGRAMS: Final = ("containerd", "ctr", "ip", "iptables", "mount", "nsenter", "openssl", "runc", "setpriv", "unshare")
@@ -183,7 +182,7 @@ class Node:
             self._daemons.check(*(name for name in self._daemons.names() if name.startswith(self.name)))
             return plane.kubectl.ask("get", "node", self.name, f"-o=jsonpath={condition}").stdout == "True"
 
-        wait_for(is_ready, seconds_max=READY_SECONDS_MAX)
+        wait_for(is_ready)
 
     def leave(self) -> None:
         """Takes back its control groups and its folder; call it after all programs have ended."""

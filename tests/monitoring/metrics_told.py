@@ -23,7 +23,7 @@ from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, SCALING_ACTIVE, WITHIN_OBJECTIVE
 from harness.cluster import BarnabasCluster, prepare_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
 TOPIC: Final = "flights"
 PRODUCE_VERSION: Final = 9
@@ -32,7 +32,6 @@ SETTINGS: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000",
 }
 """Soon is told of what cannot be compacted; transactions whose time is up stay."""
-WAIT_S: Final = 30.0
 CONDITIONS: Final = (READY, WITHIN_OBJECTIVE, OFFSETS_RESET, SCALING_ACTIVE)
 NOW_MS: Final = 1_700_000_000_000
 CREATED: Final = "_created"
@@ -153,10 +152,10 @@ def _leave_transaction_open(cluster: BarnabasCluster) -> None:
     """Its time is up after a second."""
     settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay", "transaction.timeout.ms": 1000}
     producer = Producer(settings)
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce(TOPIC, b"undecided")
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def _send_invalid_batch(cluster: BarnabasCluster) -> None:

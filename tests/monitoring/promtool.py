@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from harness.deadline import PATIENCE_S
 from harness.require import missing
 from local_kubernetes.binaries import CannotStart
 from monitoring.prometheus_programs import prometheus_programs
@@ -11,7 +12,6 @@ from monitoring.prometheus_programs import prometheus_programs
 ROOT: Final = Path(__file__).parents[2]
 RULES: Final = ROOT / "helm" / "barnabas" / "monitoring" / "rules.yaml"
 GUIDE: Final = ROOT / "docs" / "monitoring.md"
-SECONDS_MAX: Final = 120.0
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -20,4 +20,4 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = prometheus_programs() / "promtool"
     except CannotStart as reason:
         missing(reason)
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S)

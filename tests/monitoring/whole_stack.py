@@ -12,7 +12,7 @@ from barnabas_operator.planning.maintenance.observed_run import PROGRESS
 from barnabas_operator.planning.object_names import SCHEDULE_LABEL, driver_name, maintenance_name, run_labels
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.object_meta import API_VERSION
-from e2e.world import SECONDS_MAX, World, world_of_one
+from e2e.world import World, world_of_one
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
 from monitoring.cluster_under_load import PARTITIONS, TRAFFIC, load, three_brokers
@@ -93,7 +93,7 @@ def _declare_runs(world: World) -> None:
         whole = {"cluster": CLUSTER, **spec}
         item = {"apiVersion": API_VERSION, "kind": MAINTENANCE_JOB.name, "metadata": meta, "spec": whole}
         world.plane.requests.apply(item)
-        job = wait_for(partial(_job, world, name), seconds_max=SECONDS_MAX)
+        job = wait_for(partial(_job, world, name))
         world.plane.requests.create(_driver(world, name, job))
     ended = {"status": "True", "lastProbeTime": ENDED_AT, "lastTransitionTime": ENDED_AT}
     conditions = [{"type": kind, **ended} for kind in ("SuccessCriteriaMet", "Complete")]

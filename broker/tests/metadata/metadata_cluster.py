@@ -8,7 +8,6 @@ from pathlib import Path
 from uuid import UUID
 
 import msgspec
-from store_conformance import WAIT_S
 
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
@@ -24,6 +23,7 @@ from barnabas_broker.metadata.store.metadata_store import Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers
 
@@ -88,7 +88,7 @@ class Node:
     async def start(self) -> None:
         """As a broker starts, until it is let in."""
         await self.join()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await self.membership.admitted(self.image)
 
     def beat(self) -> None:
@@ -106,13 +106,13 @@ class Node:
         before, passes = self.controller.progress(), self.membership.passes
         self.beat()
         await self.lease_renewed()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while self.controller.progress() == before or self.membership.passes == passes:
                 await asyncio.sleep(0.001)
 
     async def lease_renewed(self) -> None:
         """Its lease lasts a whole session from now."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 leases = {lease.name: lease for lease in await self.store.leases(f"broker-{self.broker_id}")}
                 if leases[f"broker-{self.broker_id}"].expires_at_ms == monotonic_ms(self.clock) + SESSION_MS:
@@ -136,7 +136,7 @@ class Node:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Until its image is so."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await self.image.until(condition)
 
 
@@ -180,7 +180,7 @@ class ClusterOfNodes:
         newest = [_newer_than(some.image.topics.get(topic.name), topic) for topic in topics]
         results = await some.store.write([Write(topic_key(topic.name), encode(topic)) for topic in newest])
         for node in self.nodes.values():
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await node.image.reached(max(result for result in results if isinstance(result, int)))
 
     async def close(self) -> None:

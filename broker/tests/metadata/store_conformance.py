@@ -17,16 +17,16 @@ from barnabas_broker.metadata.store.metadata_store import (
     VersionConflict,
     Write,
 )
+from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
 OpenStore = Callable[[], Awaitable[MetadataStore]]
-WAIT_S = 30
 
 
 async def changes_until(store: MetadataStore, prefix: str, from_revision: int, last: int) -> list[Change]:
     """Everything a new watch brings up to revision `last`."""
     seen: list[Change] = []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         async for batch in store.watch(prefix, from_revision):
             seen += batch.changes
             if batch.revision >= last:
@@ -37,7 +37,7 @@ async def changes_until(store: MetadataStore, prefix: str, from_revision: int, l
 async def next_changes(store: MetadataStore, prefix: str, from_revision: int, count: int) -> list[Change]:
     """The first `count` changes that a new watch brings, or a few more."""
     seen: list[Change] = []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         async for batch in store.watch(prefix, from_revision):
             seen += batch.changes
             if len(seen) >= count:

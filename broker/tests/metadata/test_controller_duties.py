@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
-from store_conformance import WAIT_S
 
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
@@ -21,6 +20,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.deadline import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -366,7 +366,7 @@ async def test_while_the_store_is_away_the_controller_looks_no_more_often_than_a
     for timer in first.timers.waiting:
         timer.cancel()
     first.controller.suspect(2)
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not first.timers.waiting:
             await asyncio.sleep(0)
     assert first.timers.waiting[-1].delay_s == cluster.config.broker_heartbeat_interval_ms / 1000

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
-from store_conformance import WAIT_S, OpenStore
+from store_conformance import OpenStore
 
 from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
 from barnabas_broker.metadata.store.kubernetes.lease_watch import CURRENT_MS
 from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore
+from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 async def heard(store: MetadataStore, lease: Lease) -> None:
     """Until its followed leases have this one as it is now."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while lease not in await store.followed_leases(""):
             await asyncio.sleep(0.02)
 
@@ -41,7 +42,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def heard_by_the_watch(holder: MetadataStore, follower: MetadataStore, lease: Lease, lists: list[str]) -> Lease:
     """Renews the lease until the follower has that without a list: its watch has begun."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             lease = await holder.renew_lease(lease)
             lists.clear()
@@ -64,7 +65,7 @@ async def test_who_follows_leases_hears_of_every_change_and_lists_no_more(
         lease = await holder.renew_lease(lease)
         await heard(follower, lease)
     await holder.release_lease(lease)
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while await follower.followed_leases(""):
             await asyncio.sleep(0.02)
     assert lists == []

@@ -10,7 +10,7 @@ import pytest
 from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
 from kubernetes_topics import a_topic, id_of
-from store_conformance import WAIT_S, OpenStore, changes_until
+from store_conformance import OpenStore, changes_until
 
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image.image_feed import ImageFeed, load
@@ -27,7 +27,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     StoreUnavailable,
 )
 from barnabas_kube.discovery import find_access
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 
@@ -53,7 +53,7 @@ async def delete_topic(store: MetadataStore, name: str) -> None:
 
 
 async def until_it_answers(store: MetadataStore) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 await store.listing("")
@@ -77,7 +77,7 @@ class TestOutages:
                 if number % 4 == 0:
                     proxy.break_all()
                 try:
-                    async with asyncio.timeout(WAIT_S):
+                    async with asyncio.timeout(PATIENCE_S):
                         async for batch in store.watch("", revision):
                             seen += [change.value for change in batch.changes]
                             revision = batch.revision
@@ -106,7 +106,7 @@ class TestOutages:
         store, writer = await open_store(), await open_store()
         begin = (await store.listing("")).revision
         written = 0
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             seen: list[bytes | None] = []
             watch = store.watch("", begin)
             while len(began) < 3:
@@ -129,7 +129,7 @@ class TestOutages:
                 await image.reached(await a_topic(writer, f"t{number}"))
                 proxy.break_all()
                 await delete_topic(writer, f"t{number // 2}")
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await image.reached(await writer.latest_revision())
             assert sorted(image.topics) == sorted(f"t{number}" for number in range(10, 20))
             following.cancel()
@@ -145,7 +145,7 @@ class TestOutages:
         assert await other.leases("") == [lease]
         with frozen(plane):
             calls = (store.get("k"), store.put("k", b"1", ABSENT), store.renew_lease(lease), store.leases(""))
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 failures = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(failure) for failure in failures] == [StoreUnavailable] * 4
         assert all("no answer within" in str(failure) for failure in failures)
@@ -169,7 +169,7 @@ class TestOutages:
             waiting = asyncio.ensure_future(anext(watch))
             with pytest.raises(StoreUnavailable):
                 await store.get("k")
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 with pytest.raises(StoreUnavailable):
                     await waiting
         await until_it_answers(store)
@@ -194,7 +194,7 @@ class TestOutages:
             plane.await_ready()
         await until_it_answers(store)
         assert (await store.renew_lease(lease)).token == lease.token
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await image.reached(await a_topic(store, "after"))
         assert sorted(image.topics) == ["after", "before"]
         following.cancel()

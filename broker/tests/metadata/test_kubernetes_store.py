@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubernetes_stores import access_at
 from kubernetes_topics import a_topic
-from store_conformance import WAIT_S, OpenStore, StoreConformance, changes_until, next_changes
+from store_conformance import OpenStore, StoreConformance, changes_until, next_changes
 
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
 from barnabas_broker.metadata.store.location import KubernetesCluster
@@ -20,6 +20,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     VersionConflict,
     Write,
 )
+from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.helm import template
@@ -157,7 +158,7 @@ class TestKubernetesStore(StoreConformance):
         watching = asyncio.create_task(next_changes(store, "", begin, 2))
         await changes_until(store, "", begin, last)
         await store.close()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await watching
         with pytest.raises(StoreUnavailable, match="is closed"):
             await store.get("k")
@@ -180,7 +181,7 @@ async def test_the_policy_keeps_brokers_from_other_clusters_metadata(
     )
     plane.kubectl("apply", "-f-", stdin=policy)
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not await is_forbidden(other.put("topics/a", b"2")):
                 await asyncio.sleep(0.1)
         assert await is_forbidden(other.delete("topics/a"))
@@ -193,7 +194,7 @@ async def test_the_policy_keeps_brokers_from_other_clusters_metadata(
         await own.release_lease(await own.renew_lease(mine))
     finally:
         plane.kubectl("delete", "-f-", stdin=policy)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while await is_forbidden(other.put("topics/a", b"3")):
                 await asyncio.sleep(0.1)
         await own.close()

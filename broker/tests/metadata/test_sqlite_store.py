@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from store_conformance import WAIT_S, OpenStore, StoreConformance, changes_until
+from store_conformance import OpenStore, StoreConformance, changes_until
 
 from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite import documents
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -128,7 +129,7 @@ async def run_python(program: str, *arguments: object) -> asyncio.subprocess.Pro
 
 async def read_line(process: asyncio.subprocess.Process) -> bytes:
     assert process.stdout is not None
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         return await process.stdout.readline()
 
 
@@ -214,7 +215,7 @@ class TestSqliteStore(StoreConformance):
         store = await open_store()
         seen: list[int] = []
         while len(seen) < 80:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 async for batch in store.watch("counter", len(seen)):
                     seen += [int(change.value or b"") for change in batch.changes]
                     break
@@ -258,7 +259,7 @@ class TestSqliteStore(StoreConformance):
         watching = asyncio.create_task(changes_until(store, "", 0, 1_000_000))
         await changes_until(store, "", 0, 1)
         await store.close()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert len(await watching) == 1
         with pytest.raises(StoreUnavailable, match="is closed"):
             await store.get("k")

@@ -9,9 +9,8 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.isr_changes import JOINS_TOGETHER_S, IsrChanges
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.deadline import PATIENCE_S
 from harness.manual_timers import ManualTimers
-
-WAIT_S = 20
 
 
 class Leader:
@@ -127,7 +126,7 @@ async def _one_whose_outcome_is_not_known_holds_up_no_other() -> None:
     world.changes.propose(unknown)
     await world.pass_time(0)
     world.written.put_nowait(RuntimeError("the store is away"))
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await unknown.confirmed.wait()
     world.changes.propose(Leader(1, size=1))
     await world.pass_time(0)

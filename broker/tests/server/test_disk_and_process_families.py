@@ -17,7 +17,7 @@ from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 
 MIB = 1 << 20
-WAIT_S = 2.0
+WAIT_S = 30.0
 
 
 class Disks(PosixFileSystem):

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from barnabas_broker.server.peer_link import FIRST_BUFFER_BYTES, SMALL_UNTIL_SHRUNK, PeerLink, PeerLinks
-
-WAIT_S = 10
+from harness.deadline import PATIENCE_S
 
 
 class Peer:
@@ -39,7 +38,7 @@ class Peer:
                 self.changed.notify_all()
 
     async def got(self, length: int) -> bytes:
-        async with asyncio.timeout(WAIT_S), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: len(self.received) >= length)
         return bytes(self.received)
 
@@ -68,7 +67,7 @@ class Calls:
         self.changed.set()
 
     async def wait_for(self, *, responses: int = 0, closed: int = 0) -> None:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.responses) < responses or len(self.closed) < closed:
                 self.changed.clear()
                 await self.changed.wait()
@@ -214,7 +213,7 @@ def test_what_is_no_response_breaks_the_link(size: int) -> None:
 
 def test_an_answer_to_no_request_breaks_the_link() -> None:
     async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await peer.connected.wait()
         peer.answer(b"who asked")
         await calls.wait_for(closed=1)

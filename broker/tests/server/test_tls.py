@@ -17,8 +17,8 @@ from barnabas_broker.server.listener import Listener, SocketSettings
 from barnabas_broker.server.sasl_listener import AuthenticationCounts
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
 from harness.certificates import Authority, Identity
+from harness.deadline import PATIENCE_S
 
-WAIT_S = 30
 LARGE_BYTES = 3_000_000
 
 
@@ -71,7 +71,7 @@ def client_context(authority: Authority, identity: Identity | None = None) -> ss
 
 async def ask(port: int, context: ssl.SSLContext, *bodies: bytes) -> list[bytes]:
     """Send all requests, then read the answers."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("localhost", port, ssl=context, server_hostname="localhost")
         writer.write(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
         answers = []

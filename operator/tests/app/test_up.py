@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import CLUSTER, RunningUp, alive, topic_manifest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -20,7 +20,7 @@ FLIGHTS = topic_manifest("flights", "partitions: 6", "config:", "  retention.ms:
 
 def partitions(up: RunningUp, topic: str) -> int:
     """As a client sees them."""
-    topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=PATIENCE_S).topics
     return len(topics[topic].partitions) if topic in topics else 0
 
 
@@ -28,7 +28,7 @@ def config(up: RunningUp, topic: str, name: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     client = AdminClient({"bootstrap.servers": up.bootstrap})  # Its end would end the request, too.
     (future,) = client.describe_configs([resource]).values()
-    return str(future.result(10)[name].value)
+    return str(future.result(PATIENCE_S)[name].value)
 
 
 def test_declared_topics_are_made_and_edits_followed(up: RunningUp) -> None:
@@ -69,7 +69,7 @@ def test_a_config_that_somebody_else_changed_is_set_back(up: RunningUp) -> None:
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in foreign.items()]
     resource = ConfigResource(ConfigResource.Type.TOPIC, "flights", incremental_configs=entries)
     (future,) = client.incremental_alter_configs([resource]).values()
-    future.result(10)
+    future.result(PATIENCE_S)
     wait_for(lambda: "set flights: retention.ms=86400000, cleanup.policy to its default" in up.log())
     assert config(up, "flights", "retention.ms") == "86400000"
     assert config(up, "flights", "cleanup.policy") == "delete"
@@ -146,7 +146,7 @@ def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) ->
 
 def test_a_second_run_on_the_same_data_is_told_who_has_it(up: RunningUp) -> None:
     up.start()
-    second = subprocess.run(up.command, capture_output=True, text=True, timeout=60, check=False)
+    second = subprocess.run(up.command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert second.returncode == 1
     assert f"{up.data} is held by another barnabas up, process {up.pid}" in second.stdout
 
@@ -207,6 +207,6 @@ def test_a_cluster_of_another_name_does_not_get_the_data(up: RunningUp) -> None:
     up.start()
     up.stop()
     up.write("cluster.yaml", CLUSTER.replace("quickstart", "other"))
-    done = subprocess.run(up.command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(up.command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert "The data belongs to the Cluster quickstart, not to other" in done.stdout

@@ -11,10 +11,9 @@ from confluent_kafka.admin import AdminClient
 from barnabas_operator.app.data_dir import read_status
 from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, condition_of
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, topic_manifest
 
-SECONDS_MAX = 60.0
 FLIGHTS = topic_manifest("flights", "partitions: 1")
 BILLING = """\
 apiVersion: barnabas.dev/v1alpha1
@@ -56,23 +55,23 @@ def test_a_declared_group_is_watched_reset_and_deleted(up: RunningUp) -> None:
     up.write("topics.yaml", FLIGHTS)
     up.write("groups.yaml", BILLING)
     up.start()
-    wait_for(lambda: said(up, READY) == "Reconciled", seconds_max=SECONDS_MAX)
+    wait_for(lambda: said(up, READY) == "Reconciled")
     producer = Producer({"bootstrap.servers": up.bootstrap})
     for _ in range(10):
         producer.produce("flights", b"x")
     producer.flush()
     commit(up, 2)
     up.write("groups.yaml", BILLING.replace("maxRecords: 5", "maxRecords: 6"))  # Has a look taken at once.
-    wait_for(lambda: (status(up).lag, said(up, WITHIN_OBJECTIVE)) == (8, "LagObjectiveMissed"), seconds_max=SECONDS_MAX)
+    wait_for(lambda: (status(up).lag, said(up, WITHIN_OBJECTIVE)) == (8, "LagObjectiveMissed"))
     up.write("groups.yaml", RESET)
-    wait_for(lambda: said(up, OFFSETS_RESET) == "ResetDone", seconds_max=SECONDS_MAX)
+    wait_for(lambda: said(up, OFFSETS_RESET) == "ResetDone")
     assert committed(up) == 0
     (up.manifests / "groups.yaml").unlink()
     admin = AdminClient({"bootstrap.servers": up.bootstrap})
     wait_for(
         lambda: [each.group_id for each in admin.list_consumer_groups().result(10).valid],
         lambda there: there == [],
-        SECONDS_MAX,
+        PATIENCE_S,
     )
 
 
@@ -87,10 +86,10 @@ def test_a_watch_that_goes_into_a_file_prints_a_line_when_a_group_has_changed(up
     with log.open("wb") as out:
         watching = subprocess.Popen(command, stdout=out, stderr=out)
     try:
-        wait_for(log.read_text, lambda text: "no consumer groups" in text, SECONDS_MAX)
+        wait_for(log.read_text, lambda text: "no consumer groups" in text, PATIENCE_S)
         commit(up, 0)
-        wait_for(log.read_text, lambda text: "billing: Empty, 0 members, lag 0" in text, SECONDS_MAX)
+        wait_for(log.read_text, lambda text: "billing: Empty, 0 members, lag 0" in text, PATIENCE_S)
     finally:
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(SECONDS_MAX) == 0
+        assert watching.wait(PATIENCE_S) == 0
     assert log.read_text().count("no consumer groups") == 1

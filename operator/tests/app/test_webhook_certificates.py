@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from barnabas_operator.app.operator_pages import reloading
+from harness.deadline import PATIENCE_S
 from local_kubernetes.certificates import Authority, Identity
 
 EVERY_S = 0.005
-WAIT_S = 30
 HOST = "127.0.0.1"
 
 
@@ -57,12 +57,12 @@ def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
             (folder / "tls.crt").write_text("not yet")
 
     async def until_told(what: str) -> None:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while what not in caplog.text:
                 await asyncio.sleep(EVERY_S)
 
     async def until_shown(port: int, wanted: Identity) -> None:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while await shown(port) != wanted.certificate.read_text():
                 await asyncio.sleep(EVERY_S)
 

@@ -21,13 +21,13 @@ from barnabas_operator.resources.manifests import parse_manifests
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.reference import reference_text
 from barnabas_operator.watch.watches import watch_all
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus
 from harness.manual_loop_clock import ManualLoopClock
 from harness.no_preview import no_preview
 from harness.worker_world import KEY, Play, World, environment_of, resource, topic
 
-WAIT_S = 10.0
 TOO_WIDE = "spec.width is 10 (integer); allowed: an integer from 1 to 9"
 CLUSTER = resource("Cluster", "one", pause=True)
 
@@ -112,7 +112,7 @@ def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
             api.refuse = watched
             workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
             watching = asyncio.create_task(watch_all(api, ("air",), workers, pytest.fail, ManualLoopClock()))
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 body = await written.get()
             watching.cancel()
             await workers.close()

@@ -12,9 +12,10 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import connected_client
 from harness.cluster import BarnabasCluster, barnabas_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_exporter import RunningExporter
 from harness.server_process import free_port
+from harness.soak import took
 
 SCRAPE_SECONDS_MAX = 2.0
 Start = Callable[..., RunningExporter]
@@ -51,9 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
         for partition in range(3):
             client.write("flights", [b"1", b"2", b"3"], partition)
         for group in ("billing", "audit"):
-            consumer = client.consumer(group)
-            consumer.commit(offsets=[TopicPartition("flights", number, 1) for number in range(3)], asynchronous=False)
-            consumer.close()
+            client.commit(group, *(TopicPartition("flights", number, 1) for number in range(3)))
         yield running
 
 
@@ -98,9 +97,7 @@ def test_an_address_that_is_in_use_ends_it_with_the_reason(
 def test_without_a_cluster_it_is_healthy_and_says_so_once_and_that_the_cluster_is_not_up(start: Start) -> None:
     bootstrap = f"127.0.0.1:{free_port()}"
     exporter = start(bootstrap)
-    wait_for(
-        lambda: (exporter.value("barnabas_lag_exporter_failed_rounds_total") or 0) >= 2, pause_s=0.5, seconds_max=60
-    )
+    wait_for(lambda: (exporter.value("barnabas_lag_exporter_failed_rounds_total") or 0) >= 2, pause_s=0.5)
     assert exporter.value("barnabas_lag_exporter_up") == 0
     assert exporter.value("barnabas_lag_exporter_round_age_seconds") == float("inf")
     assert exporter.value("kafka_brokers") is None
@@ -119,15 +116,15 @@ def test_a_scrape_never_waits_for_the_cluster_and_says_how_old_it_is(start: Star
         wait_for(lambda: (exporter.value("barnabas_lag_exporter_round_age_seconds") or 0) > 3, pause_s=0.2)
         begun = time.monotonic()
         assert exporter.value("kafka_consumergroup_lag_sum", consumergroup="billing") == 6
-        assert time.monotonic() - begun < SCRAPE_SECONDS_MAX
+        took("a scrape while all brokers stand still", time.monotonic() - begun, SCRAPE_SECONDS_MAX)
         exporter.wait_for_value("barnabas_lag_exporter_up", 0)
         # What is too old to be true is told no more.
-        exporter.wait_for_value("kafka_consumergroup_lag_sum", None, 60, consumergroup="billing")
+        exporter.wait_for_value("kafka_consumergroup_lag_sum", None, consumergroup="billing")
         assert exporter.page("/healthz")[0] == 200
     finally:
         for number in range(3):
             cluster.resume(number)
-    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, 60, consumergroup="billing")
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, consumergroup="billing")
     assert exporter.value("barnabas_lag_exporter_up") == 1
 
 
@@ -135,18 +132,18 @@ def test_a_broker_that_is_away_takes_only_its_own_numbers_with_it(start: Start, 
     exporter = start(cluster.bootstrap)
     exporter.wait_for_value("kafka_brokers", 3)
     client = cluster.client()
-    described = client.admin.describe_consumer_groups(["billing"])["billing"].result(30)
+    described = client.admin.describe_consumer_groups(["billing"])["billing"].result(PATIENCE_S)
     gone = next(number for number in range(3) if number != described.coordinator.id)
     cluster.kill(gone)
     try:
-        exporter.wait_for_value("kafka_consumergroup_lag_sum", 4, 60, consumergroup="billing", topic="flights")
-        exporter.wait_for_value("kafka_topic_partition_leader", -1, 60, topic="flights", partition=str(gone))
+        exporter.wait_for_value("kafka_consumergroup_lag_sum", 4, consumergroup="billing", topic="flights")
+        exporter.wait_for_value("kafka_topic_partition_leader", -1, topic="flights", partition=str(gone))
         assert exporter.value("kafka_topic_partition_current_offset", topic="flights", partition=str(gone)) is None
-        exporter.wait_for_value("kafka_topic_partition_under_replicated_partition", 1, 60, topic="other")
+        exporter.wait_for_value("kafka_topic_partition_under_replicated_partition", 1, topic="other")
         assert exporter.value("barnabas_lag_exporter_up") == 1
     finally:
         cluster.start(gone)
-    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, 60, consumergroup="billing")
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, consumergroup="billing")
 
 
 @pytest.mark.slow
@@ -189,14 +186,16 @@ def test_what_limits_cut_off_is_detail_first_and_is_told_once(start: Start, clus
 
 
 def test_what_an_open_transaction_holds_back_is_told_by_partition(cluster: BarnabasCluster, start: Start) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"})
-    producer.init_transactions(30)
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay", "transaction.timeout.ms": 900_000}
+    )
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce("other", b"undecided")
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     exporter = start(cluster.bootstrap)
     lag = "kafka_cluster_partition_laststableoffsetlag"
     wait_for(lambda: exporter.value(lag, topic="other", partition="0") == 1)
     assert exporter.value(lag, topic="flights", partition="0") == 0
-    producer.abort_transaction(30)
+    producer.abort_transaction(PATIENCE_S)
     wait_for(lambda: exporter.value(lag, topic="other", partition="0") == 0)

@@ -10,9 +10,9 @@ from barnabas_operator.leader_election.election import LEASE, LOOK_S, Election
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.lease import RETRY_S
 from barnabas_operator.resources.object_key import Key
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
-from harness.worker_world import WAIT_S
 
 
 class World:
@@ -34,7 +34,7 @@ class World:
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     async def whole() -> None:
-        async with no_server() as connection, asyncio.timeout(WAIT_S):
+        async with no_server() as connection, asyncio.timeout(PATIENCE_S):
             here = World(KubeMemory(connection))
             running = asyncio.create_task(here.election.run())
             while not here.leadership.is_held:

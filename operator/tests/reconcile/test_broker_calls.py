@@ -4,10 +4,9 @@ import asyncio
 import threading
 
 from barnabas_operator.reconcile.broker_calls import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
+from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 from harness.worker_world import Play, World, resource
-
-WAIT_S = 10.0
 
 
 def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_answers() -> None:
@@ -31,9 +30,9 @@ def test_as_many_calls_as_there_may_be_that_hang_hold_up_no_look_up_of_a_name() 
 
     async def scenario() -> None:
         ends = threading.Event()
-        hanging = [asyncio.create_task(blocking(ends.wait, WAIT_S)) for _ in range(AT_ONCE_MAX + 1)]
+        hanging = [asyncio.create_task(blocking(ends.wait, PATIENCE_S)) for _ in range(AT_ONCE_MAX + 1)]
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
             assert not any(each.done() for each in hanging)
         finally:

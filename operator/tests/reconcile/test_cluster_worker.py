@@ -14,11 +14,11 @@ from barnabas_operator.reconcile.cluster_worker import BATCH_S_MAX, ClusterWorke
 from barnabas_operator.reconcile.cluster_workers import IDLE_S_MAX, ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import RETRY_S_MAX, retry_pause_s
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import HurriedClock, ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
-WAIT_S = 10.0
 SETTINGS = OperatorSettings("broker:dev", (), "", batch_s=0.0, busy_s=0.0, drift_s=60.0)
 
 
@@ -35,7 +35,7 @@ def test_a_worker_that_is_ended_just_as_it_is_woken_ends(turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         running.cancel()
-        await asyncio.wait([running], timeout=WAIT_S)
+        await asyncio.wait([running], timeout=PATIENCE_S)
         assert running.cancelled()
 
     asyncio.run(scenario())

@@ -7,7 +7,8 @@ from barnabas_lag.evaluation.progress import Status
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S
 from barnabas_operator.reconcile.groups.group_statuses import NUMBERS_AT_ONCE_MAX, NUMBERS_EVERY_S
-from harness.group_worker_world import GONE, WAIT_S, World, lagging, play
+from harness.deadline import PATIENCE_S
+from harness.group_worker_world import GONE, World, lagging, play
 from harness.worker_world import resource
 
 
@@ -113,7 +114,7 @@ def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes_where
     async def scenario(world: World) -> None:
         world.put("billing")
         world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while "conditions" not in world.status("billing"):
                 await asyncio.sleep(0)
         assert world.said("billing") == ("False", "ClusterNotReady")
@@ -147,7 +148,7 @@ def test_a_protected_group_stays_with_its_resource_and_one_that_was_never_claime
             world.api.put({**found, "metadata": {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
         world.begin()
         world.looks.found.put({})
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while world.api.found("ConsumerGroup", "pay") is not None or world.said("billing")[0] != "False":
                 await asyncio.sleep(0)
         assert world.said("billing") == ("False", "DeletionProtected")
@@ -177,7 +178,7 @@ def test_the_younger_resource_does_nothing_while_the_older_one_waits_for_its_fin
 def test_an_operator_that_acts_no_more_looks_no_more_and_begins_anew_when_it_acts_again() -> None:
     async def rounds(world: World) -> None:
         before = world.rounds
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while world.rounds < before + 3:
                 await asyncio.sleep(0)
 

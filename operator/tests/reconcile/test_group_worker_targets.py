@@ -9,7 +9,8 @@ from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S
 from barnabas_operator.resources.json_types import JsonObject
-from harness.group_worker_world import WAIT_S, World, lagging, play
+from harness.deadline import PATIENCE_S
+from harness.group_worker_world import World, lagging, play
 from harness.worker_world import resource
 
 SCALING = {"target": {"name": "app"}}
@@ -35,7 +36,7 @@ def put_ending(world: World, name: str, **spec: Any) -> None:
 
 
 async def gone(world: World, name: str) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while world.api.found("ConsumerGroup", name) is not None:
             await asyncio.sleep(0)
 
@@ -76,7 +77,7 @@ def test_a_protected_resource_that_shall_go_leaves_its_target_not_at_0() -> None
         assert ending is not None
         world.api.put({**ending, "status": {"groupId": "billing", "cluster": "one"}})
         world.begin()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while "conditions" not in world.status("billing"):
                 await asyncio.sleep(0)
         assert world.said("billing") == ("False", "DeletionProtected")
@@ -127,7 +128,7 @@ def before_reset(world: World) -> object:
 
 
 async def until_up(world: World) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while replicas(world) != 3 or before_reset(world) is not None:
             await asyncio.sleep(0)
 
@@ -152,13 +153,13 @@ def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_for_lon
     async def scenario(world: World) -> None:
         put_resetting(world)
         world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while world.rounds < 3:
                 await asyncio.sleep(0)
         assert replicas(world) == 0, "in a roll brokers are away for a moment"
         world.clock.pass_time(AWAY_S + 1)
         await until_up(world)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while world.said("billing", "OffsetsReset")[1] != "OnHold":
                 await asyncio.sleep(0)
         assert world.said("billing") == ("False", "ClusterNotReady")
@@ -192,7 +193,7 @@ def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended() -> Non
             await asyncio.sleep(0)
         assert not stopping.done()
         world.looks.found.put({"billing": lagging(3)})
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await stopping
         assert world.said("billing") == ("True", "Reconciled")
         assert world.looks.asked.empty()

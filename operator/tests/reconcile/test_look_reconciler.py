@@ -16,13 +16,13 @@ from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.resource_reconcilers import RECONCILERS
 from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.resources.json_types import JsonObject
+from harness.deadline import PATIENCE_S
 from harness.group_worker_world import LooksMemory
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS, VOLUMES
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import KEY, environment_of, resource
 
-WAIT_S = 30.0
 NOTHING_SEEN = Seen(ClusterState({}, {}), {}, ())
 
 
@@ -62,14 +62,14 @@ def test_a_released_resource_keeps_no_finalizer_of_the_look_that_was_under_way()
             environment = environment_over(api)
             reconciler = RECONCILERS[KIND](environment)
             await reconciler.reconcile(CLUSTER, environment.found(KIND), NOTHING_SEEN)
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await api.is_asked.wait()
             releasing = asyncio.create_task(reconciler.release(environment.found(KIND)))
             for _ in range(10):
                 await asyncio.sleep(0)
             assert not releasing.done(), "the look that is under way may still write"
             api.may_pass.set()
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await releasing
             assert api.found("Job", driver_name("a")) is not None
             await reconciler.release(environment.found(KIND))  # What the look has changed wakes the next round.
@@ -90,7 +90,7 @@ def test_a_look_at_groups_that_fails_has_left_nothing_under_way() -> None:
             worker = LookWorker(environment, GroupLooker(environment, LooksMemory()))
             worker.rest(environment.found("ConsumerGroup"), "the Cluster is paused")
             looking = asyncio.create_task(worker.look())
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await api.is_asked.wait()
             for _ in range(10):
                 await asyncio.sleep(0)

@@ -14,13 +14,14 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from harness.brokers_memory import BrokersMemory
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.no_preview import no_preview
-from harness.worker_world import KEY, WAIT_S, environment_of, resource, topic
+from harness.worker_world import KEY, environment_of, resource, topic
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -93,7 +94,7 @@ class SlowBrokers(BrokersMemory):
 
     def __call__(self, *_: object) -> "SlowBrokers":
         self.is_asked.set()
-        assert self.may_answer.wait(WAIT_S)
+        assert self.may_answer.wait(PATIENCE_S)
         return self
 
     def close(self) -> None:

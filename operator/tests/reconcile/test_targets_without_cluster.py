@@ -10,8 +10,9 @@ from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.resources.json_types import JsonObject
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
-from harness.worker_world import KEY, WAIT_S, Play, World, environment_of, refuses, resource
+from harness.worker_world import KEY, Play, World, environment_of, refuses, resource
 
 SPEC = {
     "cluster": "one",
@@ -69,7 +70,7 @@ def test_a_target_does_not_stay_at_0_where_there_is_no_cluster_any_more(goes: bo
             workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
             workers.resource_event(put_resetting(api, goes=goes), is_gone=False)
             workers.begin(KEY.namespace)
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while replicas(api) != 3 or (goes and api.found("ConsumerGroup", "billing") is not None):
                     await asyncio.sleep(0.01)
             await workers.close()

@@ -14,11 +14,11 @@ from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.retrying_loop import MustEnd
 from barnabas_operator.watch.collection_watch import CollectionWatch
 from barnabas_operator.watch.watches import watch_all
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import HurriedClock
 from harness.worker_world import KEY, environment_of, resource
 
-WAIT_S = 10.0
 Body = dict[str, Any]
 Listed = list[Body] | Exception
 RESTORED = "the watch of Topics in air saw version 9, but the newest is 5: etcd was restored"
@@ -76,7 +76,7 @@ def heard(*lives: tuple[Iterable[Listed], Iterable[Any]], failing: str = "") -> 
             )
             running = asyncio.create_task(watch.run())
             done = asyncio.create_task(api.is_done.wait())
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.wait((running, done), return_when=asyncio.FIRST_COMPLETED)
             done.cancel()
             if running.done():
@@ -137,7 +137,7 @@ def test_no_worker_begins_before_every_kind_of_its_namespace_is_listed() -> None
             workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
             clock = HurriedClock()
             running = asyncio.create_task(watch_all(api, (KEY.namespace,), workers, pytest.fail, clock))
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await is_refused.wait()
                 while KEY not in inventory.clusters:
                     await asyncio.sleep(0)

@@ -14,8 +14,7 @@ from drivers.aio_kafka_writer import AiokafkaWriter
 from drivers.background import PolledMember
 from drivers.event_loop import EventLoop
 from drivers.interface import Assignment, Message, Received
-
-WAIT_SECONDS = 30.0
+from harness.deadline import PATIENCE_S
 
 
 def received(record: Any) -> Received:
@@ -124,7 +123,7 @@ class AiokafkaClient:
         start = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100}
         consumer = await self._start(AIOKafkaConsumer, topic, **start, **options)
         records: list[Received] = []
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while len(records) < count and time.monotonic() < deadline:
             batches = (await consumer.getmany(timeout_ms=200)).values()
             records += [received(record) for batch in batches for record in batch]

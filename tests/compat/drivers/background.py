@@ -7,8 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from drivers.interface import Assignment, Received
-
-CALL_SECONDS_MAX = 60.0
+from harness.deadline import PATIENCE_S
 
 
 class PolledMember(ABC):
@@ -83,11 +82,11 @@ class PolledMember(ABC):
         future: Future[None] = Future()
         with self._lock:
             self._calls.append((future, self.commit_now))
-        future.result(CALL_SECONDS_MAX)
+        future.result(PATIENCE_S)
 
     def leave(self) -> None:
         self._leaving.set()
-        self._thread.join(CALL_SECONDS_MAX)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the member does not leave"
         self._check()
 

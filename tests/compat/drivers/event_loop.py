@@ -5,7 +5,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-RUN_SECONDS_MAX = 60.0
+from harness.deadline import PATIENCE_S
 
 
 class EventLoop:
@@ -18,7 +18,7 @@ class EventLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Return the coroutine's result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(RUN_SECONDS_MAX)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
 
     def close(self) -> None:
         """End the thread."""

@@ -10,8 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTo
 from drivers.background import PolledMember
 from drivers.interface import Assignment, Message, Received
 from drivers.kafka_python_writer import KafkaPythonWriter
-
-WAIT_SECONDS = 30.0
+from harness.deadline import PATIENCE_S
 
 
 def received(record: Any) -> Received:
@@ -73,9 +72,9 @@ class KafkaPythonClient:
             )
             for message in messages
         ]
-        producer.flush(WAIT_SECONDS)
+        producer.flush(PATIENCE_S)
         for future in sent:
-            future.get(WAIT_SECONDS)
+            future.get(PATIENCE_S)
         producer.close()
 
     def _consumer(self, **options: Any) -> KafkaConsumer:
@@ -107,7 +106,7 @@ class KafkaPythonClient:
         consumer.assign([TopicPartition(topic, partition) for partition in consumer.partitions_for_topic(topic)])
         consumer.seek_to_beginning()
         records: list[Received] = []
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while len(records) < count and time.monotonic() < deadline:
             batches = consumer.poll(timeout_ms=200).values()
             records += [received(record) for batch in batches for record in batch]

@@ -6,8 +6,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata
 
 from drivers.interface import Message
-
-WAIT_SECONDS = 30.0
+from harness.deadline import PATIENCE_S
 
 
 class KafkaPythonWriter:
@@ -26,9 +25,9 @@ class KafkaPythonWriter:
             self._producer.send(topic, value=message.value, key=message.key, partition=message.partition)
             for message in messages
         ]
-        self._producer.flush(WAIT_SECONDS)
+        self._producer.flush(PATIENCE_S)
         for future in sent:
-            future.get(WAIT_SECONDS)
+            future.get(PATIENCE_S)
 
     def write_positions(self, consumer: KafkaConsumer) -> None:
         """Commit what the consumer has read with the open transaction."""

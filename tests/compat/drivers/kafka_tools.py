@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from drivers.remote import RemoteClient
+from harness.deadline import PATIENCE_S
 from harness.kafka_jars import java_command
 
-ALONE_SECONDS_MAX = 60.0
 TOOLS = "org.apache.kafka.tools."
 MAIN_CLASSES = {
     "kafka-acls.sh": TOOLS + "AclCommand",
@@ -79,6 +79,6 @@ class KafkaTools:
         """Like `check`, in a JVM of its own: for the tools that finish their work only when their JVM ends."""
         main_class, arguments = self._parse(command_line)
         command = java_command(main_class, *arguments, options=("-XX:TieredStopAtLevel=1", "-Xmx256m"))
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ALONE_SECONDS_MAX)
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert ran.returncode == 0, f"{command_line}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}"
         return ran.stdout

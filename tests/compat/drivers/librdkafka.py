@@ -17,9 +17,8 @@ from confluent_kafka.admin import (
 from drivers.background import PolledMember
 from drivers.interface import Assignment, Message, Received
 from drivers.librdkafka_writer import LibrdkafkaWriter
+from harness.deadline import PATIENCE_S
 from harness.stock_client import records_given
-
-WAIT_SECONDS = 30.0
 
 
 def received(message: Any) -> Received:
@@ -83,7 +82,7 @@ class LibrdkafkaClient:
                 **where,
                 **when,
             )
-        assert producer.flush(WAIT_SECONDS) == 0, "not everything was acknowledged"
+        assert producer.flush(PATIENCE_S) == 0, "not everything was acknowledged"
         for error in filter(None, errors):
             raise KafkaException(error)
 
@@ -112,11 +111,11 @@ class LibrdkafkaClient:
 
     def read(self, topic: str, count: int, isolation: str = "read_uncommitted") -> list[Received]:
         consumer = self.consumer(**{"isolation.level": isolation})
-        partitions = consumer.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         records: list[Received] = []
         while len(records) < count:
-            batch = consumer.consume(count - len(records), WAIT_SECONDS)
+            batch = consumer.consume(count - len(records), PATIENCE_S)
             if not batch:
                 break
             records += [received(message) for message in batch]
@@ -131,40 +130,40 @@ class LibrdkafkaClient:
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         futures = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        offsets = futures[group].result(WAIT_SECONDS).topic_partitions
+        offsets = futures[group].result(PATIENCE_S).topic_partitions
         return {place.partition: place.offset for place in offsets if place.topic == topic}
 
     def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
         consumer = self.consumer()
-        partitions = consumer.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
         asked = [TopicPartition(topic, partition, timestamp_ms) for partition in partitions]
-        found = consumer.offsets_for_times(asked, timeout=WAIT_SECONDS)
+        found = consumer.offsets_for_times(asked, timeout=PATIENCE_S)
         consumer.close()
         return {place.partition: place.offset for place in found}
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, config=dict(configs))
-        self._admin.create_topics([new])[topic].result(WAIT_SECONDS)
+        self._admin.create_topics([new])[topic].result(PATIENCE_S)
 
     def create_partitions(self, topic: str, partitions: int) -> None:
-        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(WAIT_SECONDS)
+        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
 
     def topics(self) -> dict[str, int]:
-        listed = self._admin.list_topics(timeout=WAIT_SECONDS).topics
+        listed = self._admin.list_topics(timeout=PATIENCE_S).topics
         return {name: len(topic.partitions) for name, topic in listed.items()}
 
     def topic_configs(self, topic: str) -> dict[str, str | None]:
         (future,) = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        return {name: entry.value for name, entry in future.result(WAIT_SECONDS).items()}
+        return {name: entry.value for name, entry in future.result(PATIENCE_S).items()}
 
     def alter_topic_config(self, topic: str, name: str, value: str) -> None:
         change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
         (future,) = self._admin.incremental_alter_configs([resource]).values()
-        future.result(WAIT_SECONDS)
+        future.result(PATIENCE_S)
 
     def delete_topic(self, topic: str) -> None:
-        self._admin.delete_topics([topic])[topic].result(WAIT_SECONDS)
+        self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
     def close(self) -> None:
         """Nothing stays open."""

@@ -6,8 +6,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 
 from drivers.interface import Message
-
-WAIT_SECONDS = 30.0
+from harness.deadline import PATIENCE_S
 
 
 class LibrdkafkaWriter:
@@ -15,7 +14,7 @@ class LibrdkafkaWriter:
 
     def __init__(self, settings: dict[str, Any], transactional_id: str) -> None:
         self._producer = Producer({**settings, "transactional.id": transactional_id, "linger.ms": 5})
-        self._producer.init_transactions(WAIT_SECONDS)
+        self._producer.init_transactions(PATIENCE_S)
         self._is_open = False
 
     def write(self, topic: str, messages: Sequence[Message]) -> None:
@@ -25,17 +24,17 @@ class LibrdkafkaWriter:
         for message in messages:
             where: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}
             self._producer.produce(topic, message.value, message.key, **where)
-        assert self._producer.flush(WAIT_SECONDS) == 0, "not everything was acknowledged"
+        assert self._producer.flush(PATIENCE_S) == 0, "not everything was acknowledged"
 
     def write_positions(self, consumer: Consumer) -> None:
         """Commit what the consumer has read with the open transaction."""
         positions = consumer.position(consumer.assignment())
         read = [place for place in positions if place.offset >= 0]
-        self._producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), WAIT_SECONDS)
+        self._producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), PATIENCE_S)
 
     def end(self, *, commit: bool) -> None:
         self._is_open = False
-        (self._producer.commit_transaction if commit else self._producer.abort_transaction)(WAIT_SECONDS)
+        (self._producer.commit_transaction if commit else self._producer.abort_transaction)(PATIENCE_S)
 
     def close(self) -> None:
         """Nothing stays open."""

@@ -10,8 +10,9 @@ from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster, prepare_cluster
 from local_kubernetes.control_plane import ControlPlane
 
-HEARTBEAT_MS: Final = 300
-SESSION_MS: Final = 2000
+HEARTBEAT_MS: Final = 500
+SESSION_MS: Final = 5000
+"""Longer than a busy machine holds up a broker or the API server."""
 
 
 def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasCluster:

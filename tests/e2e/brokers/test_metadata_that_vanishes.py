@@ -38,7 +38,7 @@ def documents(api_server: ControlPlane, cluster: BarnabasCluster) -> dict[str, A
 
 
 def until_all_are_back(api_server: ControlPlane, cluster: BarnabasCluster, keys: set[str]) -> None:
-    wait_for(lambda: keys <= documents(api_server, cluster).keys(), seconds_max=60)
+    wait_for(lambda: keys <= documents(api_server, cluster).keys())
 
 
 def keys_of(api_server: ControlPlane, cluster: BarnabasCluster) -> set[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.world import SECONDS_MAX, World, world_of_one
-from harness.deadline import wait_for
+from e2e.world import World, world_of_one
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from harness.stock_client import StockClient
 from local_kubernetes.control_plane import ControlPlane
@@ -52,14 +52,14 @@ def test_kubectl_tells_of_logs_without_metadata_and_of_the_command_that_brings_t
     assert broker.stop() == 0
     forget(folder, "topics/flights")
     broker.start()
-    told = wait_for(lambda: described(world, "cluster one"), lambda text: "Warning LogsSetAside" in text, SECONDS_MAX)
+    told = wait_for(lambda: described(world, "cluster one"), lambda text: "Warning LogsSetAside" in text, PATIENCE_S)
     assert f"broker 0 {folder / 'logs' / 'flights-0'}; `barnabas restore-metadata` brings their topics back" in told
     assert "Reason: UnknownTopics Status: True Type: LogsSetAside" in told
-    told = wait_for(lambda: described(world, "topic flights"), lambda text: "restore-metadata" in text, SECONDS_MAX)
+    told = wait_for(lambda: described(world, "topic flights"), lambda text: "restore-metadata" in text, PATIENCE_S)
     assert "Topic 'flights' has lost its metadata; brokers 0 keep its logs" in told
     assert "flights" not in world.partitions()
     restore = [sys.executable, "-m", "barnabas", "restore-metadata", str(folder / "server.properties"), "--execute"]
     subprocess.run(restore, check=True, env=broker.environment)
     world.await_ready("flights")
     assert client.read("flights") == [b"one", b"two"]
-    wait_for(lambda: described(world, "cluster one"), lambda text: "Type: LogsSetAside" not in text, SECONDS_MAX)
+    wait_for(lambda: described(world, "cluster one"), lambda text: "Type: LogsSetAside" not in text, PATIENCE_S)

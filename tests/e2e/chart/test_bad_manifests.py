@@ -28,6 +28,7 @@ from harness.deadline import wait_for
 from harness.no_preview import no_preview
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
+from local_kubernetes.kubectl import PATIENTLY
 
 CRDS = Path(__file__).parents[3] / "crds"
 FILES = [CRDS / f"{plural}.barnabas.dev.yaml" for plural in ("clusters", "topics")]
@@ -74,7 +75,7 @@ def define(plane: ControlPlane, *, with_rules: bool = True) -> None:
         if not with_rules:
             without_rules(definition)
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=json.dumps(definition))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={file}" for file in FILES))
+    plane.kubectl("wait", "--for=condition=Established", PATIENTLY, *(f"--filename={file}" for file in FILES))
     probe = BAD["topic: a topic called dot"]
     wait_for(lambda: is_refused(plane, probe.manifest(probe.spec)) == with_rules)
 

@@ -6,6 +6,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -160,9 +161,15 @@ def test_brokers_are_kept_to_their_own_metadata_where_the_api_server_can() -> No
 
 @pytest.fixture(scope="module")
 def installed(plane: ControlPlane) -> ControlPlane:
-    """The same with the chart; there is nobody who could start its pods."""
+    """The same with the chart; there is nobody who could start its pods. The API server learns of new rights late."""
     release(plane, "install", "webhook.enabled=true")
+    for asked in (("list", "nodes"), ("-n", NAMESPACE, "create", "statefulsets")):
+        wait_for(partial(_may, plane, *asked))
     return plane
+
+
+def _may(plane: ControlPlane, *asked: str) -> bool:
+    return plane.kubectl.ask("auth", "can-i", *asked, f"--as={OPERATOR}").stdout.endswith("yes\n")
 
 
 def test_an_installation_has_the_policy_for_brokers_where_it_watches(installed: ControlPlane) -> None:
@@ -213,9 +220,8 @@ def release(plane: ControlPlane, verb: str, *values: str) -> None:
 def ask_release(
     plane: ControlPlane, verb: str, name: str, namespace: str, *values: str
 ) -> subprocess.CompletedProcess[str]:
-    place = (f"--kubeconfig={plane.kubeconfig}", f"--namespace={namespace}")
     chart = [str(CHART), *setting(values)] if verb != "uninstall" else []
-    return ask_helm(verb, name, *chart, *place)
+    return ask_helm(verb, name, *chart, f"--namespace={namespace}", of=plane.kubectl)
 
 
 def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(installed: ControlPlane) -> None:

@@ -55,8 +55,7 @@ class Releases:
         self._folder = folder
 
     def ask(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        place = (f"--kubeconfig={self._plane.kubeconfig}", f"--namespace={NAMESPACE}")
-        return ask_helm(verb, "barnabas", *arguments, *place)
+        return ask_helm(verb, "barnabas", *arguments, f"--namespace={NAMESPACE}", of=self._plane.kubectl)
 
     def upgrade(self, number: int) -> subprocess.CompletedProcess[str]:
         """To the chart of that release, whatever is there."""

@@ -10,11 +10,12 @@ import pytest
 
 from barnabas_operator.resources.cluster_roles import edit_role
 from barnabas_operator.resources.kinds import KINDS
-from e2e.world import SECONDS_MAX, World
-from harness.deadline import wait_for
+from e2e.world import World
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.helm import CHART, ask_helm
+from local_kubernetes.kubectl import PATIENTLY
 
 pytestmark = pytest.mark.slow
 CAN_I = (
@@ -65,15 +66,15 @@ def release(controllers: ControlPlane) -> Iterator[str]:
     """The namespace of a release; the test says what it watches (`install`)."""
     name = f"release-{uuid4().hex[:8]}"
     yield name
-    ask_helm("uninstall", "barnabas", f"--kubeconfig={controllers.kubeconfig}", f"--namespace={name}")
+    ask_helm("uninstall", "barnabas", f"--namespace={name}", of=controllers.kubectl)
     controllers.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
 
 
 def install(plane: ControlPlane, release: str, *values: str) -> str:
     """What helm says. The definitions are there already, and no pod could answer for a webhook."""
     given = [f"--set={each}" for each in ("crds.enabled=false", "webhook.enabled=false", *values)]
-    place = (f"--kubeconfig={plane.kubeconfig}", f"--namespace={release}", "--create-namespace")
-    done = ask_helm("upgrade", "--install", "barnabas", str(CHART), *place, *given)
+    place = (f"--namespace={release}", "--create-namespace")
+    done = ask_helm("upgrade", "--install", "barnabas", str(CHART), *place, *given, of=plane.kubectl)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -103,10 +104,10 @@ def test_a_watched_namespace_ends_though_the_rights_in_it_go_first(
     with closing(world.operator(**own)):
         world.await_ready(*names)
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
-    wait_for(lambda: world.kubectl("get", "rolebindings", "-oname"), lambda left: left == "", SECONDS_MAX)
+    wait_for(lambda: world.kubectl("get", "rolebindings", "-oname"), lambda left: left == "", PATIENCE_S)
     assert world.topics() == sorted(names), "their finalizers hold them"
     with closing(world.operator(**own)):
-        controllers.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=60s")
+        controllers.kubectl("wait", "--for=delete", f"namespace/{namespace}", PATIENTLY)
 
 
 def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_the_next_upgrade(
@@ -121,9 +122,9 @@ def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_th
         account = f"--as=system:serviceaccount:{release}:barnabas-operator"
         asked = ("-n", late, "auth", "can-i", "create", "statefulsets", account)
         # The API server learns of new role bindings by a watch of its own.
-        wait_for(lambda: controllers.kubectl.ask(*asked).stdout, lambda said: said == "yes\n", SECONDS_MAX)
+        wait_for(lambda: controllers.kubectl.ask(*asked).stdout, lambda said: said == "yes\n", PATIENCE_S)
     # Helm fails where a namespace goes between its look at it and its writes.
-    controllers.kubectl("wait", "--for=delete", f"namespace/{late}", "--timeout=60s")
+    controllers.kubectl("wait", "--for=delete", f"namespace/{late}", PATIENTLY)
     gone = install(controllers, release, f"watchNamespaces={{{late}}}", "logLevel=DEBUG")
     assert f"The namespace {late} does not exist" in gone
 
@@ -138,8 +139,8 @@ def test_the_operator_may_scale_what_groups_name_and_nothing_else_of_it(
         asked = ("auth", "can-i", verb, resource, f"--subresource={part}", account)
         return controllers.kubectl.ask("-n", namespace, *asked).stdout == "yes\n"
 
-    wait_for(lambda: may("patch", "deployments", "scale"), seconds_max=SECONDS_MAX)
-    assert may("patch", "statefulsets", "scale")
+    wait_for(lambda: may("patch", "deployments", "scale"))
+    wait_for(lambda: may("patch", "statefulsets", "scale"))
     assert may("list", "horizontalpodautoscalers")
     assert not may("patch", "replicasets", "scale")
     assert not may("patch", "horizontalpodautoscalers")
@@ -153,7 +154,7 @@ def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, n
     spec = {"containers": [{"name": "broker", "image": "broker"}]}
     controllers.requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
     patch = ("patch", "pod", "one-broker-0", "--type=merge", '-p={"metadata":{"ownerReferences":[]}}', account)
-    wait_for(lambda: controllers.kubectl.ask("-n", namespace, *patch).returncode == 0, seconds_max=SECONDS_MAX)
+    wait_for(lambda: controllers.kubectl.ask("-n", namespace, *patch).returncode == 0)
     found = controllers.requests.get("Pod", namespace, "one-broker-0")
     assert found is not None
     assert "ownerReferences" not in found["metadata"]
@@ -161,7 +162,7 @@ def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, n
 
 def owner_of(plane: ControlPlane, namespace: str) -> dict[str, str]:
     """A reference to what is there."""
-    found = wait_for(lambda: plane.requests.get("ServiceAccount", namespace, "default"), seconds_max=SECONDS_MAX)
+    found = wait_for(lambda: plane.requests.get("ServiceAccount", namespace, "default"))
     assert found is not None
     return {"apiVersion": "v1", "kind": "ServiceAccount", "name": "default", "uid": found["metadata"]["uid"]}
 
@@ -177,7 +178,7 @@ def test_the_roles_of_a_namespace_have_rights_to_topics_and_clusters(
         asked = ("auth", "can-i", verb, plural, f"--subresource={part}", "--as=somebody")
         return str(controllers.kubectl.ask("-n", namespace, *asked).stdout)
 
-    wait_for(lambda: said("get", "topics.barnabas.dev"), lambda answer: answer == "yes\n", SECONDS_MAX)
+    wait_for(lambda: said("get", "topics.barnabas.dev"), lambda answer: answer == "yes\n", PATIENCE_S)
     for whose, verb, resource, allowed in CAN_I:
         if whose == role:
             assert (said(verb, resource) == "yes\n") is allowed, f"{verb} {resource}"
@@ -195,7 +196,7 @@ def test_the_role_of_one_kind_lets_somebody_apply_that_kind_and_do_nothing_else(
         told = ("-n", namespace, "apply", "-f-", "--as=somebody")
         return kubectl.ask(*told, stdin=json.dumps(manifest)).returncode == 0
 
-    wait_for(lambda: is_applied(name), seconds_max=SECONDS_MAX)
+    wait_for(lambda: is_applied(name))
     assert [kind for kind in KINDS if is_applied(kind)] == [name]
     for verb, resource in OF_OTHERS:
         plural, _, part = resource.partition("/")

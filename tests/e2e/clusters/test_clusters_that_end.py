@@ -11,11 +11,12 @@ from uuid import uuid4
 
 import pytest
 
-from e2e.world import SECONDS_MAX, World, release_all_but
-from harness.deadline import wait_for
+from e2e.world import World, release_all_but
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.apiserver import define
 from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kubectl import PATIENTLY
 
 pytestmark = pytest.mark.slow
 BROKERS = 1
@@ -37,8 +38,8 @@ def make(world: World, name: str, **spec: object) -> None:
     """A Cluster of one broker with two disks; returns when Kubernetes has made its pod and claims."""
     volumes = [{"id": 0, "size": "1Gi", "deleteClaim": True}, {"id": 1, "size": "1Gi"}]
     world.apply_cluster(name, brokers={"replicas": BROKERS}, storage={"volumes": volumes}, **spec)
-    wait_for(lambda: len(names(world, name, "Pod")), lambda count: count == BROKERS, SECONDS_MAX)
-    wait_for(lambda: names(world, name, "PersistentVolumeClaim"), lambda found: found == claims(name), SECONDS_MAX)
+    wait_for(lambda: len(names(world, name, "Pod")), lambda count: count == BROKERS, PATIENCE_S)
+    wait_for(lambda: names(world, name, "PersistentVolumeClaim"), lambda found: found == claims(name), PATIENCE_S)
 
 
 def claims(cluster: str) -> set[str]:
@@ -56,19 +57,19 @@ def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> No
     make(world, "kept")
     for name in ("gone", "kept"):
         world.kubectl("create", "-f-", stdin=lease_of(name))
-    world.kubectl("delete", "cluster", "gone", "kept", "--timeout=60s")
+    world.kubectl("delete", "cluster", "gone", "kept", PATIENTLY)
     # Kubernetes keeps claims until it has seen that no pod uses them.
     kinds = ("Pod", "PersistentVolumeClaim", "Lease")
-    wait_for(lambda: names(world, "gone", *kinds), lambda left: not left, SECONDS_MAX)
+    wait_for(lambda: names(world, "gone", *kinds), lambda left: not left, PATIENCE_S)
     # That of a disk whose claim goes with the Cluster, whatever the policy.
     wait_for(
         lambda: names(world, "kept", "PersistentVolumeClaim"),
         lambda found: found == disks(claims("kept"), 1),
-        SECONDS_MAX,
+        PATIENCE_S,
     )
     assert names(world, "kept", "Lease") == {"kept.broker-0"}
     owned = ("Service", "StatefulSet", "ConfigMap", "RoleBinding")
-    wait_for(lambda: names(world, "kept", *owned), lambda left: not left, SECONDS_MAX)
+    wait_for(lambda: names(world, "kept", *owned), lambda left: not left, PATIENCE_S)
 
 
 def disks(found: set[str], volume: int) -> set[str]:
@@ -95,16 +96,16 @@ def test_nothing_keeps_a_namespace_that_ends(world: World) -> None:
         world.apply(name, partitions=1, deletionPolicy=kind)
     world.apply("of-nobody", cluster="two", partitions=1, deletionPolicy="Protect")
     world.await_ready("kept", "gone", "guarded")
-    world.plane.kubectl("delete", "namespace", world.namespace, "--timeout=120s")
+    world.plane.kubectl("delete", "namespace", world.namespace, PATIENTLY)
 
 
 def test_clusters_whose_definition_was_deleted_have_their_disks_when_they_are_applied_again(world: World) -> None:
     """Kubernetes deletes every Cluster with the definition."""
     make(world, "one")
     release_all_but(world)
-    world.plane.kubectl("delete", "crd", "clusters.barnabas.dev", "--timeout=60s")
+    world.plane.kubectl("delete", "crd", "clusters.barnabas.dev", PATIENTLY)
     try:
-        wait_for(lambda: names(world, "one", "StatefulSet", "Pod"), lambda left: not left, SECONDS_MAX)
+        wait_for(lambda: names(world, "one", "StatefulSet", "Pod"), lambda left: not left, PATIENCE_S)
         left = names(world, "one", "PersistentVolumeClaim")
     finally:
         define(world.plane)

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from e2e.world import SECONDS_MAX, World
-from harness.deadline import wait_for
+from e2e.world import World
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from harness.soak import took
 from local_kubernetes.control_plane import ControlPlane
@@ -61,7 +61,7 @@ def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Pat
     found = World(defined_api_server, namespace, broker, tmp_path)
     found.apply_cluster("one", lagExporter={}, maintenance=[NIGHTLY])
     with closing(found.operator(DRIFT_SECONDS=NEVER_S)):
-        wait_for(lambda: all(owned(found, kind) for kind in OWNED), seconds_max=SECONDS_MAX)
+        wait_for(lambda: all(owned(found, kind) for kind in OWNED))
         yield found
         defined_api_server.kubectl("delete", "namespace", namespace, "--wait=false")
 
@@ -76,7 +76,7 @@ def delete_and_await(world: World, kind: str) -> None:
     name, before = next(iter(owned(world, kind).items()))
     began_s = time.monotonic()
     world.plane.requests.delete(kind, world.namespace, name)
-    wait_for(lambda: owned(world, kind).get(name), lambda uid: uid not in (None, before), SECONDS_MAX)
+    wait_for(lambda: owned(world, kind).get(name), lambda uid: uid not in (None, before), PATIENCE_S)
     took(f"{kind} {name} is back", time.monotonic() - began_s, BACK_S_MAX)
 
 
@@ -88,14 +88,14 @@ def test_each_object_that_somebody_deletes_is_made_again_within_seconds(world: W
 def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World) -> None:
     with refused(world, "policy", "poddisruptionbudgets"):
         delete_and_await_its_name(world, "PodDisruptionBudget", "one-broker")
-    wait_for(lambda: owned(world, "PodDisruptionBudget"), seconds_max=SECONDS_MAX)
-    wait_for(lambda: message(world), lambda text: "PodDisruptionBudget" not in text, SECONDS_MAX)
+    wait_for(lambda: owned(world, "PodDisruptionBudget"))
+    wait_for(lambda: message(world), lambda text: "PodDisruptionBudget" not in text, PATIENCE_S)
 
 
 def delete_and_await_its_name(world: World, kind: str, name: str) -> None:
     """Returns when the Cluster says that it cannot be created."""
     world.plane.requests.delete(kind, world.namespace, name)
-    said = wait_for(lambda: message(world), lambda text: kind in text, SECONDS_MAX)
+    said = wait_for(lambda: message(world), lambda text: kind in text, PATIENCE_S)
     assert said.startswith(f"{kind} {name} is missing and cannot be created: ")
     assert "not now" in said
 
@@ -126,7 +126,7 @@ def refused(world: World, group: str, plural: str) -> Iterator[None]:
     try:
         made = ("-n", world.namespace, "create", "--dry-run=server", "-f-")
         tried = json.dumps(TRIED[plural])
-        wait_for(lambda: "not now" in world.plane.kubectl.ask(*made, stdin=tried).stderr, seconds_max=SECONDS_MAX)
+        wait_for(lambda: "not now" in world.plane.kubectl.ask(*made, stdin=tried).stderr)
         yield
     finally:
         world.plane.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name)

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from e2e.world import SECONDS_MAX, World
-from harness.deadline import wait_for
+from e2e.world import World
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
@@ -35,7 +35,7 @@ def await_message(world: World, *parts: str) -> None:
     wait_for(
         lambda: world.kubectl("get", "cluster", "one", path),
         lambda said: all(part in said for part in parts),
-        SECONDS_MAX,
+        PATIENCE_S,
     )
 
 

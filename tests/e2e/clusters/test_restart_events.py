@@ -19,14 +19,13 @@ from barnabas_operator.planning.status.restart_events import restart_event, why_
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
 NOW = "2026-01-01T00:00:00Z"
 OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)
 CHANGED = "the Cluster has changed since its pod was created"
-SECONDS_MAX = 60.0
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_
     namespace = namespace_of(controllers)
     cluster = cluster_in(namespace)
     with_pods(controllers, cluster, ready=2)
-    wait_for(lambda: budget(controllers, namespace), lambda told: told == "2 2", SECONDS_MAX)
+    wait_for(lambda: budget(controllers, namespace), lambda told: told == "2 2", PATIENCE_S)
 
     async def begin(api: KubeApi) -> None:
         pods = [await seen(api, namespace, number) for number in range(3)]
@@ -124,7 +123,7 @@ def test_a_single_broker_that_runs_and_is_not_ready_is_evicted(controllers: Cont
     namespace = namespace_of(controllers)
     cluster = cluster_in(namespace, 1)
     with_pods(controllers, cluster, ready=0)
-    wait_for(lambda: budget(controllers, namespace), lambda told: told == "0 0", SECONDS_MAX)
+    wait_for(lambda: budget(controllers, namespace), lambda told: told == "0 0", PATIENCE_S)
 
     async def begin(api: KubeApi) -> None:
         pod = await seen(api, namespace, 0)
@@ -141,7 +140,7 @@ def with_pods(plane: ControlPlane, cluster: Cluster, *, ready: int) -> None:
     plane.kubectl("create", "-f-", stdin=json.dumps(made_by(namespace, count)))
     for number in range(count):
         name = f"castle-broker-{number}"
-        wait_for(partial(plane.requests.get, "Pod", namespace, name), seconds_max=SECONDS_MAX)
+        wait_for(partial(plane.requests.get, "Pod", namespace, name))
         plane.requests.merge_status("Pod", namespace, name, {"phase": "Running"})
         if number < ready:
             is_ready = {"conditions": [{"type": "Ready", "status": "True"}]}

@@ -8,6 +8,7 @@ import pytest
 from barnabas_jobs.app.driver_pod import ANNOTATION, PAUSE_S, DriverPod
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.progress import Amount, Progress
+from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
 
 NAMESPACE = "drivers"
@@ -15,6 +16,12 @@ NAMESPACE = "drivers"
 
 def progress(done: int) -> Progress:
     return Progress(phase="archiving", stages=Amount(0, 1), records=Amount(done, 100), records_per_second=done)
+
+
+def await_right(plane: ControlPlane, expected: str) -> None:
+    """The API server learns of role bindings, and of their end, by a watch of its own."""
+    asked = ("auth", "can-i", "patch", "pods", f"--as=system:serviceaccount:{NAMESPACE}:driver")
+    wait_for(lambda: plane.kubectl.ask("-n", NAMESPACE, *asked).stdout, lambda said: said == f"{expected}\n")
 
 
 @pytest.fixture
@@ -25,6 +32,7 @@ def account(api_server: ControlPlane, tmp_path: Path) -> Path:
     kubectl("-n", NAMESPACE, "create", "serviceaccount", "driver")
     kubectl("-n", NAMESPACE, "create", "role", "driver", "--verb=patch", "--resource=pods")
     kubectl("-n", NAMESPACE, "create", "rolebinding", "driver", "--role=driver", f"--serviceaccount={NAMESPACE}:driver")
+    await_right(api_server, "yes")
     container = {"name": "driver", "image": "none"}
     spec = {"containers": [container], "automountServiceAccountToken": False, "serviceAccountName": "driver"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "archive-1"}, "spec": spec}
@@ -57,6 +65,7 @@ def test_progress_is_told_every_five_seconds_when_it_is_new_and_a_refusal_fails_
     assert told() == 4
     assert capsys.readouterr().err == ""
     kubectl("-n", NAMESPACE, "delete", "rolebinding", "driver")
+    await_right(api_server, "no")
     for done in (5, 6):
         pod.tell(progress(done), last=True)
     assert told() == 4

@@ -11,10 +11,11 @@ from typing import Any, Final
 import pytest
 
 from barnabas_operator.resources.json_types import Json
-from e2e.world import SECONDS_MAX, World, world_of_one
-from harness.deadline import wait_for
+from e2e.world import World, world_of_one
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kubectl import PATIENTLY
 
 KIND: Final = "MaintenanceJob"
 OPTIONS: Final = {"topic": "flights", "archive": "/archive/flights"}
@@ -46,7 +47,7 @@ def status(world: World, name: str) -> Json:
 
 
 def await_phase(world: World, name: str, phase: str) -> Json:
-    return wait_for(lambda: status(world, name), lambda found: found.get("phase") == phase, SECONDS_MAX)
+    return wait_for(lambda: status(world, name), lambda found: found.get("phase") == phase, PATIENCE_S)
 
 
 def said(found: Json) -> tuple[str, str]:
@@ -59,9 +60,7 @@ def drivers(world: World, name: str) -> list[Any]:
 
 
 def await_driver(world: World, name: str) -> str:
-    return str(
-        wait_for(lambda: drivers(world, name), lambda found: len(found) == 1, SECONDS_MAX)[0]["metadata"]["name"]
-    )
+    return str(wait_for(lambda: drivers(world, name), lambda found: len(found) == 1, PATIENCE_S)[0]["metadata"]["name"])
 
 
 def driver_ends(world: World, pod: str, exit_code: int, **told: object) -> None:
@@ -78,7 +77,7 @@ def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) ->
     pod = await_driver(world, "good")
     progress = {"phase": "reading", "stages": {"done": 1, "total": 2}, "records": {"done": 43, "total": 100}}
     world.kubectl("annotate", "pod", pod, f"barnabas.dev/progress={json.dumps(progress)}")
-    wait_for(lambda: status(world, "good"), lambda found: found.get("progress") == "43%", SECONDS_MAX)
+    wait_for(lambda: status(world, "good"), lambda found: found.get("progress") == "43%", PATIENCE_S)
     driver_ends(world, pod, 0, message="archived 100 records", result={"records": 100}, ledger="/archive/ledger/1")
     found = await_phase(world, "good", "Succeeded")
     assert said(found) == ("Succeeded", "archived 100 records")
@@ -87,8 +86,7 @@ def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) ->
     assert head.split() == ["NAME", "JOB", "PHASE", "PROGRESS", "RECORDS", "DURATION", "AGE", "MESSAGE"]
     assert row.split()[:5] == ["good", "archive", "Succeeded", "100%", "43"]
     assert row.endswith("archived 100 records")
-    reasons = {reason for _, reason, _ in world.events(KIND, "good")}
-    assert {"Running", "Succeeded"} <= reasons
+    wait_for(lambda: {"Running", "Succeeded"} <= {reason for _, reason, _ in world.events(KIND, "good")})
     job = world.plane.requests.get("Job", world.namespace, "good-driver")
     assert job is not None
     assert world.plane.requests.get("Service", world.namespace, "good-driver") is not None
@@ -109,7 +107,7 @@ def test_pods_run_where_the_template_says_and_a_misspelt_field_ends_the_run_befo
     reason, message = said(await_phase(world, "misspelt", "Failed"))
     assert (reason, 'unknown field "spec.template.spec.affinity.nodeAfinity"' in message) == ("InvalidOptions", True)
     assert world.plane.requests.get("Job", world.namespace, "misspelt-driver") is None
-    world.kubectl("delete", "bm", "placed", "misspelt", "--timeout=60s")
+    world.kubectl("delete", "bm", "placed", "misspelt", PATIENTLY)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +134,7 @@ def test_a_spec_never_changes(world: World) -> None:
     apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
     with pytest.raises(AssertionError, match="spec cannot change, for a run is done once"):
         apply(world, "fixed", options={**OPTIONS, "topic": "other"})
-    world.kubectl("delete", "bm", "fixed", "--timeout=60s")
+    world.kubectl("delete", "bm", "fixed", PATIENTLY)
 
 
 def entry(name: str = "nightly", **fields: object) -> Json:
@@ -145,6 +143,10 @@ def entry(name: str = "nightly", **fields: object) -> Json:
 
 def cron_jobs(world: World) -> list[str]:
     return [each["metadata"]["name"] for each in world.plane.requests.listing("CronJob", world.namespace)]
+
+
+def cron_job(world: World) -> Json:
+    return dict(world.plane.requests.get("CronJob", world.namespace, "one-nightly") or {})
 
 
 def start(world: World, job: str) -> subprocess.Popen[str]:
@@ -163,12 +165,12 @@ def start(world: World, job: str) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_a_schedule_is_a_cron_job_whose_jobs_make_maintenance_jobs_and_wait_for_them(world: World) -> None:
     world.apply_cluster("one", maintenance=[entry(timeZone="Europe/Berlin", successfulJobsHistoryLimit=0)])
-    wait_for(lambda: cron_jobs(world), lambda found: found == ["one-nightly"], SECONDS_MAX)
+    wait_for(lambda: cron_jobs(world), lambda found: found == ["one-nightly"], PATIENCE_S)
     world.kubectl("create", "job", "--from=cronjob/one-nightly", "one-nightly-1")
     (pod,) = wait_for(
         lambda: world.plane.requests.listing("Pod", world.namespace, {"barnabas.dev/schedule": "nightly"}),
         lambda found: len(found) == 1,
-        SECONDS_MAX,
+        PATIENCE_S,
     )
     paths = [each["valueFrom"]["fieldRef"]["fieldPath"] for each in pod["spec"]["containers"][0]["env"][1:]]
     labels = [path.partition("'")[2].rstrip("']") for path in paths]
@@ -176,13 +178,13 @@ def test_a_schedule_is_a_cron_job_whose_jobs_make_maintenance_jobs_and_wait_for_
     running = start(world, "one-nightly-1")
     try:
         driver_ends(world, await_driver(world, "one-nightly-1"), 0, message="archived 7 records")
-        told, _ = running.communicate(timeout=SECONDS_MAX)
+        told, _ = running.communicate(timeout=PATIENCE_S)
     finally:
         running.kill()
     assert (running.returncode, told.strip()) == (0, "MaintenanceJob one-nightly-1: Succeeded: archived 7 records")
     driver_ends(world, pod["metadata"]["name"], 0)
-    wait_for(lambda: status(world, "one-nightly-1"), lambda found: not found, SECONDS_MAX)
-    cron_job = world.plane.requests.get("CronJob", world.namespace, "one-nightly") or {}
-    assert "lastSuccessfulTime" in cron_job["status"], "it remembers what it does not keep"
+    wait_for(lambda: status(world, "one-nightly-1"), lambda found: not found, PATIENCE_S)
+    # It remembers what it does not keep: Kubernetes deletes the Job, and tells that after.
+    wait_for(lambda: "lastSuccessfulTime" in cron_job(world).get("status", {}))
     world.apply_cluster("one")
-    wait_for(lambda: cron_jobs(world), lambda found: not found, SECONDS_MAX)
+    wait_for(lambda: cron_jobs(world), lambda found: not found, PATIENCE_S)

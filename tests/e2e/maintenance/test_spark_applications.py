@@ -17,11 +17,12 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from e2e.maintenance.kubeflow_definition import spark_application_definition
-from e2e.world import SECONDS_MAX, World, world_of_one
-from harness.deadline import wait_for
+from e2e.world import World, world_of_one
+from harness.deadline import PATIENCE_S, wait_for
 from harness.require import missing
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kubectl import PATIENTLY
 
 pytestmark = pytest.mark.slow
 DEFINITION: Final = "sparkapplications.sparkoperator.k8s.io"
@@ -49,9 +50,9 @@ def kubeflow(controllers: ControlPlane) -> Iterator[ControlPlane]:
     except subprocess.CalledProcessError as error:
         missing(error)
     controllers.kubectl("apply", "--server-side", "-f", str(definition))
-    wait_for(lambda: controllers.kubectl.ask("get", "sparkapplications").returncode, lambda code: not code, SECONDS_MAX)
+    wait_for(lambda: controllers.kubectl.ask("get", "sparkapplications").returncode, lambda code: not code, PATIENCE_S)
     yield controllers
-    controllers.kubectl("delete", "crd", DEFINITION, "--timeout=60s")
+    controllers.kubectl("delete", "crd", DEFINITION, PATIENTLY)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def await_application(world: World, name: str) -> Json:
     found = wait_for(
         lambda: world.plane.requests.get(KIND, world.namespace, name),
         lambda found: found is not None and found["spec"].get("suspend") is False,
-        SECONDS_MAX,
+        PATIENCE_S,
     )
     assert found is not None
     return found
@@ -125,7 +126,7 @@ def await_phase(world: World, name: str, phase: str) -> Json:
         found: Json = (world.plane.requests.get(RUN, world.namespace, name) or {}).get("status", {})
         return found
 
-    return wait_for(status, lambda found: found.get("phase") == phase, SECONDS_MAX)
+    return wait_for(status, lambda found: found.get("phase") == phase, PATIENCE_S)
 
 
 def said(found: Json) -> tuple[str, str]:
@@ -156,15 +157,15 @@ def test_a_run_is_followed_from_its_application_to_its_result(world: World) -> N
     wait_for(
         lambda: (world.plane.requests.get(RUN, world.namespace, "good") or {})["status"],
         lambda status: status.get("progress") == "43%",
-        SECONDS_MAX,
+        PATIENCE_S,
     )
     driver_ends(world, "good", 0, message="archived 100 records", result={"records": 100})
     state(world, "good", "COMPLETED", terminationTime="2026-01-01T00:01:40Z")
     status = await_phase(world, "good", "Succeeded")
     assert said(status) == ("Succeeded", "archived 100 records")
     assert status["result"] == {"records": 100}
-    world.kubectl("delete", "bm", "good", "--timeout=60s")
+    world.kubectl("delete", "bm", "good", PATIENTLY)
     gone = wait_for(
-        lambda: world.plane.requests.get(KIND, world.namespace, "good"), lambda found: found is None, SECONDS_MAX
+        lambda: world.plane.requests.get(KIND, world.namespace, "good"), lambda found: found is None, PATIENCE_S
     )
     assert gone is None

@@ -21,10 +21,10 @@ from barnabas_operator.planning.topics.topic_steps import TopicStep
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
+from harness.deadline import PATIENCE_S
 
-SECONDS_MAX: Final = 60.0
 LOOK_S: Final = 0.05
-CONNECT_S: Final = 3.0
+CONNECT_S: Final = 30.0
 Bodies = list[dict[str, Any]]
 
 
@@ -139,7 +139,7 @@ async def _live(
     told: dict[str, dict[str, Any]] = {}
     bodies: Bodies = []
     try:
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE_S):
             while not life.is_over:
                 bodies = [body for kind in ("Cluster", "Topic") for body in await watcher.listing(kind, namespace, {})]
                 if done(bodies):

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.api_resources import API_RESOURCES
 from barnabas_operator.reconcile.status_writer import FINALIZER
-from e2e.operators.mortal_operator import LOOK_S, SECONDS_MAX, Life, die, live, new_workers
+from e2e.operators.mortal_operator import LOOK_S, Life, die, live, new_workers
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from harness.soak import size
 from local_kubernetes.control_plane import ControlPlane
@@ -69,7 +70,7 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, number: int, l
         assert counts == dict.fromkeys(OWNED, 1) | {"Service": 2}
         found = await watcher.listing("Topic", namespace, {})
         assert [each["metadata"]["finalizers"] for each in found] == [[FINALIZER]]
-    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=10)
+    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=PATIENCE_S)
     assert len(metadata.topics[topic].partitions) == 3
     return life.is_over
 
@@ -97,7 +98,7 @@ async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done
     """An operator that knows these bodies and hears of no change, until it is `done`."""
     workers = new_workers(api, bootstrap)
     try:
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE_S):
             for body in bodies:
                 workers.resource_event(body, is_gone=False)
             workers.begin(None)
@@ -123,5 +124,5 @@ def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
 
     caplog.set_level("INFO")
     asyncio.run(scenario())
-    metadata = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}", "log_level": 0}).list_topics(timeout=10)
-    assert "late" not in metadata.topics
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    wait_for(lambda: "late" not in admin.list_topics(timeout=PATIENCE_S).topics)

@@ -19,9 +19,9 @@ from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.watch.watches import OWNED, watch_all
 from e2e.operators.refusing_proxy import RefusingProxy
+from harness.deadline import PATIENCE_S
 from local_kubernetes.control_plane import ControlPlane
 
-WAIT_S = 60.0
 SOON_S = 0.02
 TRIES = 3
 
@@ -42,7 +42,7 @@ class Heard:
         """Nothing to begin."""
 
     async def until_there_are(self, *names: str) -> None:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while self.topics != set(names):
                 await asyncio.sleep(SOON_S)
 
@@ -83,7 +83,7 @@ def test_a_watch_that_was_refused_hears_afterwards_what_has_changed_meanwhile(
             await apply("before")
             await heard.until_there_are("before")
             proxy.refuse(status)
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while proxy.refused[topics] < TRIES:
                     await asyncio.sleep(SOON_S)
             await asyncio.to_thread(kubectl, "-n", namespace, "delete", "topic", "before")
@@ -102,7 +102,7 @@ def test_of_what_clusters_own_the_api_server_is_asked_for_those_alone_that_carry
 
     async def scenario() -> RefusingProxy:
         async with watched(defined_api_server, namespace, tmp_path / "kubeconfig") as (proxy, _):
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while not all(any("watch" in each for each in proxy.asked[path]) for path in paths):
                     await asyncio.sleep(SOON_S)
             return proxy

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas_operator.planning.lease import DURATION_S
 from e2e.operators.refusing_proxy import RefusingProxy
-from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of, world_of_one
-from harness.deadline import wait_for
+from e2e.world import World, acts, rounds_of, world_of_one
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from harness.soak import took
 from local_kubernetes.control_plane import ControlPlane
@@ -51,9 +51,9 @@ def start(world: World) -> Iterator[Start]:
 def both(start: Start) -> tuple[ServerProcess, ServerProcess]:
     """The one that acts, and the one that stands by."""
     first = start()
-    wait_for(lambda: acts(first), seconds_max=SECONDS_MAX)
+    wait_for(lambda: acts(first))
     second = start()
-    wait_for(lambda: "stands by" in second.log_path.read_text(), seconds_max=SECONDS_MAX)
+    wait_for(lambda: "stands by" in second.log_path.read_text())
     return first, second
 
 
@@ -65,7 +65,7 @@ def test_one_of_two_acts_and_the_other_follows_at_once_when_it_ends(world: World
     assert rounds_of(second) == 0
     began = time.monotonic()
     first.stop()
-    wait_for(lambda: acts(second), seconds_max=SECONDS_MAX)
+    wait_for(lambda: acts(second))
     took("the other acts once the lease is released", time.monotonic() - began, DURATION_S - SLACK_S)
     world.apply("after", partitions=1)
     world.await_ready("after")
@@ -73,13 +73,13 @@ def test_one_of_two_acts_and_the_other_follows_at_once_when_it_ends(world: World
 
 def retention_of(world: World, topic: str) -> str:
     about = ConfigResource(ResourceType.TOPIC, topic)
-    return str(world.admin.describe_configs([about])[about].result(WAIT_S)["retention.ms"].value)
+    return str(world.admin.describe_configs([about])[about].result(PATIENCE_S)["retention.ms"].value)
 
 
 def set_retention(world: World, topic: str, value: str) -> None:
     entry = ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
     about = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    world.admin.incremental_alter_configs([about])[about].result(WAIT_S)
+    world.admin.incremental_alter_configs([about])[about].result(PATIENCE_S)
 
 
 def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_other_acts(
@@ -88,7 +88,7 @@ def test_who_is_cut_off_from_the_api_server_writes_no_more_to_kafka_before_the_o
     topic = f"flights-{world.namespace}"
 
     async def until(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(PATIENCE_S):
             while not await asyncio.to_thread(condition):
                 await asyncio.sleep(LOOK_S)
 

@@ -11,7 +11,7 @@ from e2e.pods.reader import Reader
 from e2e.pods.release import Release
 from harness.deadline import wait_for
 from local_kubernetes.images import ROOT
-from local_kubernetes.kubectl import Kubectl
+from local_kubernetes.kubectl import PATIENTLY, Kubectl
 
 NAMESPACE: Final = "castle"
 NAME: Final = "flights"
@@ -172,7 +172,7 @@ class Castle:
         there = self.kubectl("get", "topic", name, "--ignore-not-found", "-oname")
         assert not there, f"{there.strip()} is there: each test has topics of its own"
         self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))
-        self.kubectl("wait", "--for=condition=Ready", f"topic/{name}", "--timeout=120s")
+        self.kubectl("wait", "--for=condition=Ready", f"topic/{name}", PATIENTLY)
 
     def _troubles(self) -> str:
         """Empty where there are none; else what was seen, for the message of a failure."""

@@ -1,12 +1,10 @@
 """What somebody deletes and Barnabas or Kubernetes makes again."""
 
 import json
-from typing import Any, Final
+from typing import Any
 
 from e2e.pods.castle import Castle
-from harness.deadline import wait_for
-
-SECONDS_MAX: Final = 300.0
+from harness.deadline import PATIENCE_S, wait_for
 
 
 def uid(castle: Castle, kind: str, name: str) -> str:
@@ -18,7 +16,7 @@ def uid(castle: Castle, kind: str, name: str) -> str:
 
 def await_another(castle: Castle, kind: str, name: str, before: str) -> None:
     """Returns when it is there again."""
-    wait_for(lambda: uid(castle, kind, name), lambda now: now not in ("", before), SECONDS_MAX)
+    wait_for(lambda: uid(castle, kind, name), lambda now: now not in ("", before), PATIENCE_S)
 
 
 def delete(castle: Castle, kind: str, *names: str, cascade: str = "background") -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from e2e.pods.castle import NAME, Castle
 from e2e.pods.providers import Cluster
+from local_kubernetes.kubectl import PATIENTLY
 from monitoring.prometheus_image import MANIFEST, PROMETHEUS_IMAGE
 from monitoring.prometheus_server import Prometheus
 from monitoring.promtool import RULES
@@ -23,7 +24,7 @@ def prometheus_pod(cluster: Cluster, castle: Castle) -> Iterator[Prometheus]:
     try:
         castle.kubectl("create", "configmap", "prometheus-rules", f"--from-file={RULES}")
         castle.kubectl("apply", "-f-", stdin=manifest)
-        castle.kubectl("rollout", "status", "deployment/prometheus", "--timeout=120s")
+        castle.kubectl("rollout", "status", "deployment/prometheus", PATIENTLY)
         with castle.cluster_kubectl.forwarded(castle.namespace, "service/prometheus", PORT) as port:
             yield Prometheus(port)
     finally:

@@ -8,6 +8,7 @@ import subprocess
 
 from e2e.pods.providers import Cluster
 from local_kubernetes.helm import CHART, helm
+from local_kubernetes.kubectl import PATIENTLY
 
 
 class Release:
@@ -26,7 +27,7 @@ class Release:
         repository, _, tag = images["barnabas-operator"].rpartition(":")
         ours = (f"image.repository={repository}", f"image.tag={tag}", f"brokerImage={images['barnabas-broker']}")
         flags = [f"--set={value}" for value in (*ours, *values)]
-        self._helm(verb, "barnabas", *([str(CHART), *flags] if verb != "uninstall" else []), "--wait", "--timeout=180s")
+        self._helm(verb, "barnabas", *([str(CHART), *flags] if verb != "uninstall" else []), "--wait", PATIENTLY)
 
     def _helm(self, *arguments: str) -> None:
         command = [str(helm()), f"--kubeconfig={self._cluster.kubectl.kubeconfig}", f"--namespace={self._namespace}"]

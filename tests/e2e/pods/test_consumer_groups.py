@@ -15,13 +15,15 @@ from e2e.pods.prometheus_pod import prometheus_pod
 from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
+from local_kubernetes.kubectl import PATIENTLY
 from monitoring.prometheus_server import Prometheus, Series
 
 TOPIC: Final = "bills"
 GROUP: Final = "billing"
 PARTITIONS: Final = 6
 RECORDS: Final = 30_000
-SLOW: Final = 50
+SLOW: Final = 5
+"""Records a second: most are still there when all has been looked at, however long that takes."""
 FAST: Final = 10_000
 SECONDS_MAX: Final = 400.0
 LOOK_S: Final = 0.5
@@ -81,8 +83,8 @@ class Billing:
         """Nothing of it is left, whatever the test came to."""
         self.castle.ask("delete", "deployment", GROUP, "--ignore-not-found", "--grace-period=1")
         self.castle.ask("patch", "bg", TOPIC, "--type=merge", '--patch={"spec":{"deletionPolicy":"Retain"}}')
-        self.castle.ask("delete", "bg", TOPIC, "--ignore-not-found", "--timeout=60s")
-        self.castle.ask("delete", "topic", TOPIC, "--ignore-not-found", "--timeout=60s")
+        self.castle.ask("delete", "bg", TOPIC, "--ignore-not-found", PATIENTLY)
+        self.castle.ask("delete", "topic", TOPIC, "--ignore-not-found", PATIENTLY)
 
     def _deployment(self) -> dict[str, Any]:
         rate = {"name": "RATE", "value": str(SLOW)}
@@ -183,9 +185,10 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "False", SECONDS_MAX, LOOK_S)
     header, row = castle.kubectl("get", "bg", TOPIC).splitlines()
     assert {"GROUP", "STATE", "MEMBERS", "LAG", "OBJECTIVE"} <= set(header.split())
-    assert {GROUP, str(billing.status()["lag"]), "False"} <= set(row.split())
-    assert billing.status()["lag"] > RECORDS / 2
-    assert "scaled Deployment billing from 1 to 3: lag " in billing.events()
+    assert {GROUP, "False"} <= set(row.split())
+    # A later look would find less of it.
+    assert RECORDS >= int(row.split()[header.split().index("LAG")]) > RECORDS / 2
+    wait_for(lambda: "scaled Deployment billing from 1 to 3: lag " in billing.events(), seconds_max=SECONDS_MAX)
     _prometheus_sees_all(asked, castle)
 
     castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")
@@ -203,7 +206,7 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
 
     # Foreground: a consumer that still starts would make its group again.
     castle.kubectl("delete", "deployment", GROUP, "--cascade=foreground")
-    castle.kubectl("delete", "bg", TOPIC, f"--timeout={SECONDS_MAX:.0f}s")
+    castle.kubectl("delete", "bg", TOPIC, PATIENTLY)
     groups = billing.client.admin.list_consumer_groups().result(SECONDS_MAX).valid
     assert GROUP not in {each.group_id for each in groups}
     _series_go(asked, castle)

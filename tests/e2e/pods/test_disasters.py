@@ -18,6 +18,7 @@ from e2e.pods.figures import Figures
 from e2e.pods.under_traffic import under_traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
+from local_kubernetes.kubectl import PATIENTLY
 
 SECONDS_MAX: Final = 300.0
 RECORDS: Final = [b"%d" % number for number in range(1_000)]
@@ -61,7 +62,7 @@ def test_only_what_no_other_disk_has_is_lost_with_the_disks_of_a_broker_and_it_i
     castle.create_topic(LONELY, 1, replicas=1, config={"min.insync.replicas": 1}, deletionPolicy="Delete")
     client = StockClient(castle.bootstrap)
     client.write(LONELY, RECORDS)
-    leader = client.admin.list_topics(LONELY, timeout=30).topics[LONELY].partitions[0].leader
+    leader = client.admin.list_topics(LONELY, timeout=SECONDS_MAX).topics[LONELY].partitions[0].leader
     with under_traffic(castle, figures, "the disks of a broker are lost", "replicated"):
         _lose_disks(castle, leader)
         _await_loss(castle, LONELY, f"last known end {len(RECORDS)}, broker {leader} ends at 0")
@@ -91,9 +92,15 @@ def _await_loss(castle: Castle, topic_lost: str, what: str) -> None:
         assert ready["status"] == "False", ready
     assert castle.condition("RecordsLost")["status"] == "True"
     for resource in (f"clusters.barnabas.dev/{castle.name}", f"topics.barnabas.dev/{topic_lost}"):
-        assert re.search(rf"Warning +RecordsLost .*{topic_lost}-0", castle.kubectl("describe", resource))
+        wait_for(
+            partial(_has_event, castle, resource, rf"Warning +RecordsLost .*{topic_lost}-0"), seconds_max=SECONDS_MAX
+        )
     wait_for(lambda: _lacking(castle), lambda told: told == {"1"}, SECONDS_MAX)
     assert f"{topic_lost}-0 is offline, every replica lacks records: {what}" in castle.barnabas("status")
+
+
+def _has_event(castle: Castle, resource: str, pattern: str) -> bool:
+    return re.search(pattern, castle.kubectl("describe", resource)) is not None
 
 
 def _tells(what: str, ready: Mapping[str, str]) -> bool:
@@ -104,7 +111,7 @@ def _tells(what: str, ready: Mapping[str, str]) -> bool:
 def _accept_loss(castle: Castle, topic: str) -> None:
     """Returns when nothing tells of it any more."""
     assert "accepted" in castle.barnabas("accept-loss", "--topic", topic)
-    castle.kubectl("wait", "--for=condition=Ready", f"topic/{topic}", "--timeout=120s")
+    castle.kubectl("wait", "--for=condition=Ready", f"topic/{topic}", PATIENTLY)
     wait_for(lambda: _lacking(castle), lambda told: told == {"0"}, SECONDS_MAX)
     assert "lacks records" not in castle.barnabas("status")
 

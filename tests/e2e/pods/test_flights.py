@@ -17,6 +17,7 @@ from harness.deadline import wait_for
 from harness.require import missing
 from harness.soak import size
 from harness.stock_client import StockClient
+from local_kubernetes.kubectl import PATIENTLY
 
 FLIGHTS = size(50_000, 336_776)
 TOPIC = "flights"
@@ -72,7 +73,7 @@ def _read_as_group(bootstrap: str, count: int) -> int:
 
 
 def test_the_five_commands_end_to_end(castle: Castle) -> None:
-    castle.kubectl("wait", "--for=condition=Ready", "topic/flights", "topic/carriers", "--timeout=120s")
+    castle.kubectl("wait", "--for=condition=Ready", "topic/flights", "topic/carriers", PATIENTLY)
     assert _publish(castle.bootstrap) == FLIGHTS
     assert _read_as_group(castle.bootstrap, FLIGHTS) == FLIGHTS
 
@@ -83,7 +84,10 @@ def test_the_five_commands_end_to_end(castle: Castle) -> None:
 
     castle.kubectl("scale", "topic/flights", "--replicas=12")
     client = StockClient(castle.bootstrap)
-    wait_for(lambda: len(client.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions), lambda n: n == 12)
+    wait_for(
+        lambda: len(client.admin.list_topics(TOPIC, timeout=READ_SECONDS_MAX).topics[TOPIC].partitions),
+        lambda n: n == 12,
+    )
     refused = castle.ask("scale", "topic/flights", "--replicas=6")
     assert refused.returncode != 0
     assert "partitions" in refused.stderr
@@ -94,7 +98,7 @@ def test_pods_reach_the_cluster_by_its_service(castle: Castle) -> None:
     """With the client library in the operator's image."""
     ask = (
         "from kafka import KafkaProducer, KafkaConsumer, TopicPartition as T; b = 'flights-bootstrap:9092'\n"
-        "p = KafkaProducer(bootstrap_servers=b, acks='all'); s = p.send('letters', b'from inside').get(30)\n"
+        "p = KafkaProducer(bootstrap_servers=b, acks='all'); s = p.send('letters', b'from inside').get(300)\n"
         "c = KafkaConsumer(bootstrap_servers=b); t = T('letters', s.partition); c.assign([t]); c.seek(t, s.offset)\n"
         "print(next(iter(c)).value.decode())"
     )

@@ -8,6 +8,7 @@ import pytest
 from e2e.pods.castle import NAME, Castle
 from e2e.pods.providers import Cluster
 from local_kubernetes.images import IMAGES
+from local_kubernetes.kubectl import PATIENTLY
 
 SECURITY = {
     "runAsNonRoot": True,
@@ -70,9 +71,7 @@ def run_in(cluster: Cluster, namespace: str, image: str, *command: str) -> str:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "look"}, "spec": spec}
     kubectl = cluster.kubectl
     kubectl("-n", namespace, "apply", "-f-", stdin=json.dumps(pod))
-    ended = kubectl.ask(
-        "-n", namespace, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/look", "--timeout=60s"
-    )
+    ended = kubectl.ask("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/look", PATIENTLY)
     told = kubectl.ask("-n", namespace, "logs", "look").stdout
     assert ended.returncode == 0, told + kubectl("-n", namespace, "describe", "pod", "look")
     return told

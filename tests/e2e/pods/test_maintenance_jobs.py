@@ -16,6 +16,7 @@ from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.soak import size
 from harness.stock_client import StockClient
+from local_kubernetes.kubectl import PATIENTLY
 
 TOPIC: Final = "kept"
 HELD: Final = {
@@ -150,10 +151,8 @@ def fill(castle: Castle) -> None:
     for partition, values in HELD.items():
         client.write(TOPIC, values, partition)
     client.write(OTHER, [b"a record"] * OTHER_RECORDS, OTHER_PARTITIONS - 1)
-    consumer = client.consumer(GROUP)
     for partition, offset in COMMITS:
-        consumer.commit(offsets=[TopicPartition(TOPIC, partition, offset)], asynchronous=False)
-    consumer.close()
+        client.commit(GROUP, TopicPartition(TOPIC, partition, offset))
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +164,7 @@ def archives(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     apply(installed, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": spec})
     yield installed
-    installed.kubectl("delete", "bm", "--all", "--timeout=120s")  # Their pods hold the brokers' claims.
+    installed.kubectl("delete", "bm", "--all", PATIENTLY)  # Their pods hold the brokers' claims.
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +174,7 @@ def archived(archives: Castle) -> Castle:
     wait_for(
         lambda: archives.items("pod", "barnabas.dev/maintenance-role=executor"),
         lambda pods: len(pods) == EXECUTORS,
-        240.0,
+        SECONDS_MAX,
     )
     await_end(archives, "archive-kept")
     return archives
@@ -246,7 +245,7 @@ def reports(castle: Castle, image: str) -> dict[str, Any]:
     }
     spec = {"restartPolicy": "Never", "containers": [container], "volumes": [volume]}
     apply(castle, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "report-reader"}, "spec": spec})
-    castle.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/report-reader", "--timeout=60s")
+    castle.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/report-reader", PATIENTLY)
     found: dict[str, Any] = json.loads(castle.kubectl("logs", "report-reader"))
     castle.kubectl("delete", "pod", "report-reader", "--wait=false")
     return found
@@ -321,7 +320,9 @@ def test_a_schedule_fires_its_run_verifies_in_an_executor_and_goes_with_it(archi
     assert (found["phase"], compared) == ("Succeeded", RECORDS), found
     assert executors_that_ran(archived, name)
     wait_for(
-        lambda: archived.kubectl("get", "job", name, "-ojsonpath={.status.succeeded}"), lambda said: said == "1", 120.0
+        lambda: archived.kubectl("get", "job", name, "-ojsonpath={.status.succeeded}"),
+        lambda said: said == "1",
+        SECONDS_MAX,
     )
     archived.patch({"maintenance": None})
-    wait_for(lambda: archived.kubectl("get", "bm,cronjobs", "-l", chosen, "-oname"), lambda left: not left, 120.0)
+    wait_for(lambda: archived.kubectl("get", "bm,cronjobs", "-l", chosen, "-oname"), lambda left: not left, SECONDS_MAX)

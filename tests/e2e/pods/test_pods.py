@@ -6,6 +6,7 @@ from typing import Any
 from barnabas_operator.planning.status.pod_troubles import pod_trouble
 from e2e.pods.providers import Cluster
 from local_kubernetes.images import BASE_IMAGE
+from local_kubernetes.kubectl import PATIENTLY
 
 
 def test_a_container_that_is_killed_or_takes_too_much_memory_is_told_of_in_those_words(
@@ -14,10 +15,10 @@ def test_a_container_that_is_killed_or_takes_too_much_memory_is_told_of_in_those
     """Those of a Cluster's status, of pods whose container has the name of a broker's."""
     _start(cluster, namespace, "greedy", "b'x' * 200_000_000")
     _start(cluster, namespace, "patient", "import time; time.sleep(600)")
-    cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Running", "pod/patient", "--timeout=60s")
+    cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Running", "pod/patient", PATIENTLY)
     cluster.crash(namespace, "patient")
     for pod in ("greedy", "patient"):
-        cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Failed", f"pod/{pod}", "--timeout=60s")
+        cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Failed", f"pod/{pod}", PATIENTLY)
     assert _status(cluster, namespace, "greedy")["state"]["terminated"]["reason"] == "OOMKilled"
     greedy, patient = (pod_trouble(_pod(cluster, namespace, pod)) for pod in ("greedy", "patient"))
     assert greedy == "greedy was OOMKilled (exit 137) at a limit of 32Mi; raise spec.brokers.resources.limits.memory"

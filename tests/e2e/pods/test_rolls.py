@@ -13,6 +13,7 @@ from e2e.pods.pod_watch import PodWatch
 from e2e.pods.under_traffic import under_traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
+from local_kubernetes.kubectl import PATIENTLY
 
 SECONDS_MAX = 300.0
 NO_IMAGE = "registry.invalid/barnabas-broker:none"
@@ -52,9 +53,9 @@ def _upgrade(castle: Castle) -> None:
     assert len(castle.pods().items() & before.items()) == BROKERS - 1
     assert any("brief" in name for name in _services(castle))
     castle.kubectl("apply", "-f-", stdin=topic_manifest(IN_A_ROLL, 1))
-    castle.kubectl("wait", "--for=condition=Ready=False", f"topic/{IN_A_ROLL}", "--timeout=60s")
+    castle.kubectl("wait", "--for=condition=Ready=False", f"topic/{IN_A_ROLL}", PATIENTLY)
     castle.patch({"brokers": {"image": None}, "listeners": listeners})
-    castle.kubectl("wait", "--for=condition=Ready", f"topic/{IN_A_ROLL}", "--timeout=120s")
+    castle.kubectl("wait", "--for=condition=Ready", f"topic/{IN_A_ROLL}", PATIENTLY)
     assert castle.warnings("Topic", IN_A_ROLL) == [], "a broker that restarts is waited for"
     castle.release("upgrade", f"brokerImage={other_name(first)}")
 
@@ -77,7 +78,7 @@ def other_name(image: str) -> str:
 )
 def test_brokers_restart_one_by_one_the_controller_last_for(castle: Castle, figures: Figures, cause: str) -> None:
     client = StockClient(castle.bootstrap)
-    controller = client.admin.describe_cluster().result(30).controller.id
+    controller = client.admin.describe_cluster().result(SECONDS_MAX).controller.id
     with under_traffic(castle, figures, f"a roll for {cause}", re.sub(r"[^a-z]+", "-", cause)):
         watch = PodWatch(castle)
         CAUSES[cause](castle)
@@ -95,7 +96,7 @@ def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> No
     before, asked = castle.pods(), f"{NAME}-broker-1"
     with under_traffic(castle, figures, "one pod is asked to restart", "only-one"):
         castle.patch({"config": {"log.retention.ms": 123_456_789}})
-        wait_for(lambda: _told(castle, "log.retention.ms"), lambda found: found == {"123456789"}, seconds_max=60)
+        wait_for(lambda: _told(castle, "log.retention.ms"), lambda found: found == {"123456789"})
         castle.await_ready()
         assert castle.pods() == before
         castle.kubectl("annotate", "pod", asked, ANNOTATION)
@@ -121,4 +122,4 @@ def _told(castle: Castle, key: str) -> set[str]:
     """The values that brokers run with."""
     client = StockClient(castle.bootstrap)
     asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in range(BROKERS)]
-    return {client.admin.describe_configs([each])[each].result(30)[key].value for each in asked}
+    return {client.admin.describe_configs([each])[each].result(SECONDS_MAX)[key].value for each in asked}

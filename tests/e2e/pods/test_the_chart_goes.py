@@ -4,12 +4,11 @@ done by the operator that comes."""
 from e2e.pods.castle import Castle, topic_manifest
 from e2e.pods.traffic import Traffic
 from e2e.pods.under_traffic import STALL_SECONDS_MAX
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import took
 from harness.stock_client import StockClient
 
 TOPIC = "over-the-chart"
-SECONDS_MAX = 180.0
 
 
 def test_brokers_serve_on_while_the_chart_is_upgraded_and_while_it_is_away(castle: Castle) -> None:
@@ -21,7 +20,7 @@ def test_brokers_serve_on_while_the_chart_is_upgraded_and_while_it_is_away(castl
         traffic.await_progress()
         castle.release("uninstall")
         try:
-            wait_for(lambda: not _operators(castle), seconds_max=SECONDS_MAX)
+            wait_for(lambda: not _operators(castle))
             traffic.await_progress()
             castle.kubectl("apply", "-f-", stdin=topic_manifest(TOPIC, 5))
         finally:
@@ -29,9 +28,9 @@ def test_brokers_serve_on_while_the_chart_is_upgraded_and_while_it_is_away(castl
         castle.await_ready()
         client = StockClient(castle.bootstrap)
         wait_for(
-            lambda: len(client.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions),
+            lambda: len(client.admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions),
             lambda count: count == 5,
-            seconds_max=SECONDS_MAX,
+            seconds_max=PATIENCE_S,
         )
         traffic.await_progress()
     took("the chart goes and comes: the longest stall", traffic.longest_stall_s, STALL_SECONDS_MAX)

@@ -12,13 +12,12 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.stock_client import StockClient
 from torture.history import History, Lane, check
 from torture.workload import Reader, Writer
 
 RATE: Final = 200
-CATCH_UP_SECONDS_MAX: Final = 120.0
 
 
 class TimedWriter(Writer):
@@ -60,7 +59,7 @@ class Traffic:
         self.await_progress()
         return self
 
-    def await_progress(self, seconds_max: float = CATCH_UP_SECONDS_MAX) -> None:
+    def await_progress(self, seconds_max: float = PATIENCE_S) -> None:
         """Returns when the records of a second were acknowledged and as many seen, some of each partition.
 
         Each member must have been given some: one that joins late leaves its partitions to the others meanwhile, and
@@ -136,11 +135,11 @@ class Traffic:
         for lane in self._lanes:
             self.history.logs[lane] = self._client.read(lane.topic, lane.partition, 0)
         wanted = sum(map(len, self.history.logs.values()))
-        wait_for(self._seen, lambda seen: seen.total() >= wanted, seconds_max=CATCH_UP_SECONDS_MAX)
+        wait_for(self._seen, lambda seen: seen.total() >= wanted)
 
     def _read_commits(self) -> None:
         consumer = self._client.consumer(self._group)
-        for place in consumer.committed([TopicPartition(*lane) for lane in self._lanes], timeout=30):
+        for place in consumer.committed([TopicPartition(*lane) for lane in self._lanes], timeout=PATIENCE_S):
             self.history.committed[Lane(place.topic, place.partition)] = place.offset
         consumer.close()
 

@@ -29,8 +29,8 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_meta import ObjectMeta
-from harness.deadline import wait_for
-from harness.stock_client import WAIT_SECONDS, StockClient
+from harness.deadline import PATIENCE_S, wait_for
+from harness.stock_client import StockClient
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
@@ -40,7 +40,6 @@ RECORDS: Final = 10
 COMMITTED: Final = 8
 SEEN: Final = GroupSeen(state="Empty", lags=GroupLags(None, {}, {}))
 CLUSTER: Final = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec())
-CONNECT_S: Final = 10.0
 LOOK_S: Final = 0.05
 
 
@@ -60,17 +59,15 @@ class ResetWorld:
 
     def commit(self, offset: int = COMMITTED, metadata: str | None = None) -> None:
         """As one who is no member."""
-        consumer = self.client.consumer(self.name)
         where = TopicPartition(self.name, 0, offset)
         if metadata is not None:
             where = TopicPartition(self.name, 0, offset, metadata=metadata)
-        consumer.commit(offsets=[where], asynchronous=False)
-        consumer.close()
+        self.client.commit(self.name, where)
 
     def committed(self) -> tuple[int, str]:
         """The offset and what was said with it; -1001 where there is none."""
         consumer = self.client.consumer(self.name)
-        (told,) = consumer.committed([TopicPartition(self.name, 0)], WAIT_SECONDS)
+        (told,) = consumer.committed([TopicPartition(self.name, 0)], PATIENCE_S)
         consumer.close()
         assert told.error is None, told.error
         return told.offset, told.metadata or ""
@@ -110,11 +107,11 @@ class ResetWorld:
         meta = {"name": TARGET, "namespace": self.name}
         self.plane.requests.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
         self._pods.start()
-        wait_for(self.members, lambda count: count == 1, WAIT_SECONDS)
+        wait_for(self.members, lambda count: count == 1)
 
     def members(self) -> int:
         """In the group now."""
-        found = self.client.admin.describe_consumer_groups([self.name])[self.name].result(WAIT_SECONDS)
+        found = self.client.admin.describe_consumer_groups([self.name])[self.name].result(PATIENCE_S)
         return len(found.members)
 
     def target(self) -> Mapping[str, Any]:
@@ -169,7 +166,7 @@ class ResetWorld:
 
     @contextmanager
     def _resets(self, api: KubeApi) -> Iterator[OffsetResets]:
-        client = connected_client(self.bootstrap, CONNECT_S, "operator")
+        client = connected_client(self.bootstrap, PATIENCE_S, "operator")
         try:
             yield OffsetResets(GroupEnvironment(api, self.name, lambda: client, nullcontext, SystemClock()))
         finally:
@@ -194,4 +191,4 @@ class ResetWorld:
         """No consumer is left."""
         self._ended.set()
         if self._pods.is_alive():
-            self._pods.join(WAIT_SECONDS)
+            self._pods.join(PATIENCE_S)

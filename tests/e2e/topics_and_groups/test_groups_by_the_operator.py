@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from e2e.world import SECONDS_MAX, WAIT_S, World, world_of_one
-from harness.deadline import wait_for
+from e2e.world import World, world_of_one
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
@@ -61,16 +61,16 @@ class Groups:
 
     def await_said(self, name: str, *expected: str, kind: str = "Ready") -> str:
         """Its message, once its status and reason are these."""
-        return wait_for(lambda: self.said(name, kind), lambda said: said[:2] == expected, SECONDS_MAX)[2]
+        return wait_for(lambda: self.said(name, kind), lambda said: said[:2] == expected, PATIENCE_S)[2]
 
     def await_status(self, name: str, **fields: object) -> Mapping[str, Any]:
-        return wait_for(lambda: self.status(name), lambda status: fields.items() <= status.items(), SECONDS_MAX)
+        return wait_for(lambda: self.status(name), lambda status: fields.items() <= status.items(), PATIENCE_S)
 
     def write(self, count: int) -> None:
         producer = Producer({"bootstrap.servers": self._world.bootstrap})
         for number in range(count):
             producer.produce("flights", b"x", partition=number % 2)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     @contextmanager
     def consumer(self, group_id: str) -> Iterator[Consumer]:
@@ -82,11 +82,10 @@ class Groups:
                 "client.id": "reader",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6000,
             }
         )
         consumer.subscribe(["flights"])
-        wait_for(lambda: (consumer.poll(0.1), consumer.assignment())[1], lambda had: len(had) == 2, SECONDS_MAX)
+        wait_for(lambda: (consumer.poll(0.1), consumer.assignment())[1], lambda had: len(had) == 2, PATIENCE_S)
         try:
             yield consumer
         finally:

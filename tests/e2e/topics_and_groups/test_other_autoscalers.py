@@ -23,6 +23,7 @@ from harness.kept_builds import cache, locked
 from harness.require import missing
 from local_kubernetes.binaries import CannotStart, require
 from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kubectl import PATIENTLY
 
 EXAMPLES: Final = Path(__file__).parents[3] / "examples" / "kubernetes" / "scaling"
 KEDA: Final = "github.com/kedacore/keda/v2@v2.15.1"
@@ -63,7 +64,7 @@ def test_the_api_server_takes_the_scaled_objects_by_kedas_own_definition(
     namespace = f"keda-{uuid4().hex[:8]}"
     api_server.kubectl("create", "namespace", namespace)
     api_server.kubectl("apply", "--server-side", "-f", str(definition))
-    api_server.kubectl("wait", "--for=condition=Established", "crd/scaledobjects.keda.sh", "--timeout=60s")
+    api_server.kubectl("wait", "--for=condition=Established", "crd/scaledobjects.keda.sh", PATIENTLY)
     apply = ("-n", namespace, "apply", "--validate=strict", "-f")
     for name in ("keda-prometheus.yaml", "keda-kafka.yaml"):
         api_server.kubectl(*apply, str(EXAMPLES / name))

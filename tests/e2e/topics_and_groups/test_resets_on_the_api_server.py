@@ -19,7 +19,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup
 from e2e.topics_and_groups.reset_world import COMMITTED, RECORDS, ResetWorld
 from e2e.webhook_server import webhook
 from harness.barnabas_server import prepare_barnabas
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
@@ -27,7 +27,6 @@ BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
 """Done twice it would be seen."""
 ONCE = (COMMITTED - 3, f"{RESET_MARK}2026-11-a")
 NOW = "2026-11-22T12:00:00Z"
-WAIT_S = 30.0
 
 numbers = itertools.count()
 NewWorld = Callable[[], ResetWorld]
@@ -90,7 +89,7 @@ def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> Non
     assert world.look()[:2] == ("False", "WaitingForMembers")
     assert world.committed() == (COMMITTED, "")
     world.plane.kubectl("-n", world.name, "scale", "deployment/billing", "--replicas=0")
-    wait_for(world.members, lambda count: count == 0, WAIT_S)
+    wait_for(world.members, lambda count: count == 0, PATIENCE_S)
     assert world.look()[:2] == ("True", "ResetDone")
     assert world.committed() == ONCE
 
@@ -133,12 +132,12 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
     assert world.end("Retain") is None
     assert world.committed() == (COMMITTED, "")
     world.plane.kubectl("-n", world.name, "scale", "deployment/billing", "--replicas=0")
-    wait_for(world.members, lambda count: count == 0, WAIT_S)
+    wait_for(world.members, lambda count: count == 0, PATIENCE_S)
     assert world.end("DeleteOffsets") is None
     assert world.committed() == (-1001, "")
     world.commit()
     assert world.end("DeleteGroup") is None
-    listed = world.client.admin.list_consumer_groups().result(WAIT_S)
+    listed = world.client.admin.list_consumer_groups().result(PATIENCE_S)
     assert world.name not in {each.group_id for each in listed.valid}
     assert world.end("DeleteGroup") is None
 
@@ -177,7 +176,7 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
         members = f"group {world.name} has 1 member: pod at 127.0.0.1; whenActive is Wait"
         assert warnings_of(world, {**BACK, "whenActive": "Wait"}) == [told, where, members]
         world.close()
-        wait_for(world.members, lambda count: count == 0, WAIT_S)
+        wait_for(world.members, lambda count: count == 0, PATIENCE_S)
         world.commit(COMMITTED, reset_mark("2026-11-a", ()).rstrip("\0"))
         (done,) = warnings_of(world, BACK)
         assert done == f"the reset 2026-11-a of group {world.name} was carried out before: another one needs another id"

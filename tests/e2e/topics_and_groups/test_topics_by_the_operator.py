@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.world import SECONDS_MAX, World, world_of_one
-from harness.deadline import wait_for
+from e2e.world import World, world_of_one
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
@@ -37,12 +37,12 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     world.await_ready("flights")
     assert world.partitions() == {"flights": 6}
     world.kubectl("scale", "topic/flights", "--replicas=12")
-    wait_for(world.partitions, lambda found: found == {"flights": 12}, SECONDS_MAX)
+    wait_for(world.partitions, lambda found: found == {"flights": 12}, PATIENCE_S)
     world.await_ready("flights")
     wait_for(
         lambda: world.events("Topic", "flights"),
         lambda told: told == {("Normal", "PartitionsRaised", "from 6 to 12 partitions")},
-        SECONDS_MAX,
+        PATIENCE_S,
     )
     refused = world.plane.kubectl.ask("-n", world.namespace, "scale", "topic/flights", "--replicas=6")
     assert "spec.partitions is 6; allowed: 12 or more" in refused.stderr
@@ -52,9 +52,9 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
 
 def test_a_stateful_set_that_somebody_deletes_is_made_again_at_once(world: World) -> None:
     with closing(world.operator(DRIFT_SECONDS="3600")):
-        before = wait_for(lambda: world.stateful_set("one-broker"), seconds_max=SECONDS_MAX)
+        before = wait_for(lambda: world.stateful_set("one-broker"))
         world.kubectl("delete", "statefulset", "one-broker")
-        wait_for(lambda: world.stateful_set("one-broker"), lambda now: now not in ("", before), SECONDS_MAX)
+        wait_for(lambda: world.stateful_set("one-broker"), lambda now: now not in ("", before), PATIENCE_S)
 
 
 def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
@@ -67,16 +67,16 @@ def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
     world.kubectl("delete", "topic", "kept", "gone")
     world.kubectl("delete", "topic", "guarded", "--wait=false")
     assert world.partitions().keys() == {"kept", "guarded"}
-    _, why = wait_for(lambda: world.ready("guarded"), lambda said: said[0] == "False", SECONDS_MAX)
+    _, why = wait_for(lambda: world.ready("guarded"), lambda said: said[0] == "False", PATIENCE_S)
     assert "spec.deletionPolicy is Protect; set Delete or Retain first" in why
     world.kubectl("patch", "topic", "guarded", "--type=merge", '-p={"spec":{"deletionPolicy":"Retain"}}')
-    wait_for(lambda: world.topic("guarded"), lambda found: found is None, SECONDS_MAX)
+    wait_for(lambda: world.topic("guarded"), lambda found: found is None, PATIENCE_S)
     assert world.partitions().keys() == {"kept", "guarded"}
 
 
 def test_a_mistyped_cluster_can_be_corrected(world: World, operator: ServerProcess) -> None:
     world.apply("flights", cluster="oen", partitions=1)
-    _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", SECONDS_MAX)
+    _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", PATIENCE_S)
     assert why == "spec.cluster is oen; allowed: one"
     assert world.kubectl("get", "topic", "flights", "--no-headers").split()[:3] == ["flights", "False", "oen"]
     world.apply("flights", cluster="one", partitions=1)
@@ -90,7 +90,7 @@ def test_a_mistyped_cluster_can_be_corrected(world: World, operator: ServerProce
 
 
 def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: World, operator: ServerProcess) -> None:
-    before = wait_for(lambda: world.stateful_set("one-broker"), seconds_max=SECONDS_MAX)
+    before = wait_for(lambda: world.stateful_set("one-broker"))
     pod = {"spec": {"tolerations": [{"key": "a", "operator": "Perhaps"}]}}
     change = {"spec": {"template": {"pod": pod}, "storage": {"volumes": [{"id": 0}, {"id": 1}]}}}
     world.kubectl("patch", "cluster", "one", "--type=merge", f"-p={json.dumps(change)}")
@@ -99,7 +99,7 @@ def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: 
     told = wait_for(
         lambda: world.events("Cluster", "one"),
         lambda events: any(reason == "InvalidSpec" for _, reason, _ in events),
-        SECONDS_MAX,
+        PATIENCE_S,
     )
     (message,) = (message for _, reason, message in told if reason == "InvalidSpec")
     assert message.startswith("StatefulSet one-broker: spec.template.pod.spec.tolerations[0].operator: ")
