@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadline import PATIENCE_S
 from harness.made_up_kind import made_up
 from harness.running_up import RunningUp
 from harness.worker_world import play
@@ -28,6 +29,6 @@ def barnabas() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "barnabas", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     return run

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from jobs_world import World
 from pyspark.sql import SparkSession
 
@@ -21,9 +21,7 @@ def made(job: str, spark: SparkSession, world: World, report: Path) -> Any:
     module: Any = JOBS[job]
     world.make(1)
     world.write(1, 1)
-    consumer = Consumer({**world.client.settings, "group.id": "readers"})
-    consumer.commit(offsets=[TopicPartition(world.topic, 0, 1)], asynchronous=False)
-    consumer.close()
+    world.client.commit("readers", TopicPartition(world.topic, 0, 1))
     options = {"bootstrap": world.bootstrap, "topics": [world.topic], "report": str(report)}
     return module.run(spark, msgspec.convert(options, module.Options))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from jobs_world import World
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -162,9 +162,7 @@ def test_reports_tell_how_many_records_they_have_read_and_of_how_many(
     retention_audit.run(spark, retention_audit.Options(**asked, report=str(tmp_path / "retention")))
     seen = SparkStatus(spark).seen()
     assert (seen.phase, seen.records) == ("reading", Amount(62, 62))
-    consumer = Consumer({**world.client.settings, "group.id": world.topic, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(world.topic, 0, 1)], asynchronous=False)
-    consumer.close()
+    world.client.commit(world.topic, TopicPartition(world.topic, 0, 1))
     lag_history.run(spark, lag_history.Options(bootstrap=world.bootstrap, report=str(tmp_path / "lag")))
     seen = SparkStatus(spark).seen()
     assert seen.phase == "reading commits"

@@ -1,12 +1,11 @@
 """The job `lag-history`: a real group's commits, and the same lag as the lag exporter saw after each."""
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from jobs_world import World
 from pyspark.sql import SparkSession
 
@@ -25,41 +24,34 @@ class Watched:
         self.group = f"readers-{world.topic}"
         self._world = world
         self._exporter = exporter
-        self._consumer = Consumer({**world.client.settings, "group.id": self.group, "enable.auto.commit": False})
         self.seen: list[Seen] = []
 
     def commit(self, partition: int, offset: int, lag: int) -> None:
         """Returns when the exporter tells this lag."""
-        self._consumer.commit(offsets=[TopicPartition(self._world.topic, partition, offset)], asynchronous=False)
+        self._world.client.commit(self.group, TopicPartition(self._world.topic, partition, offset))
         labels = {"consumergroup": self.group, "topic": self._world.topic, "partition": str(partition)}
-        self._exporter.wait_for_value("kafka_consumergroup_current_offset", offset, 120.0, **labels)
-        self._exporter.wait_for_value("kafka_consumergroup_lag", lag, 120.0, **labels)
+        self._exporter.wait_for_value("kafka_consumergroup_current_offset", offset, **labels)
+        self._exporter.wait_for_value("kafka_consumergroup_lag", lag, **labels)
         self.seen.append((partition, offset, lag))
 
     def commit_unwatched(self, partition: int, offset: int) -> None:
-        """After `close`."""
-        consumer = Consumer({**self._world.client.settings, "group.id": self.group})
-        consumer.commit(offsets=[TopicPartition(self._world.topic, partition, offset)], asynchronous=False)
-        consumer.close()
-
-    def close(self) -> None:
-        self._consumer.close()
+        self._world.client.commit(self.group, TopicPartition(self._world.topic, partition, offset))
 
 
 @pytest.mark.slow
 def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make(2)
     exporter = RunningExporter(world.bootstrap, tmp_path).start()
-    with closing(Watched(world, exporter)) as group:
-        world.client.write(world.topic, [b"one"] * 60, 0)
-        world.client.write(world.topic, [b"one"] * 40, 1)
-        group.commit(0, 20, 40)
-        group.commit(1, 40, 0)
-        world.client.write(world.topic, [b"two"] * 30, 0)
-        group.commit(0, 50, 40)
-        group.commit(0, 90, 0)
-        world.client.write(world.topic, [b"three"] * 5, 1)
-        exporter.process.close()
+    group = Watched(world, exporter)
+    world.client.write(world.topic, [b"one"] * 60, 0)
+    world.client.write(world.topic, [b"one"] * 40, 1)
+    group.commit(0, 20, 40)
+    group.commit(1, 40, 0)
+    world.client.write(world.topic, [b"two"] * 30, 0)
+    group.commit(0, 50, 40)
+    group.commit(0, 90, 0)
+    world.client.write(world.topic, [b"three"] * 5, 1)
+    exporter.process.close()
     report = tmp_path / "report"
     options = lag_history.Options(
         bootstrap=world.bootstrap, report=str(report), groups=[group.group], max_records=39, max_seconds=3600
@@ -97,9 +89,7 @@ def test_a_group_or_a_topic_without_commits_is_refused(
     """A name that is written wrong would keep each objective."""
     world.make(1)
     world.client.write(world.topic, [b"one"])
-    consumer = Consumer({**world.client.settings, "group.id": "a-group"})
-    consumer.commit(offsets=[TopicPartition(world.topic, 0, 1)], asynchronous=False)
-    consumer.close()
+    world.client.commit("a-group", TopicPartition(world.topic, 0, 1))
     named = {"groups": ["a-group"], "topics": [world.topic], option: ["nobody"]}
     given = {"bootstrap": world.bootstrap, "report": str(tmp_path / "report"), **named}
     options = msgspec.convert(given, lag_history.Options)
@@ -115,9 +105,7 @@ def test_a_group_that_committed_nothing_of_a_topic_has_no_history_of_it(
     for topic, group in ((world.topic, "one"), (f"{world.topic}-other", "other")):
         world.make(1, topic=topic)
         world.client.write(topic, [b"one"])
-        consumer = Consumer({**world.client.settings, "group.id": group})
-        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
-        consumer.close()
+        world.client.commit(group, TopicPartition(topic, 0, 1))
     options = lag_history.Options(
         bootstrap=world.bootstrap, report=str(tmp_path / "report"), groups=["one"], topics=[f"{world.topic}-other"]
     )

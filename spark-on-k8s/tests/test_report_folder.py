@@ -13,6 +13,7 @@ import pytest
 
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.planning.errors import JobFailed
+from harness.deadline import PATIENCE_S
 from harness.server_process import bound_to_us
 
 OTHERS = [None, "run-2", "run"]
@@ -42,7 +43,7 @@ def test_the_next_try_of_a_killed_run_makes_its_report_anew(when: str, tmp_path:
     """Killed while it writes, or when the report is there and nobody was told yet."""
     report = tmp_path / "report"
     command = [sys.executable, "-c", KILLED, str(report), when]
-    killed = subprocess.run(bound_to_us(command), env=os.environ, check=False, timeout=60)
+    killed = subprocess.run(bound_to_us(command), env=os.environ, check=False, timeout=PATIENCE_S)
     assert killed.returncode == -signal.SIGKILL
     assert report.exists() == (when == "after")
     write(report, "run-1", "second")

@@ -24,7 +24,7 @@ from barnabas_jobs.kafka.writer import Record, TopicWriter
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.spark.failures import STAGE_LOST
 from barnabas_jobs.spark.partition_tasks import write_by_partition
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
 
 def restored(spark: SparkSession, world: World, **options: Any) -> restore.Result:
@@ -40,7 +40,7 @@ def test_a_deleted_topic_comes_back_as_it_was(spark: SparkSession, world: World)
     world.delete()
     planned = restored(spark, world, create=True, dry_run=True)
     assert [(each.records, each.first_offset, each.last_offset) for each in planned.selected] == [(20, 0, 19)] * 3
-    assert world.topic not in world.client.admin.list_topics(timeout=30).topics
+    assert world.topic not in world.client.admin.list_topics(timeout=PATIENCE_S).topics
     assert restored(spark, world, create=True).written == {0: 20, 1: 20, 2: 20}
     assert world.read() == before
     assert world.own_config()["max.message.bytes"] == "2000000"
@@ -146,7 +146,7 @@ def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
     told = "Read-only file system; a restore keeps its plan there, if state=... does not name another folder for it"
     with pytest.raises(Refused, match=told):
         restored(spark, world, into=into, create=True)
-    assert into not in world.client.admin.list_topics(timeout=30).topics
+    assert into not in world.client.admin.list_topics(timeout=PATIENCE_S).topics
     state = {"state": str(tmp_path / "state")}
     assert restored(spark, world, into=into, create=True, **state).written == {0: 3, 1: 3, 2: 3}
     assert restored(spark, world, into=into, create=True, **state).already_there == {0: 3, 1: 3, 2: 3}
@@ -169,6 +169,10 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
         restored(spark, world, into=into)
 
 
+LONG_QUIET_S = 8.0
+"""Longer than a busy machine holds up one who sends."""
+
+
 @pytest.mark.parametrize("is_again", [True, False], ids=["tried-again", "of-another-stage"])
 def test_a_task_waits_for_what_one_before_it_has_sent(world: World, is_again: bool) -> None:
     """Its executor has died, and its requests still arrive: a task that does not wait writes their records again."""
@@ -184,7 +188,7 @@ def test_a_task_waits_for_what_one_before_it_has_sent(world: World, is_again: bo
     dead = threading.Thread(target=lambda: list(before(slowly())))
     dead.start()
     wait_for(lambda: world.client.ends(world.topic)[1] > 0)
-    again = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)}, {0: 0}, QUIET_S)
+    again = TopicWriter(world.bootstrap, world.topic, {0: 0}, {0: len(rows)}, {0: 0}, LONG_QUIET_S)
     written = list(again(iter(rows), is_again=is_again))
     dead.join()
     assert written == [(0, 0, 40)]

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 from drivers.interface import Message
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient, RemoteError
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
+from harness.stock_client import StockClient
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_static_member_that_returns_has_its_partitions_back_without_a_rebalanc
 
 def instances(admin: AdminClient, group: str) -> dict[str, frozenset[tuple[str, int]]]:
     """Partitions by static member, as the coordinator tells them."""
-    described = admin.describe_consumer_groups([group])[group].result(30)
+    described = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
     assert described.state == ConsumerGroupState.STABLE
     return {
         member.group_instance_id: frozenset((p.topic, p.partition) for p in member.assignment.topic_partitions)
@@ -125,10 +126,10 @@ def test_the_partitions_of_a_crashed_member_go_to_the_others_after_its_session(
 
 def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClient, filled: str) -> None:
     consumer: Consumer = librdkafka.consumer(**{"group.id": filled})
-    consumer.commit(offsets=[TopicPartition(filled, 0, 7, "a note")], asynchronous=False)
+    StockClient(str(librdkafka.settings["bootstrap.servers"])).commit(filled, TopicPartition(filled, 0, 7, "a note"))
     consumer.commit(offsets=[TopicPartition(filled, 1, 8)], asynchronous=True)
     wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {0: 7, 1: 8})
-    (noted,) = consumer.committed([TopicPartition(filled, 0)], timeout=30)
+    (noted,) = consumer.committed([TopicPartition(filled, 0)], timeout=PATIENCE_S)
     assert (noted.offset, noted.metadata) == (7, "a note")
     with pytest.raises(KafkaException, match="OFFSET_METADATA_TOO_LARGE"):
         consumer.commit(offsets=[TopicPartition(filled, 0, 9, "x" * 5_000)], asynchronous=False)
@@ -136,9 +137,7 @@ def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClien
 
 
 def test_the_offsets_of_a_deleted_topic_are_forgotten(librdkafka: LibrdkafkaClient, filled: str) -> None:
-    consumer: Consumer = librdkafka.consumer(**{"group.id": filled})
-    consumer.commit(offsets=[TopicPartition(filled, 0, 7)], asynchronous=False)
-    consumer.close()
+    StockClient(str(librdkafka.settings["bootstrap.servers"])).commit(filled, TopicPartition(filled, 0, 7))
     librdkafka.delete_topic(filled)
     wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {})
 

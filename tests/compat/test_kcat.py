@@ -11,7 +11,7 @@ import pytest
 
 from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import COMPRESSIONS, Client, Message
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.require import missing
 from harness.server_process import ServerProcess
 
@@ -25,7 +25,9 @@ class Kcat:
     def run(self, *arguments: str, standard_input: str = "") -> str:
         """The output of a run that must succeed."""
         command = [*self._command, *arguments]
-        ran = subprocess.run(command, input=standard_input, capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(
+            command, input=standard_input, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         assert ran.returncode == 0, f"{command}: {ran.stdout}{ran.stderr}"
         return ran.stdout
 
@@ -38,7 +40,7 @@ class Kcat:
             "-X",
             "auto.offset.reset=earliest",
             "-X",
-            "session.timeout.ms=10000",
+            "session.timeout.ms=45000",
         )
         command = [*self._command, "-u", *times, "-G", group, topic]
         member = KcatMember(command)
@@ -72,7 +74,7 @@ class KcatMember:
 
     def leave(self) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(PATIENCE_S)
         for thread in self._threads:
             thread.join()
 

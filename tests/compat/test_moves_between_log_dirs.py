@@ -31,14 +31,15 @@ from torture.workload import Writer
 SERVER = "--bootstrap-server localhost:9092"
 TOPIC = "flights"
 BALLAST_RECORDS, BALLAST_BYTES = 12_000, 1_000
-SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 200_000, 1_000_000_000
+SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 60_000, 1_000_000_000
+"""The slow move must last until two brokers have died: minutes, where the machine is busy."""
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 ROUNDS = 3
 RATE = 200
 PROPERTIES = {
     "min.insync.replicas": "2",
     "log.segment.bytes": "3000000",
-    "broker.session.timeout.ms": "3000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
     "log.dirs.placement": "fewest-partitions",
 }
@@ -144,7 +145,6 @@ def futures(tools: KafkaTools) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_leader_and_followers_move_by_plan_though_brokers_die_in_the_middle(
     cluster: BarnabasCluster, tools: KafkaTools, tmp_path: Path
 ) -> None:
@@ -166,7 +166,7 @@ def test_leader_and_followers_move_by_plan_though_brokers_die_in_the_middle(
     for number in cluster.brokers:
         change = f"--entity-type brokers --entity-name {number} --alter --add-config {THROTTLE}={FAST_BYTES_PER_S}"
         tools.check(f"kafka-configs.sh {SERVER} {change}")
-    verified = wait_for(lambda: tools.check(f"{tool} --verify"), lambda text: "still in progress" not in text, 120)
+    verified = wait_for(lambda: tools.check(f"{tool} --verify"), lambda text: "still in progress" not in text)
     for number in cluster.brokers:
         assert f"Reassignment of replica {TOPIC}-0-{number} completed successfully." in verified
     assert places(tools) == arrived(wanted)

@@ -7,7 +7,7 @@ from drivers.interface import Client, Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
 
 def test_the_first_record_makes_its_topic(client: Client, topic: str) -> None:
@@ -25,7 +25,7 @@ def test_librdkafka_sends_to_partitions_added_while_it_runs(librdkafka: Librdkaf
     def produce() -> int:
         for n in range(20):
             producer.produce(topic, b"v", b"%d" % n, on_delivery=lambda _, message: places.add(message.partition()))
-        producer.flush(30)
+        producer.flush(PATIENCE_S)
         return len(places)
 
     assert produce() == 1

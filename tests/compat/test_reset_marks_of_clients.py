@@ -14,7 +14,7 @@ from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
 from barnabas_operator.planning.groups.group_descriptions import Committed
 from drivers.interface import Client, Message
 from drivers.librdkafka import LibrdkafkaClient
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 
 MARK = reset_mark("2026-11-a", ("2026-10-z",))
@@ -28,7 +28,7 @@ def ours(peer: str) -> None:
 
 @pytest.fixture
 def connected(broker: ServerProcess) -> Iterator[Any]:
-    client = connected_client(broker.bootstrap, 30.0, "operator")
+    client = connected_client(broker.bootstrap, PATIENCE_S, "operator")
     yield client
     client.close()
 
@@ -85,10 +85,10 @@ def test_a_coordinator_takes_no_reset_of_a_group_that_members_have_joined_since_
 def test_confluent_kafka_reads_the_mark_to_its_end_and_says_nothing_in_its_own_way(
     broker: ServerProcess, connected: Any, filled: str
 ) -> None:
-    reset(connected, filled, 6)
+    wait_for(lambda: reset(connected, filled, 6) is None)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": filled})
     for _ in range(20):
-        (told,) = consumer.committed([TopicPartition(filled, 0)], 30)
+        (told,) = consumer.committed([TopicPartition(filled, 0)], PATIENCE_S)
         assert told.metadata == MARK.rstrip("\0")
     consumer.commit(offsets=[TopicPartition(filled, 0, 7, metadata="")], asynchronous=False)
     assert committed(connected, filled)[0] == (7, MARK)

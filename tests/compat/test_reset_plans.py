@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from barnabas_kafka.connection import connected_client
@@ -22,7 +22,9 @@ from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
+from harness.deadline import PATIENCE_S
 from harness.server_process import ServerProcess
+from harness.stock_client import StockClient
 
 SERVER = "--bootstrap-server localhost:9092"
 FLIGHTS, PLANES, BARE = "resets-flights", "resets-planes", "resets-bare"
@@ -129,21 +131,19 @@ def filled(broker: ServerProcess) -> str:
             client.produce(topic, list(messages))
     client.close()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_records([TopicPartition(FLIGHTS, 0, 5)])[TopicPartition(FLIGHTS, 0)].result(30)
+    admin.delete_records([TopicPartition(FLIGHTS, 0, 5)])[TopicPartition(FLIGHTS, 0)].result(PATIENCE_S)
     for group, offsets in COMMITTED.items():
         commit(broker.bootstrap, group, offsets)
     return broker.bootstrap
 
 
 def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(*where, offset) for where, offset in offsets.items()], asynchronous=False)
-    consumer.close()
+    StockClient(bootstrap).commit(group, *(TopicPartition(*where, offset) for where, offset in offsets.items()))
 
 
 @pytest.fixture(scope="module")
 def plan(filled: str) -> Iterator[Plan]:
-    client = connected_client(filled, 30.0, "test")
+    client = connected_client(filled, PATIENCE_S, "test")
     yield lambda reset, group: plan_now(GroupAdmin(client, nullcontext), reset, group, datetime.now(UTC))
     client.close()
 

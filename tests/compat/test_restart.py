@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from drivers.interface import Message, value_of
 from drivers.librdkafka import LibrdkafkaClient
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 
 TOPIC, GROUP = "restarted", "readers"
@@ -42,7 +42,7 @@ def test_groups_records_and_configs_survive_a_restart(own_broker: ServerProcess,
     client = LibrdkafkaClient(own_broker.bootstrap)
     wait_for(lambda: committed_when_loaded(client), lambda offsets: offsets == committed)
     admin = AdminClient(client.settings)
-    described = admin.describe_consumer_groups([GROUP])[GROUP].result(30)
+    described = admin.describe_consumer_groups([GROUP])[GROUP].result(PATIENCE_S)
     assert described.state == ConsumerGroupState.EMPTY
     client.produce(TOPIC, [Message(b"after")])
     again = client.join(GROUP, "again", [TOPIC])
@@ -75,11 +75,11 @@ def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: Serve
             producer.poll(0)
 
     produce(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     end(own_broker)
     produce(RECORDS)
     own_broker.start()
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert errors == [None] * (2 * RECORDS)
     expected = sorted(b"%d" % n for n in range(2 * RECORDS))
     assert sorted(value_of(r) for r in client.read(TOPIC, 2 * RECORDS)) == expected
@@ -87,9 +87,10 @@ def test_members_and_idempotent_producers_go_on_over_a_restart(own_broker: Serve
     def read_by_both() -> set[bytes]:
         return {value_of(record) for member in members for record in member.records()}
 
-    wait_for(read_by_both, lambda values: len(values) == 2 * RECORDS, seconds_max=60)
+    wait_for(read_by_both, lambda values: len(values) == 2 * RECORDS)
     wait_for(lambda: [len(member.assignment()) for member in members], lambda sizes: sizes == [1, 1])
-    for member in members:
+    for member in members:  # Before the first one leaves: then the other one joins anew.
         member.commit()
+    for member in members:
         member.leave()
     assert sum(client.committed(GROUP, TOPIC).values()) == 2 * RECORDS

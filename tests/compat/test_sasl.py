@@ -25,7 +25,7 @@ from drivers.builds import java_driver
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
 from harness.barnabas_server import prepare_barnabas
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess, free_port
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -41,7 +41,7 @@ def set_password(bootstrap: str, password: str, *users: str) -> None:
             UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode()) for user in users
         ]
         for done in client.alter_user_scram_credentials(asked).values():
-            done.result(timeout=30)
+            done.result(timeout=PATIENCE_S)
 
 
 class Secured:
@@ -78,7 +78,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def wait_s(password: str) -> int:
     """How long a client tries: one with a wrong password would never end."""
-    return 30 if password == PASSWORD else 1
+    return int(PATIENCE_S) if password == PASSWORD else 1
 
 
 def librdkafka(bootstrap: str, mechanism: str, password: str) -> bool:
@@ -206,7 +206,7 @@ def test_a_changed_password_ends_the_connections_of_its_user(secured: Secured) -
         sasl_mechanism="SCRAM-SHA-256",
         sasl_plain_username="carol",
         sasl_plain_password=PASSWORD,
-        bootstrap_timeout_ms=10_000,
+        bootstrap_timeout_ms=int(PATIENCE_S * 1000),
     )
     try:
         assert consumer.topics() is not None

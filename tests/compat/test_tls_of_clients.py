@@ -90,9 +90,9 @@ def test_kafka_python_writes_and_reads(secured: Secured) -> None:
         "ssl_cafile": str(secured.authority),
     }
     producer = KafkaProducer(**settings)
-    producer.send("kafka-python", VALUE).get(30)
+    producer.send("kafka-python", VALUE).get(300)
     producer.close()
-    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=30_000, **settings)
+    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=300_000, **settings)
     assert next(iter(consumer)).value == VALUE
     consumer.close()
 

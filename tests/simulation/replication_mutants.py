@@ -99,9 +99,9 @@ def commits_offsets_before_they_are_replicated() -> Iterator[None]:
     """The group coordinator answers when its own log has the record."""
     append = RecordLog.append
 
-    def mistaken(self: RecordLog, partition: int, records: Any, done: Callable[[Any], object]) -> None:
+    def mistaken(self: RecordLog, partition: int, records: Any, done: Callable[[Any], object], *producer: Any) -> None:
         answers: list[object] = []
-        append(self, partition, records, answers.append)
+        append(self, partition, records, answers.append, *producer)
         done(answers[0] if answers else None)
 
     with patch.object(RecordLog, "append", mistaken):

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import barnabas
 from barnabas.__main__ import COMMANDS, EXIT_USAGE
+from harness.deadline import PATIENCE_S
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "barnabas", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_the_version_is_one_line() -> None:
@@ -32,7 +33,9 @@ def test_a_command_whose_parts_are_not_installed_says_where_it_is(tmp_path: Path
     shutil.copytree(Path(barnabas.__file__).parent, tmp_path / "barnabas")
     # -S: without the packages of the virtual environment.
     command = [sys.executable, "-S", "-m", "barnabas", "accept-loss", "--all"]
-    ended = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert ended.returncode == EXIT_USAGE
     assert ended.stderr == (
         "barnabas accept-loss: No module named 'barnabas_operator'; what it needs comes with"

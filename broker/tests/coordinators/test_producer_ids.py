@@ -7,6 +7,7 @@ import pytest
 
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.deadline import PATIENCE_S
 
 
 class Controller:
@@ -28,7 +29,7 @@ class Controller:
 
 def run(scenario: Awaitable[None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await scenario
 
     asyncio.run(bounded())

@@ -11,6 +11,7 @@ from barnabas_broker.metadata.store.kubernetes import api
 from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
 from barnabas_kube.access import Access
+from harness.deadline import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +79,7 @@ async def test_a_server_that_is_busy_is_not_taken_for_one_that_hangs() -> None:
         return response
 
     heard = asyncio.Event()
-    async with asking(answer) as requests, asyncio.timeout(30):
+    async with asking(answer) as requests, asyncio.timeout(PATIENCE_S):
         stream = requests.stream("/api/v1/pods", {"watch": "1"})
         assert await anext(stream) == [b"1"]
         with pytest.raises(StoreUnavailable, match="429 too many requests"):
@@ -97,7 +98,7 @@ async def test_a_request_without_an_answer_ends_the_streams_that_may_hang_at_the
         await asyncio.Event().wait()
         return response
 
-    async with asking(answer) as requests, asyncio.timeout(30):
+    async with asking(answer) as requests, asyncio.timeout(PATIENCE_S):
         stream = requests.stream("/api/v1/pods", {"watch": "1"})
         assert await anext(stream) == [b"{}"]
         with pytest.raises(StoreUnavailable, match=r"/api/v1/pods: no answer within 0\.2 s"):

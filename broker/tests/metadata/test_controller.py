@@ -31,6 +31,7 @@ from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import WRITTEN_ITEMS
+from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,7 @@ async def started(path: Path, broker_id: int = 0, **settings: str) -> AsyncItera
     controller = MetadataWriter(broker_id, store, image, lambda: config, random.Random(broker_id), lambda: 5)
     following = asyncio.create_task(image_feed.ImageFeed(image, store, asyncio.sleep).follow())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             yield Broker(store, image, config, controller)
     finally:
         await store.close()

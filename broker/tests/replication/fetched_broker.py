@@ -18,6 +18,7 @@ from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.strings import write_count
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FETCHED_PARTITIONS
+from harness.deadline import PATIENCE_S
 
 VERSION = 13
 TOPIC = UUID(int=7)
@@ -97,7 +98,7 @@ class FetchedBroker:
         fetch.handle(self.handler_environment, self, VERSION, 1, memoryview(body), 0, len(body))
 
     async def turns(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 before = self.reads
                 await asyncio.sleep(0)

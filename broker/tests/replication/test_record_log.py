@@ -35,6 +35,7 @@ from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
+from harness.deadline import PATIENCE_S
 
 TOPIC = TopicDocument(CONSUMER_OFFSETS, UUID(int=5), (PartitionState((1,), 1, 0, (1,)),), {"cleanup.policy": "compact"})
 
@@ -247,7 +248,7 @@ def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
         segment.write_bytes(data)
         broker.groups.runtime.resign(0)
         broker.groups.runtime.elect(0, 0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while "trying again" not in caplog.text:
                 await asyncio.sleep(0.001)
         with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):

@@ -20,7 +20,7 @@ from barnabas_broker.server.page_cache import PageCache, is_cached
 from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_core.config.definitions import INT_MAX
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.require import missing
 
 LARGE_BYTES = 5 * PIECE_BYTES + 12_345
@@ -90,7 +90,7 @@ async def ask(port: int, body: bytes) -> bytes:
 
 
 async def _all_there(folder: Path) -> None:
-    async with asyncio.timeout(30), world(folder) as made:
+    async with asyncio.timeout(PATIENCE_S), world(folder) as made:
         for body, length in ((b"large", LARGE_BYTES), (b"small", SMALL_BYTES)):
             made.chill()
             before = made.listener.cold_reads.reads_total
@@ -109,11 +109,11 @@ async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, read = Event(), cold_reads._read
 
     def read_slowly(piece: FileSlice, buffer: memoryview) -> None:
-        disk.wait(20)
+        disk.wait(PATIENCE_S)
         read(piece, buffer)
 
     monkeypatch.setattr(cold_reads, "_read", read_slowly)
-    async with asyncio.timeout(30), world(folder) as made:
+    async with asyncio.timeout(PATIENCE_S), world(folder) as made:
         made.chill()
         cold = [asyncio.ensure_future(ask(made.port, b"large")) for _ in range(10)]
         while made.listener.cold_reads.reads_total < len(cold):
@@ -135,11 +135,11 @@ async def _answered_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     disk, read = Event(), cold_reads._read
 
     def read_slowly(piece: FileSlice, buffer: memoryview) -> None:
-        disk.wait(20)
+        disk.wait(PATIENCE_S)
         read(piece, buffer)
 
     monkeypatch.setattr(cold_reads, "_read", read_slowly)
-    async with asyncio.timeout(30), world(folder) as made:
+    async with asyncio.timeout(PATIENCE_S), world(folder) as made:
         made.chill()
         reads = made.listener.cold_reads
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)

@@ -12,6 +12,7 @@ from barnabas_broker.server.admission import Admission, ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
 from barnabas_core.config.definitions import INT_MAX
+from harness.deadline import PATIENCE_S
 
 NO_LIMITS = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
 
@@ -64,7 +65,7 @@ async def answers(client: socket.socket, within_s: float = 5.0) -> bool | None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
 

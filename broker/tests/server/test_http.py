@@ -12,6 +12,7 @@ import pytest
 
 from barnabas_broker.server import http
 from barnabas_broker.server.http import HttpServer, Page, text_page
+from harness.deadline import PATIENCE_S
 
 
 async def _healthz() -> Page:
@@ -20,7 +21,7 @@ async def _healthz() -> Page:
 
 def _fetch(port: int, path: str, method: str) -> tuple[int, str]:
     try:
-        with urlopen(Request(f"http://127.0.0.1:{port}{path}", method=method), timeout=10) as answer:
+        with urlopen(Request(f"http://127.0.0.1:{port}{path}", method=method), timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
@@ -95,7 +96,7 @@ async def _reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"GET /endless HTTP/1.1\r\nHost: here\r\n\r\n")
         had = len(list(descriptors.iterdir()))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(list(descriptors.iterdir())) <= had:  # Accepted.
                 await asyncio.sleep(0.001)
             while not ended or len(list(descriptors.iterdir())) > had:

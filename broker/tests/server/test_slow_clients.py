@@ -18,6 +18,7 @@ from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import INT_MAX
+from harness.deadline import PATIENCE_S
 
 MIB = 1024 * 1024
 REQUEST_BYTES_MAX = 4 * MIB
@@ -78,7 +79,7 @@ async def ask(client: Client, body: bytes) -> bytes:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -100,7 +101,7 @@ async def exhaust(listener: Listener, port: int) -> list[Client]:
 
 def run(scenario: object) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await scenario  # type: ignore[misc]
 
     asyncio.run(limited())
@@ -289,7 +290,7 @@ async def _brokers_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening_to_brokers_too() as (listener, clients_port, brokers_port):
         culprits = await exhaust(listener, clients_port)
         body = bytes(2 * SCRATCH_BYTES)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert await ask(await connect(brokers_port), body) == body
         assert listener.pool.is_exhausted
         assert len(listener.connections) == len(culprits) + 1
@@ -325,7 +326,7 @@ async def _a_broker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening_to_brokers_too() as (listener, _, brokers_port):
         broker = await connect(brokers_port)
         broker[1].write(struct.pack(">i", 1000))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert await broker[0].read() == b""
         assert not listener.connections
 

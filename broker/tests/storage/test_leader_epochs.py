@@ -13,6 +13,7 @@ from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.deadline import PATIENCE_S
 
 
 def table(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
@@ -203,7 +204,7 @@ class HeldSave:
         self._files.held_name = self.path.name
         self._threads = [Thread(target=save, daemon=True) for save in saves]
         self._threads[0].start()
-        assert self._files.entered.acquire(timeout=20)
+        assert self._files.entered.acquire(timeout=PATIENCE_S)
         self._threads[1].start()
 
     def _next_save(self, epoch: int) -> Callable[[], None]:

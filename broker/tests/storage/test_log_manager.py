@@ -25,6 +25,7 @@ from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.storage.logs.unsynced_log import sync_now
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.deadline import PATIENCE_S
 
 
 class CountedSyncs(PosixFileSystem):
@@ -383,7 +384,7 @@ def test_of_two_checkpoints_of_high_watermarks_one_waits_for_the_other(tmp_path:
     ]
     for thread in threads:
         thread.start()
-    assert files.entered.acquire(timeout=20)
+    assert files.entered.acquire(timeout=PATIENCE_S)
     assert not files.entered.acquire(timeout=0.2)
     files.let_go.release(2)
     for thread in threads:

@@ -10,6 +10,7 @@ from storage_samples import append, batch
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
+from harness.deadline import PATIENCE_S
 
 LATER_ID = UUID(int=99)
 
@@ -68,7 +69,7 @@ class OneBeingWritten:
         self._files.held_name = "recovery-point-offset-checkpoint"
         self._writer = Thread(target=self.logs.checkpoint, args=(lambda _: 3,), daemon=True)
         self._writer.start()
-        assert self._files.entered.acquire(timeout=20)
+        assert self._files.entered.acquire(timeout=PATIENCE_S)
 
     def is_written(self) -> None:
         self._files.let_go.release(1000)

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from barnabas_operator.app.variables import Variables
+from harness.deadline import PATIENCE_S
 
 NOBODY_THERE = """
 apiVersion: v1
@@ -33,7 +34,7 @@ def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert ended.returncode == 2
     assert ended.stderr == (
@@ -48,7 +49,7 @@ def test_its_help_names_each_environment_variable_that_it_reads() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     read = {field.encode_name for field in msgspec.structs.fields(Variables)}
     assert shown.returncode == 0
@@ -76,7 +77,7 @@ def test_a_variable_that_it_cannot_use_ends_it_with_one_line(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert ended.returncode == code
     (line,) = ended.stderr.splitlines()
@@ -89,7 +90,7 @@ def test_an_argument_is_refused() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert ended.returncode == 2
     assert "unrecognized arguments: --namespace=x" in ended.stderr
@@ -126,7 +127,7 @@ def test_an_operator_whose_api_server_went_back_ends_with_one_line_and_exit_code
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     server.shutdown()
     assert ended.returncode == 1

@@ -10,6 +10,7 @@ import pytest
 from barnabas_operator.app.start_maintenance import EXIT_FAILED, EXIT_TRY_AGAIN, EXIT_USAGE, Started, exit_code
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.resources.json_types import JsonObject
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
 from harness.worker_world import resource
@@ -38,7 +39,7 @@ def ends(before: Callable[[KubeMemory], object], between: Callable[[KubeMemory],
                 between(api)
                 return asyncio.sleep(0)
 
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(PATIENCE_S):
                 return await exit_code(api, STARTED, waits)
 
     return asyncio.run(scenario())

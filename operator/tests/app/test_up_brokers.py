@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin import DescribeClusterRequest
 
 from harness.ask import ask
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, alive, cluster_manifest, topic_manifest
 from harness.stock_client import StockClient
 
@@ -22,23 +22,25 @@ THREE = cluster_manifest(3, **QUICK)
 
 def leaders(up: RunningUp, topic: str) -> dict[int, int]:
     """By partition, as a client sees them."""
-    topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=PATIENCE_S).topics
     return {number: part.leader for number, part in topics[topic].partitions.items()} if topic in topics else {}
 
 
 def replicas_in_sync(up: RunningUp, topic: str) -> dict[int, set[int]]:
     """By partition, as a client sees them; all replicas are in sync."""
-    found = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(topic, timeout=10).topics[topic].partitions
+    found = (
+        AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    )
     assert all(set(part.isrs) == set(part.replicas) for part in found.values())
     return {number: set(part.isrs) for number, part in found.items()}
 
 
 def send_to_each_partition(up: RunningUp, topic: str, partitions: int) -> None:
     failures: list[object] = []
-    producer = Producer({"bootstrap.servers": up.bootstrap, "message.timeout.ms": 20_000})
+    producer = Producer({"bootstrap.servers": up.bootstrap, "message.timeout.ms": 300_000})
     for number in range(partitions):
         producer.produce(topic, b"x", partition=number, on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert set(failures) == {None}
 
 
@@ -94,8 +96,8 @@ def test_a_rolling_restart_loses_nothing_that_was_acknowledged_and_refuses_nothi
         return up.cluster_status().observed_generation == 2
 
     up.write("cluster.yaml", (up.manifests / "cluster.yaml").read_text() + "    num.partitions: 4\n")
-    wait_for(is_changed_after_some_were_sent, seconds_max=60)
-    assert producer.flush(30) == 0
+    wait_for(is_changed_after_some_were_sent)
+    assert producer.flush(PATIENCE_S) == 0
     assert set(errors) == {None}
     assert up.log().count("restarts: its settings changed") == 3
     wait_for(lambda: up.cluster_reason() == "BrokersReady")
@@ -126,7 +128,7 @@ def test_brokers_are_added_and_emptied_and_removed_while_the_others_run(up: Runn
     added = [up.broker_pid(number) for number in (3, 4)]
     assert {broker for row in replicas_in_sync(up, "wide").values() for broker in row} == set(range(5))
     up.write("cluster.yaml", THREE)
-    wait_for(lambda: len(up.bootstrap.split(",")) == 3 and up.cluster_reason() == "BrokersReady", seconds_max=60)
+    wait_for(lambda: len(up.bootstrap.split(",")) == 3 and up.cluster_reason() == "BrokersReady")
     assert not any(map(alive, added))
     wait_for(lambda: registered(up.bootstrap), lambda brokers: brokers == {0, 1, 2})
     assert [up.broker_pid(number) for number in range(3)] == before

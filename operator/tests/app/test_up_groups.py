@@ -69,7 +69,7 @@ def test_a_declared_group_is_watched_reset_and_deleted(up: RunningUp) -> None:
     (up.manifests / "groups.yaml").unlink()
     admin = AdminClient({"bootstrap.servers": up.bootstrap})
     wait_for(
-        lambda: [each.group_id for each in admin.list_consumer_groups().result(10).valid],
+        lambda: [each.group_id for each in admin.list_consumer_groups().result(PATIENCE_S).valid],
         lambda there: there == [],
         PATIENCE_S,
     )

@@ -6,7 +6,7 @@ import signal
 import urllib.error
 import urllib.request
 
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import CLUSTER, RunningUp, alive
 
 DECLARED = CLUSTER.replace("spec:\n", "spec:\n  lagExporter:\n    topicExcludeRegex: ^__\n", 1)
@@ -21,7 +21,7 @@ def addresses(up: RunningUp) -> list[str]:
 def page(url: str) -> str:
     """Empty where nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return str(answer.read().decode())
     except (OSError, urllib.error.URLError):
         return ""

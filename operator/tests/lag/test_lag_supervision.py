@@ -9,17 +9,18 @@ from barnabas_lag.app.main import EXIT_FAILED, serve
 from barnabas_lag.app.options import parse
 from barnabas_lag.app.rounds import Clocks, Rounds
 from barnabas_lag.app.supervision import Supervised, hang_s
+from harness.deadline import PATIENCE_S
 
 LOOK_S = 0.01
 
 
 def test_a_round_that_hangs_is_found() -> None:
     let_go = Event()
-    supervised = Supervised(lambda _: bool(let_go.wait(30)), lambda: "the same")
+    supervised = Supervised(lambda _: bool(let_go.wait(PATIENCE_S)), lambda: "the same")
     supervised.watch(0.05, LOOK_S)
     assert supervised.failure == "a round hangs, it has not ended for 0.05 s"
     let_go.set()
-    supervised.join(30)
+    supervised.join(PATIENCE_S)
 
 
 def test_a_round_that_raises_is_found() -> None:
@@ -33,10 +34,10 @@ def test_a_round_that_raises_is_found() -> None:
 
 def test_rounds_that_go_on_are_left_alone_until_they_are_to_stop() -> None:
     numbers = count()
-    supervised = Supervised(lambda stop: bool(stop.wait(30)), lambda: next(numbers))
+    supervised = Supervised(lambda stop: bool(stop.wait(PATIENCE_S)), lambda: next(numbers))
     supervised.stop.set()
     supervised.watch(0.0, LOOK_S)
-    supervised.join(30)
+    supervised.join(PATIENCE_S)
     assert supervised.failure is None
 
 

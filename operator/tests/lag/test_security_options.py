@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from barnabas_kafka.security import PasswordFileError
 from barnabas_lag.app.options import Listener, listener, parse
 from barnabas_lag.app.pages import Pages, page_server
+from harness.deadline import PATIENCE_S
 from harness.require import missing
 
 NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
@@ -31,7 +32,7 @@ def test_pages_are_served_at_an_address_of_ipv6() -> None:
             raise
         missing(f"[::1] cannot be bound: {error}")
     Thread(target=server.serve_forever, daemon=True).start()
-    with urllib.request.urlopen(f"http://[::1]:{server.server_port}/healthz", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://[::1]:{server.server_port}/healthz", timeout=PATIENCE_S) as answer:
         assert answer.read() == b"ok\n"
     server.shutdown()
     server.server_close()

@@ -131,7 +131,7 @@ class AiokafkaClient:
         return records
 
     def join(self, group: str, member: str, topics: Sequence[str]) -> AiokafkaMember:
-        times = {"heartbeat_interval_ms": 300, "session_timeout_ms": 10_000, "fetch_max_wait_ms": 100}
+        times = {"heartbeat_interval_ms": 300, "session_timeout_ms": 45_000, "fetch_max_wait_ms": 100}
         start = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
         # The constructor wants a running loop; joining goes on in the background, `start` waits for it.
         made = self._loop.run(self._make(*topics, group_id=group, client_id=member, **times, **start))

@@ -114,7 +114,7 @@ class KafkaPythonClient:
         return records
 
     def join(self, group: str, member: str, topics: Sequence[str]) -> KafkaPythonMember:
-        times = {"heartbeat_interval_ms": 300, "session_timeout_ms": 10_000}
+        times = {"heartbeat_interval_ms": 300, "session_timeout_ms": 45_000}
         return KafkaPythonMember(self._consumer(group_id=group, client_id=member, **times), topics)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:

@@ -68,7 +68,7 @@ class LibrdkafkaClient:
         **options: Any,
     ) -> None:
         chosen = {"compression.type": compression, "enable.idempotence": idempotent, "acks": acks, "linger.ms": 50}
-        producer = Producer({**self.settings, **chosen, "message.timeout.ms": 20_000, **options})
+        producer = Producer({**self.settings, **chosen, "message.timeout.ms": 300_000, **options})
         errors = []
         for message in messages:
             where: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}

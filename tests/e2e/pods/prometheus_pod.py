@@ -12,7 +12,7 @@ from monitoring.prometheus_server import Prometheus
 from monitoring.promtool import RULES
 
 PORT: Final = 9090
-OFTEN: Final = "1s"
+OFTEN: Final = "2s"
 
 
 @contextmanager
