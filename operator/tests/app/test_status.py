@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from barnabas_operator.app import status
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, topic_manifest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -20,7 +20,7 @@ def produce(bootstrap: str, topic: str, counts: dict[int, int]) -> None:
     for partition, count in counts.items():
         for _ in range(count):
             producer.produce(topic, b"value", partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def read(bootstrap: str, group: str, topic: str, count: int) -> Consumer:
@@ -29,7 +29,7 @@ def read(bootstrap: str, group: str, topic: str, count: int) -> Consumer:
     consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     for _ in range(count):
-        message = consumer.poll(20)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None
         assert message.error() is None
     consumer.commit(asynchronous=False)

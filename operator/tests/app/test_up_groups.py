@@ -13,6 +13,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, condition_of
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, topic_manifest
+from harness.stock_client import StockClient
 
 FLIGHTS = topic_manifest("flights", "partitions: 1")
 BILLING = """\
@@ -39,14 +40,12 @@ def said(up: RunningUp, kind: str) -> str:
 
 
 def commit(up: RunningUp, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": up.bootstrap, "group.id": "billing"})
-    consumer.commit(offsets=[TopicPartition("flights", 0, offset)], asynchronous=False)
-    consumer.close()
+    StockClient(up.bootstrap).commit("billing", TopicPartition("flights", 0, offset))
 
 
 def committed(up: RunningUp) -> int:
     consumer = Consumer({"bootstrap.servers": up.bootstrap, "group.id": "billing"})
-    (found,) = consumer.committed([TopicPartition("flights", 0)], timeout=10)
+    (found,) = consumer.committed([TopicPartition("flights", 0)], timeout=PATIENCE_S)
     consumer.close()
     return int(found.offset)
 
