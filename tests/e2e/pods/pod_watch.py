@@ -12,21 +12,27 @@ class PodWatch:
     def __init__(self, castle: Castle) -> None:
         self._castle = castle
         self._before = castle.pods()
+        self._were_ready = set(self._before.values())
+        """Pods that a probe which a busy node holds up does not bring down."""
         self.down: set[frozenset[str]] = set()
         """Pods that were seen down together."""
         self.unready: set[str] = set()
         """Why the Cluster was not ready, whenever it was not."""
 
     def look(self) -> bool:
-        """Whether the pods of all brokers are other ones than at the beginning, and ready."""
+        """Whether the pods of all brokers are other ones than at the beginning, and have become ready."""
         found = {pod["metadata"]["name"]: pod for pod in self._castle.pod_items()}
-        down = frozenset(self._before.keys() - {name for name, pod in found.items() if _is_ready(pod)})
+        self._were_ready |= {pod["metadata"]["uid"] for pod in found.values() if _is_ready(pod)}
+        down = frozenset(self._before.keys() - {name for name, pod in found.items() if self._is_up(pod)})
         self.down |= {down} if down else set()
         ready = self._castle.condition("Ready")
         self.unready |= {f"{ready['reason']}: {ready.get('message', '')}"} if ready["status"] != "True" else set()
         return not down and not {pod["metadata"]["uid"] for pod in found.values()} & set(self._before.values())
 
+    def _is_up(self, pod: Mapping[str, Any]) -> bool:
+        return pod["metadata"]["uid"] in self._were_ready and "deletionTimestamp" not in pod["metadata"]
+
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
     conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+    return conditions.get("Ready") == "True"
