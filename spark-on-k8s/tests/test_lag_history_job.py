@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import lag_history
 from barnabas_jobs.planning.errors import JobFailed
+from harness.deadline import PATIENCE_S
 from harness.running_exporter import RunningExporter
 
 Seen = tuple[int, int, float]
@@ -30,8 +31,8 @@ class Watched:
         """Returns when the exporter tells this lag."""
         self._world.client.commit(self.group, TopicPartition(self._world.topic, partition, offset))
         labels = {"consumergroup": self.group, "topic": self._world.topic, "partition": str(partition)}
-        self._exporter.wait_for_value("kafka_consumergroup_current_offset", offset, **labels)
-        self._exporter.wait_for_value("kafka_consumergroup_lag", lag, **labels)
+        self._exporter.wait_for_value("kafka_consumergroup_current_offset", offset, PATIENCE_S, **labels)
+        self._exporter.wait_for_value("kafka_consumergroup_lag", lag, PATIENCE_S, **labels)
         self.seen.append((partition, offset, lag))
 
     def commit_unwatched(self, partition: int, offset: int) -> None:
