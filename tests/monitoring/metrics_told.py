@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from kafka.protocol.admin import AlterClientQuotasRequest
 from kafka.protocol.producer import ProduceRequest
 from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -66,6 +67,7 @@ def broker_metrics(folder: Path) -> list[Told]:
     """Of two brokers that run meanwhile: one follows the other, and ignores a setting that its file contradicts."""
     with closing(prepare_cluster(folder, brokers=1, properties=SETTINGS)) as cluster:
         cluster.start()
+        _set_quotas(cluster)
         client = cluster.client()
         client.create_topic_in("planes", cleanup_policy="compact", min_compaction_lag_ms="60000")
         cluster.add_broker(1, {"log.cleaner.max.compaction.lag.ms": "1000"})
@@ -156,6 +158,18 @@ def _leave_transaction_open(cluster: BarnabasCluster) -> None:
     producer.begin_transaction()
     producer.produce(TOPIC, b"undecided")
     assert producer.flush(PATIENCE_S) == 0
+
+
+def _set_quotas(cluster: BarnabasCluster) -> None:
+    """Set one of each kind, which nobody reaches."""
+    entry = AlterClientQuotasRequest.EntryData
+    keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    default = entry(
+        entity=[entry.EntityData(entity_type="user", entity_name=None)],
+        ops=[entry.OpData(key=key, value=2.0**40, remove=False) for key in keys],
+    )
+    (answered,) = cluster.ask(0, AlterClientQuotasRequest(entries=[default], validate_only=False), 1).entries
+    assert answered.error_code == 0
 
 
 def _send_invalid_batch(cluster: BarnabasCluster) -> None:

@@ -122,6 +122,7 @@ class Producing(Broker):
             attempt=self.spawned.append,
             inspector=BatchInspector(self.helper, self.clock, asyncio.timeout),  # type: ignore[arg-type]
             trust=BatchTrust(),
+            quotas=SimpleNamespace(are_set=False),
             config=SimpleNamespace(fetch_max_bytes=1 << 20),
         )
 

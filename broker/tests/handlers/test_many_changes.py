@@ -36,6 +36,7 @@ class World:
         refusals = dict.fromkeys(self.states) | {TopicPartition("t", MANY - 1): ApiError(ErrorCode.NOT_CONTROLLER, "")}
         self.handler_environment: Any = SimpleNamespace(
             authorizer=None,
+            quotas=SimpleNamespace(are_set=False),
             answers=LargeResponses(SlowClock(), ManualTimers()),
             image=SimpleNamespace(topics={"s": TopicDocument("s", UUID(int=2), (SETTLED,)), "t": topic}),
             metadata_writer=SimpleNamespace(

@@ -29,6 +29,7 @@ class World:
         self.topics = {each.name: each for each in map(topic, range(MANY))}
         self.handler_environment: Any = SimpleNamespace(
             authorizer=None,
+            quotas=SimpleNamespace(are_set=False),
             image=SimpleNamespace(topics=self.topics),
             config=CONFIG,
             answers=LargeResponses(SlowClock(), ManualTimers()),

@@ -62,6 +62,7 @@ class FetchedBroker:
         self.most_in_a_turn = 0
         self.handler_environment: Any = SimpleNamespace(
             authorizer=None,
+            quotas=SimpleNamespace(are_set=False),
             replicas=SimpleNamespace(
                 lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])
             ),

@@ -5,6 +5,7 @@ import gc
 import struct
 from collections.abc import Awaitable, Callable
 from socket import SHUT_WR, socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,7 +120,8 @@ class Coordinator:
 
 async def _a_group() -> None:
     coordinator = Coordinator()
-    dispatch = Dispatcher(None, {}, lambda key: coordinator.handle)  # type: ignore[arg-type]
+    environment = SimpleNamespace(quotas=SimpleNamespace(are_set=False))
+    dispatch = Dispatcher(environment, {}, lambda key: coordinator.handle)  # type: ignore[arg-type]
     async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
         writer.write(framed(struct.pack(">hhihhih", HEARTBEAT, 0, 1, -1, 0, 0, 0)))
         await turns(lambda: bool(coordinator.waiting))
@@ -210,7 +212,7 @@ async def _has_closed(*bodies: bytes) -> None:
         writer.write(b"".join(map(framed, bodies)))
         await slow.until(lambda: len(listener.connections) == 1)
         (connection,) = listener.connections
-        await slow.until(lambda: len(connection._answers._late) == len(bodies))
+        await slow.until(lambda: len(connection.answers._late) == len(bodies))
         writer.close()
         await slow.until(lambda: not connection.waits_for_client)
         for _ in range(IDLE_LOOKS):

@@ -257,7 +257,10 @@ class Broker:
         config = self._config
         limits = limits_of(node.current_config, self._loop)
         sessions = {each.name: partial(begin_session, each) for each in sasl}
-        listener = Listener(self._loop, dispatcher, socket_settings(config), limits, self._tls.server, sessions, counts)
+        wait_ms = node.handler_environment.quotas.connection_wait_ms
+        listener = Listener(
+            self._loop, dispatcher, socket_settings(config), limits, self._tls.server, sessions, counts, wait_ms
+        )
         self._takedown.append(listener.close)
         scram = node.handler_environment.scram
         if scram is not None:

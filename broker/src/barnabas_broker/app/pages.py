@@ -19,6 +19,7 @@ from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_broker.server.metrics.metadata_families import metadata_families
 from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.process_families import process_families
+from barnabas_broker.server.metrics.quota_families import quota_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
 from barnabas_broker.server.metrics.transaction_families import transaction_families
@@ -65,8 +66,8 @@ def make_pages(
             ),
         ]
         families += controller_families(environment)
-        families += config_families(environment)
-        families += metadata_families(environment)
+        families += [*config_families(environment), *metadata_families(environment)]
+        families += quota_families(environment.quotas)
         families += await group_families(environment)
         families += partition_families(hosted)
         families += replication_families(environment.fetchers, environment.followers, environment.isr_changes, hosted)

@@ -165,6 +165,7 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     46: ApiRights((_cluster(_O.DESCRIBE),)),
     47: ApiRights((Need(_O.DELETE, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     48: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
+    49: ApiRights(in_handler="AlterConfigs C: 31 for each entry"),
     50: ApiRights((_cluster(_O.DESCRIBE),)),
     51: ApiRights((_cluster(_O.ALTER),), {"results": "deletions+upsertions"}),
     55: ApiRights((_cluster(_O.DESCRIBE),)),

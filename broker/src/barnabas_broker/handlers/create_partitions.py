@@ -2,6 +2,7 @@
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.mutation_quota import MutationCharge
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
 from barnabas_broker.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from barnabas_core.errors import ApiError, ErrorCode
@@ -14,12 +15,16 @@ async def handle(
 ) -> CreatePartitionsResponse:
     """For each topic that it has as many partitions now, or why not."""
     wanted = [_new_partitions(topic) for topic in request.topics]
-    outcomes = await environment.metadata_writer.create_partitions(wanted, validate_only=request.validate_only)
+    costs = {each.name: _added(environment, each) for each in wanted}
+    charge = MutationCharge(environment, context, costs, is_free=request.validate_only)
+    allowed = [each for each in wanted if each.name not in charge.refused]
+    made = await environment.metadata_writer.create_partitions(allowed, validate_only=request.validate_only)
+    outcomes = {**made, **charge.refused}
     results = []
     for name, outcome in outcomes.items():
         code, message = (outcome.code, outcome.message) if isinstance(outcome, ApiError) else (ErrorCode.NONE, None)
         results.append(TopicResult(name=name, error_code=code, error_message=message))
-    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+    return CreatePartitionsResponse(throttle_time_ms=charge.throttle_ms(outcomes), results=results)
 
 
 def _new_partitions(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> NewPartitions:
@@ -27,3 +32,8 @@ def _new_partitions(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> New
     if topic.assignments is not None:
         assignments = [each.broker_ids for each in topic.assignments]
     return NewPartitions(topic.name, topic.count, assignments)
+
+
+def _added(environment: HandlerEnvironment, wanted: NewPartitions) -> int:
+    topic = environment.image.topics.get(wanted.name)
+    return 0 if topic is None else max(wanted.count - len(topic.partitions), 0)

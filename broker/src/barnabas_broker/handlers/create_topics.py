@@ -7,6 +7,7 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata_rights import NO_ID
+from barnabas_broker.handlers.mutation_quota import MutationCharge
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
@@ -24,11 +25,15 @@ async def handle(
 ) -> CreateTopicsResponse:
     """For each topic that it was made, or why not; with validate_only that it could be. Many take several turns."""
     wanted = [_new_topic(topic) for topic in request.topics]
-    outcomes = await environment.metadata_writer.create_topics(wanted, validate_only=request.validate_only)
+    costs = {each.name: _partitions(environment, each) for each in wanted}
+    charge = MutationCharge(environment, context, costs, is_free=request.validate_only)
+    allowed = [each for each in wanted if each.name not in charge.refused]
+    created = await environment.metadata_writer.create_topics(allowed, validate_only=request.validate_only)
+    outcomes = {**created, **charge.refused}
     answer = AnswerInTurns(CreateTopicsResponse, context, environment.answers)
     rights = rights_of(environment, context.client)
     results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, rights, *each))
-    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+    return CreateTopicsResponse(throttle_time_ms=charge.throttle_ms(outcomes), topics=results)
 
 
 def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
@@ -39,6 +44,12 @@ def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
         assignments=[(each.partition_index, each.broker_ids) for each in topic.assignments],
         configs={each.name: each.value for each in topic.configs},
     )
+
+
+def _partitions(environment: HandlerEnvironment, topic: NewTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return topic.partitions if topic.partitions > 0 else environment.config.num_partitions
 
 
 def _result(

@@ -7,6 +7,7 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.metadata_rights import NO_ID
+from barnabas_broker.handlers.mutation_quota import MutationCharge
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
@@ -21,14 +22,23 @@ async def handle(
 ) -> DeleteTopicsResponse:
     """For each topic that it is gone, or why not. Many are told in several turns of the loop."""
     by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
-    asked = [*by_state, *(request.topic_names or ())]
+    asked = dict.fromkeys([*by_state, *(request.topic_names or ())])
     rights = rights_of(environment, context.client)
-    refused = [each for each in asked if not _may_delete(environment, rights, each)]
-    outcomes = await environment.metadata_writer.delete_topics([each for each in asked if each not in set(refused)])
+    refused = {each for each in asked if not _may_delete(environment, rights, each)}
+    costs = {each: _partitions(environment, each) for each in asked if each not in refused}
+    charge = MutationCharge(environment, context, costs, is_free=False)
+    allowed = [each for each in costs if each not in charge.refused]
+    outcomes = {**await environment.metadata_writer.delete_topics(allowed), **charge.refused}
     answer = AnswerInTurns(DeleteTopicsResponse, context, environment.answers)
     results = await answer.elements(("responses",), outcomes.items(), lambda each: _result(*each))
-    refusals = [_refused(environment, rights, each) for each in dict.fromkeys(refused)]
-    return DeleteTopicsResponse(throttle_time_ms=0, responses=[*results, *refusals])
+    refusals = [_refused(environment, rights, each) for each in asked if each in refused]
+    return DeleteTopicsResponse(throttle_time_ms=charge.throttle_ms(outcomes), responses=[*results, *refusals])
+
+
+def _partitions(environment: HandlerEnvironment, topic: str | UUID) -> int:
+    name = topic if isinstance(topic, str) else environment.image.topic_name(topic)
+    document = environment.image.topics.get(name or "")
+    return 0 if document is None else len(document.partitions)
 
 
 def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> bool:

@@ -11,6 +11,7 @@ from barnabas_broker.coordinators.transactions.coordinator import TransactionCoo
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.broker_loggers import BrokerLoggers
+from barnabas_broker.handlers.client_quotas import ClientQuotas
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
@@ -78,6 +79,10 @@ class HandlerEnvironment:
     """What clients may do; without one they may do everything."""
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """Those of the process, unless a test has others."""
+    quotas: ClientQuotas = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.quotas = ClientQuotas(self.image, self.clock)
 
     check_certificates: Callable[[BrokerConfig], None] = lambda _: None
     """A check that raises InvalidConfig where a listener cannot use the certificates of these settings."""

@@ -10,6 +10,7 @@ import msgspec
 from barnabas_broker.metadata.model import (
     AclsDocument,
     BrokerRegistration,
+    ClientQuotasDocument,
     ClusterDocument,
     ConfigDocument,
     ControllerDocument,
@@ -35,12 +36,14 @@ AnyDocument = (
     | ProducerIdsDocument
     | FeaturesDocument
     | AclsDocument
+    | ClientQuotasDocument
 )
 
 CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
 PRODUCER_IDS_KEY: Final = "producer-ids"
 FEATURES_KEY: Final = "features"
+CLIENT_QUOTAS_KEY: Final = "client-quotas"
 ACLS: Final = "acls/"
 """What the keys of ACLs begin with."""
 ALL_BROKERS: Final = ""
@@ -58,6 +61,7 @@ _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     PRODUCER_IDS_KEY: ProducerIdsDocument,
     FEATURES_KEY: FeaturesDocument,
     "acls": AclsDocument,
+    CLIENT_QUOTAS_KEY: ClientQuotasDocument,
 }
 _DECODERS: Final[Mapping[str, msgspec.json.Decoder[AnyDocument]]] = {
     key: msgspec.json.Decoder(kind) for key, kind in _KINDS.items()

@@ -169,6 +169,19 @@ class ProducerIdsDocument(Extensible, frozen=True):
     next_producer_id: int
 
 
+class EntityQuotas(Extensible, frozen=True):
+    """The quotas of one entity: `entity` has its types with their names, null for the default."""
+
+    entity: dict[str, str | None]
+    quotas: dict[str, float]
+
+
+class ClientQuotasDocument(Extensible, frozen=True):
+    """All quotas of clients and addresses."""
+
+    entities: tuple[EntityQuotas, ...]
+
+
 class FeaturesDocument(Extensible, frozen=True):
     """The levels of features that are finalized, by name."""
 

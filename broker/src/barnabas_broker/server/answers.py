@@ -168,6 +168,18 @@ class Answers:
             self._asker.pause_reading()
         return partial(self._answer_late, late)
 
+    def mute(self, seconds: float) -> None:
+        """Read no further request for so long."""
+        if self.is_open:
+            self._mutes += 1
+            self._asker.pause_reading()
+            self._loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mutes -= 1
+        if self.is_open:
+            self._asker.resume()
+
     def _answer_late(self, late: LateAnswer, parts: list[Part]) -> None:
         late.parts = parts
         late.give_up = None

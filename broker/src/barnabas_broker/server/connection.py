@@ -58,7 +58,7 @@ class Connection:
         self._loop = loop
         self._transport = transport
         self._slow_clients = slow_clients
-        self._answers = answers = Answers(loop, transport, slow_clients, cold_reads, self)
+        self.answers = answers = Answers(loop, transport, slow_clients, cold_reads, self)
         self.respond = answers.respond
         self.defer = answers.defer
         self.deferred = answers.deferred
@@ -109,27 +109,27 @@ class Connection:
 
         An answer that waits behind an outstanding one is not on its way.
         """
-        return not self._reading and not self._answers.is_sending and self.has_ended()
+        return not self._reading and not self.answers.is_sending and self.has_ended()
 
     @property
     def is_closed(self) -> bool:
         """Whether the connection is closed."""
-        return not self._answers.is_open
+        return not self.answers.is_open
 
     @property
     def bytes_sent(self) -> int:
         """Bytes handed to the kernel so far."""
-        return self._answers.bytes_sent
+        return self.answers.bytes_sent
 
     @property
     def unsent_bytes(self) -> int:
         """Memory in answers that are there and not sent."""
-        return self._answers.unsent_bytes
+        return self.answers.unsent_bytes
 
     @property
     def has_unsent(self) -> bool:
         """Whether there is any such answer."""
-        return self._answers.has_unsent
+        return self.answers.has_unsent
 
     @property
     def begun_bytes(self) -> int:
@@ -161,7 +161,7 @@ class Connection:
             log.info("closing connection of %s: %s", self.peer, reason)
         self._transport.close()
         self._reading = False
-        self._answers.close()
+        self.answers.close()
         self._start = bytearray()
         self._release_partial()
         self._pool.forget(self)
@@ -190,7 +190,7 @@ class Connection:
 
     def _end(self) -> int:
         """The client has ended its side, which it may do before its answers are there: those are sent first."""
-        if not self._answers.are_outstanding:
+        if not self.answers.are_outstanding:
             self.close()
             return 0
         self.pause_reading()
@@ -387,7 +387,7 @@ class Connection:
 
     def resume(self) -> None:
         """Read on once no answer is outstanding or unsent, beginning with requests that came in meanwhile."""
-        if self.is_closed or self._reading or self._starved or self._others_first or self._answers.must_go_first:
+        if self.is_closed or self._reading or self._starved or self._others_first or self.answers.must_go_first:
             return
         self._reading = True
         self._transport.call_when_readable(self._readable)

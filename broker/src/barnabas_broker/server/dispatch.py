@@ -10,6 +10,7 @@ from typing import Any, Final
 from barnabas_broker.handlers.channel import GiveUp, MessageHandler, RawHandler, RequestContext
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.server.client_throttle import count_time, throttle_message, throttled
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.request_stats import RequestStats
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
@@ -34,14 +35,17 @@ class Dispatcher:
         message_handler: Callable[[int], MessageHandler],
     ) -> None:
         self._environment = environment
-        self._raw_handlers = {
-            (key, version): handler
-            for key, handler in raw_handlers.items()
-            for version in range(API_SPECS[key].min_version, API_SPECS[key].max_version + 1)
-        }
+        self._quotas = environment.quotas
+        self._without_quotas = _by_version(raw_handlers)
+        self._with_quotas = _by_version({key: throttled(key, handler) for key, handler in raw_handlers.items()})
+        self._quotas.on_change = self._choose_handlers
+        self._choose_handlers()
         self._message_handler = message_handler
         self._tasks: set[asyncio.Task[None]] = set()
         self.stats = {key: RequestStats(spec.name) for key, spec in API_SPECS.items()}
+
+    def _choose_handlers(self) -> None:
+        self._raw_handlers = self._with_quotas if self._quotas.are_set else self._without_quotas
 
     def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Answer `buffer[start:end]`. MalformedRequest and CloseConnection: close, with a line in the log."""
@@ -87,12 +91,22 @@ class Dispatcher:
         request = decode_request(header.api_key, header.api_version, body)
         client = connection.client.named(header.client_id)
         context = RequestContext(header.api_key, header.api_version, client, connection.is_gone)
+        began_s = perf_counter()
         response = self._message_handler(header.api_key)(self._environment, context, request)
+        if self._quotas.are_set:
+            count_time(self._environment, connection, header.api_key, perf_counter() - began_s)
         if not isawaitable(response):
-            connection.respond([encode_response(response, header.api_version, header.correlation_id)])
+            self._respond(connection, header, response, connection.respond)
             return None
         self._answer_later(connection, header, response)
         return response.cancel if isinstance(response, asyncio.Future) else None
+
+    def _respond(
+        self, connection: Connection, header: RequestHeader, response: Any, respond: Callable[[list[Part]], None]
+    ) -> None:
+        if self._quotas.are_set:
+            throttle_message(self._environment, connection, header.api_key, response)
+        respond([encode_response(response, header.api_version, header.correlation_id)])
 
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered so that the client can step down; for all others the connection ends, as in Kafka."""
@@ -116,8 +130,7 @@ class Dispatcher:
         respond: Callable[[list[Part]], None],
     ) -> None:
         try:
-            message = await response
-            respond([encode_response(message, header.api_version, header.correlation_id)])
+            self._respond(connection, header, await response, respond)
         except CloseConnection as refusal:
             connection.close(str(refusal))
         except Exception:
@@ -125,3 +138,11 @@ class Dispatcher:
                 "bug: %s v%d of %s", self.stats[header.api_key].name, header.api_version, connection.client.address
             )
             connection.close()
+
+
+def _by_version(handlers: Mapping[int, RawHandler]) -> Mapping[tuple[int, int], RawHandler]:
+    return {
+        (key, version): handler
+        for key, handler in handlers.items()
+        for version in range(API_SPECS[key].min_version, API_SPECS[key].max_version + 1)
+    }

@@ -65,8 +65,12 @@ class Listener:
         tls_of: TlsOf = lambda _: None,
         sessions: Mapping[str, Callable[[Connection], object]] = MappingProxyType({}),
         counts: Mapping[str, AuthenticationCounts] = MappingProxyType({}),
+        wait_ms: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """`sessions` begins the session of a new connection, for listeners whose clients authenticate by SASL."""
+        """`sessions` begins the session of a new connection, for listeners whose clients authenticate by SASL.
+
+        `wait_ms` counts a connection of an address, and says how long one beyond its quota waits (KIP-612).
+        """
         self._loop = loop
         self._tls_of = tls_of
         self.handshakes = Handshakes(loop)
@@ -75,6 +79,7 @@ class Listener:
         self._limits = limits
         self._sessions = sessions
         self._counts = counts
+        self._wait_ms = wait_ms
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.pool = BufferPool(settings.queued_bytes_max, loop.call_soon)
         self._brokers_pool = BufferPool(min(settings.queued_bytes_max, BETWEEN_BROKERS_BYTES), loop.call_soon)
@@ -184,6 +189,10 @@ class Listener:
             client_socket.close()
             log.warning("refused a connection from %s: it has max.connections.per.ip=%d", host, limits.of_address(host))
             return
+        wait_ms = 0 if self._admission.is_protected(listener_name) else self._wait_ms(host)
+        if wait_ms:
+            self._loop.call_later(wait_ms / 1000, self._turn_away, client_socket, host)
+            return
         client_socket.setblocking(False)
         client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = Client(listener_name, f"{address[0]}:{address[1]}")
@@ -221,6 +230,10 @@ class Listener:
         self.connections[connection] = host
         if client.listener_name in self._sessions:
             self._sessions[client.listener_name](connection)
+
+    def _turn_away(self, client_socket: socket.socket, host: str) -> None:
+        client_socket.close()
+        self._admission.closed(host)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         """Out of file descriptors or memory: accept again in a while instead of spinning; else the client just left."""

@@ -1,7 +1,6 @@
 """Which APIs this broker speaks and in which versions: the one table that framing, codec and ApiVersions read.
 
-The ranges are those of Kafka 4.4. DescribeClientQuotas is answered as by a Kafka where nobody has set any quota; the
-request that would set them is absent.
+The ranges are those of Kafka 4.4.
 """
 
 from collections.abc import Mapping
@@ -83,6 +82,7 @@ _SPECS: Final = (
     ApiSpec(46, "ListPartitionReassignments", 0, 0, 0),
     ApiSpec(47, "OffsetDelete", 0, 0, None),
     ApiSpec(48, "DescribeClientQuotas", 0, 1, 1),
+    ApiSpec(49, "AlterClientQuotas", 0, 1, 1),
     ApiSpec(50, "DescribeUserScramCredentials", 0, 0, 0),
     ApiSpec(51, "AlterUserScramCredentials", 0, 0, 0),
     ApiSpec(55, "DescribeQuorum", 0, 2, 0),
@@ -104,7 +104,6 @@ ABSENT_APIS: Final[Mapping[int, str]] = {
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",
     41: "DescribeDelegationToken",
-    49: "AlterClientQuotas",
     68: "ConsumerGroupHeartbeat",
     69: "ConsumerGroupDescribe",
     71: "GetTelemetrySubscriptions",

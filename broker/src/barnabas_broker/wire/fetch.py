@@ -143,6 +143,14 @@ def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> Fetch
     return request
 
 
+def lower_bytes(buffer: memoryview, start: int, version: int, bytes_max: int) -> None:
+    """Let a request that was parsed ask for no more than so many bytes."""
+    position = start if version >= REPLICA_STATE_SINCE else start + _INT32.size
+    max_wait_ms, min_bytes, max_bytes, isolation_level = LIMITS.unpack_from(buffer, position)
+    lower = min(min_bytes, bytes_max), min(max_bytes, bytes_max)
+    LIMITS.pack_into(buffer, position, max_wait_ms, *lower, isolation_level)
+
+
 def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest, int]:
     flexible = version >= FLEXIBLE_SINCE
     replica_id, replica_epoch, session_id, session_epoch = -1, -1, 0, -1
@@ -309,6 +317,13 @@ def encode_fetch_response(
         parts.pop()
     _SIZE_CORRELATION.pack_into(first_head, 0, size - 4, correlation_id)
     return parts
+
+
+def tell_throttle_time(response: list[Part], version: int, throttle_ms: int) -> None:
+    """Put the time into an encoded response."""
+    head = response[0]
+    assert isinstance(head, bytearray), "a response begins with its header"
+    _INT32.pack_into(head, _SIZE_CORRELATION.size + (version >= FLEXIBLE_SINCE), throttle_ms)
 
 
 def _encode_head(result: FetchResult, version: int, length: int) -> bytes:

@@ -5,6 +5,8 @@ At run time kafka-python is not imported: see messages.py.
 
 from typing import Any
 
+from kafka.protocol.admin import AlterClientQuotasRequest as AlterClientQuotasRequest
+from kafka.protocol.admin import AlterClientQuotasResponse as AlterClientQuotasResponse
 from kafka.protocol.admin import AlterConfigsRequest as AlterConfigsRequest
 from kafka.protocol.admin import AlterConfigsResponse as AlterConfigsResponse
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest as AlterPartitionReassignmentsRequest

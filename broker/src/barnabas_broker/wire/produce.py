@@ -225,6 +225,13 @@ def encode_produce_response(
     return out
 
 
+def tell_throttle_time(response: bytearray, version: int, throttle_ms: int) -> None:
+    """Put the time into an encoded response. One that names new leaders behind the time stays as it is."""
+    tail = _NO_THROTTLE if version < FLEXIBLE_SINCE else _NO_THROTTLE + NO_TAGS
+    if response.endswith(tail):
+        _INT32.pack_into(response, len(response) - len(tail), throttle_ms)
+
+
 def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
     out += _INT32.pack(len(topics))
     for topic, results in topics:

@@ -20,7 +20,8 @@ _VERIFIED: Final = "each batch that begins a transaction is verified, and waits 
 _NO_SHARE_GROUPS: Final = "there are no share groups"
 _NO_STREAMS_GROUPS: Final = "there are no streams groups"
 _CLASSIC_ONLY: Final = "groups use the classic protocol"
-_NO_QUOTAS: Final = "there are no quotas"
+_NO_QUOTAS: Final = "there are no such quotas"
+_FIXED_WINDOWS: Final = "quotas are counted in 11 windows of one second, as by default in Kafka"
 _HTTP_METRICS: Final = "metrics are at the /metrics of http.listener"
 _NO_OLD_VERSIONS: Final = "Kafka has no such setting any more, and its records and requests of old have no place here"
 _PURGATORY: Final = "completed requests leave the purgatory at once"
@@ -111,8 +112,8 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "group.streams.": _NO_STREAMS_GROUPS,
     "group.consumer.": _CLASSIC_ONLY,
     "alter.log.dirs.replication.quota.": _NO_QUOTAS,
-    "controller.quota.": _NO_QUOTAS,
-    "quota.": _NO_QUOTAS,
+    "controller.quota.": _FIXED_WINDOWS,
+    "quota.": _FIXED_WINDOWS,
     "replication.quota.": _NO_QUOTAS,
     "kafka.metrics.": _HTTP_METRICS,
     "metrics.": _HTTP_METRICS,

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
     ConfigResource,
@@ -22,6 +23,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     decide_alter_topic,
     replace_all,
 )
+from barnabas_broker.metadata.controller.decisions.client_quotas import decide_client_quotas
 from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView, view_cluster
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions, decide_create_partitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, decide_create_topics
@@ -35,6 +37,7 @@ from barnabas_broker.metadata.controller.partition_state_writer import Partition
 from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
 from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, decided, each
 from barnabas_broker.metadata.documents import (
+    CLIENT_QUOTAS_KEY,
     FEATURES_KEY,
     AnyDocument,
     broker_configs_key,
@@ -168,6 +171,21 @@ class MetadataWriter(PartitionStateWriter):
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
+
+    async def alter_client_quotas(
+        self, changes: Mapping[QuotaEntity, Sequence[QuotaChange]], *, validate_only: bool = False
+    ) -> dict[QuotaEntity, ApiError]:
+        """Change quotas (AlterClientQuotas); return why not, for the entities whose quotas stay as they are."""
+        failures: dict[QuotaEntity, ApiError] = {}
+
+        def decide(key: str) -> Planned:
+            failures.clear()
+            document, refused = decide_client_quotas(self._image.document(key), changes)
+            failures.update(refused)
+            return Planned(key, document)
+
+        outcome = (await self._carry_out([CLIENT_QUOTAS_KEY], each(decide), validate_only))[CLIENT_QUOTAS_KEY]
+        return dict.fromkeys(changes, outcome) if isinstance(outcome, ApiError) else failures
 
     async def update_features(
         self, updates: Sequence[FeatureUpdate], open_transactions: Sequence[str] = (), *, validate_only: bool = False

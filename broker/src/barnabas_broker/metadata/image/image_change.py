@@ -23,6 +23,8 @@ class ImageChange:
     """The keys of documents of ACLs that changed."""
     controller: bool = False
     """Another broker is the controller, or the same one anew."""
+    quotas: bool = False
+    """The quotas of clients changed."""
     buried: frozenset[UUID] = frozenset()
     """Ids of topics whose tombstones came."""
     lost: bool = False
@@ -43,6 +45,7 @@ class Pending:
     configs: set[str] = field(default_factory=set)
     acls: set[str] = field(default_factory=set)
     controller: bool = False
+    quotas: bool = False
     buried: set[UUID] = field(default_factory=set)
     lost: bool = False
 
@@ -58,6 +61,7 @@ class Pending:
             configs=frozenset(self.configs),
             acls=frozenset(self.acls),
             controller=self.controller,
+            quotas=self.quotas,
             buried=frozenset(self.buried),
             lost=self.lost,
         )

@@ -29,6 +29,7 @@ from barnabas_broker.metadata.image.unreadable import what_to_do
 from barnabas_broker.metadata.model import (
     AclsDocument,
     BrokerRegistration,
+    ClientQuotasDocument,
     FeaturesDocument,
     LogEndsDocument,
     ProducerIdsDocument,
@@ -223,6 +224,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         self.lost.pop(key, None)
+        pending.quotas |= isinstance(document, ClientQuotasDocument)
         if isinstance(document, ProducerIdsDocument) and document.next_producer_id < self.next_producer_id:
             document = msgspec.structs.replace(document, next_producer_id=self.next_producer_id)
             self.lost[key] = document

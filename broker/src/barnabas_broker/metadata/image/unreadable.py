@@ -14,6 +14,7 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "producer-ids": "the next idempotent producer has it written, with ids far above all earlier ones",
     "features": "`kafka-features.sh upgrade` writes it",
     "acls": "`kafka-acls.sh --add` writes it",
+    "client-quotas": "`kafka-configs.sh --alter` writes it, with the quotas that it sets and no others",
     "cluster": "a broker that has log dirs writes it at its start",
 }
 

@@ -74,6 +74,12 @@ _CONTROL: Final = {
         "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs: up to Kafka 3"
     ),
 }
+_QUOTAS: Final = {
+    "kafka_server_produce_throttle_time_ms_total": "kafka.server:type=Produce: throttle-time",
+    "kafka_server_fetch_throttle_time_ms_total": "kafka.server:type=Fetch: throttle-time",
+    "kafka_server_request_throttle_time_ms_total": "kafka.server:type=Request: throttle-time",
+    "kafka_server_controllermutation_throttle_time_ms_total": "kafka.server:type=ControllerMutation: throttle-time",
+}
 _LOGS: Final = {
     "kafka_log_logmanager_offlinelogdirectorycount": "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
     "kafka_log_log_size": f"{_LOG}Size",
@@ -126,6 +132,7 @@ ORIGINS: Final[Mapping[str, str]] = {
     **_TRAFFIC,
     **_REPLICATION,
     **_CONTROL,
+    **_QUOTAS,
     **_LOGS,
     **_OF_GROUPS,
     **_AUTHENTICATION,

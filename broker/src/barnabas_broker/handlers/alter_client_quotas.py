@@ -1,0 +1,55 @@
+"""AlterClientQuotas (49), v0 to v1: quotas set and removed, of each entity all or none (KIP-546)."""
+
+from typing import Any
+
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, checked_entity
+from barnabas_broker.wire.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
+from barnabas_core.acls import AclOperation, ResourceType
+from barnabas_core.errors import ApiError, ErrorCode
+
+EntryData = AlterClientQuotasResponse.EntryData
+
+
+async def handle(
+    environment: HandlerEnvironment, context: RequestContext, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
+    """Change the quotas of each entity; answer for each that this is done, or why not."""
+    if not rights_of(environment, context.client).may(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
+        refusal = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return AlterClientQuotasResponse(
+            throttle_time_ms=0, entries=[_result(each, refusal) for each in request.entries]
+        )
+    checked = [_checked(entry) for entry in request.entries]
+    times = [each for each in checked if not isinstance(each, ApiError)]
+    changes = {
+        entity: [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
+        for entity, entry in zip(checked, request.entries, strict=True)
+        if not isinstance(entity, ApiError) and times.count(entity) == 1
+    }
+    failures = await environment.metadata_writer.alter_client_quotas(changes, validate_only=request.validate_only)
+    twice = ApiError(ErrorCode.INVALID_REQUEST, "the entity is given twice in this request")
+    results = []
+    for entity, entry in zip(checked, request.entries, strict=True):
+        error = entity if isinstance(entity, ApiError) else failures.get(entity) if entity in changes else twice
+        results.append(_result(entry, error))
+    return AlterClientQuotasResponse(throttle_time_ms=0, entries=results)
+
+
+def _checked(entry: Any) -> QuotaEntity | ApiError:
+    try:
+        return checked_entity([(each.entity_type, each.entity_name) for each in entry.entity])
+    except ApiError as error:
+        return error
+
+
+def _result(entry: Any, error: ApiError | None) -> EntryData:
+    return EntryData(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        entity=[
+            EntryData.EntityData(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
+        ],
+    )

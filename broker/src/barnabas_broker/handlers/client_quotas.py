@@ -1,0 +1,184 @@
+"""The quotas of clients on this broker: the limits of each client, and how much of them it has used.
+
+The quotas of a client are decided once for each user and client id, until quotas change. A counter is shared by all
+clients that a quota counts together: the clients of one user, of one client id, or of both.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_broker.metadata.client_quotas import (
+    CLIENT_ID,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+    AllQuotas,
+    connection_rate_of,
+    quota_of_client,
+)
+from barnabas_broker.metadata.image.client_quotas import client_quotas
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS, SampledRate
+from barnabas_core.token_bucket import TokenBucket
+
+COUNTERS_MAX: Final = 10_000
+"""The most counters that are kept; those that no client has needed for the longest time go first."""
+FULL_WINDOW_S: Final = (SAMPLES - 1) * WINDOW_MS / 1000
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""The longest that an answer can tell."""
+
+Used = SampledRate | TokenBucket
+
+
+class Counter:
+    """The use of a quota by the clients that it counts together, and the time for which they were throttled."""
+
+    __slots__ = ("client_id", "key", "throttled_ms", "used", "user")
+
+    def __init__(self, key: str, user: str, client_id: str, used: Used) -> None:
+        self.key = key
+        self.user = user
+        self.client_id = client_id
+        self.used = used
+        self.throttled_ms = 0
+
+
+class Limited:
+    """A counter with its limit."""
+
+    __slots__ = ("_clock", "_wait_ms_max", "counter", "limit")
+
+    def __init__(self, counter: Counter, limit: float, clock: Clock, wait_ms_max: int) -> None:
+        self.counter = counter
+        self.limit = limit
+        self._clock = clock
+        self._wait_ms_max = wait_ms_max
+
+    def wait_ms(self) -> int:
+        """Return how long the client has to wait; 0 if it is within its quota."""
+        return min(self.counter.used.wait_ms(self.limit, monotonic_ms(self._clock)), self._wait_ms_max)
+
+    def count(self, amount: float) -> None:
+        """Count an amount, or take one back if it is below 0."""
+        now_ms, used = monotonic_ms(self._clock), self.counter.used
+        if isinstance(used, TokenBucket):
+            used.take(amount, self.limit, now_ms)
+        else:
+            used.count(amount, now_ms)
+
+    def throttled(self, throttle_ms: int) -> None:
+        """Note for the metrics that a client was throttled."""
+        self.counter.throttled_ms += throttle_ms
+
+
+class ClientLimits:
+    """The quotas of one user with one client id; None where there is no limit."""
+
+    __slots__ = ("consumed_bytes", "mutations", "produced_bytes", "request_share")
+
+    def __init__(
+        self,
+        produced_bytes: Limited | None,
+        consumed_bytes: Limited | None,
+        request_share: Limited | None,
+        mutations: Limited | None,
+    ) -> None:
+        self.produced_bytes = produced_bytes
+        self.consumed_bytes = consumed_bytes
+        self.request_share = request_share
+        self.mutations = mutations
+
+    @property
+    def are_set(self) -> bool:
+        """True if there is any limit."""
+        return any((self.produced_bytes, self.consumed_bytes, self.request_share, self.mutations))
+
+
+class ClientQuotas:
+    """Looks the quotas of clients and addresses up. `on_change` is called when quotas have changed."""
+
+    def __init__(self, image: MetadataImage, clock: Clock) -> None:
+        self._image = image
+        self._clock = clock
+        self._quotas: AllQuotas = {}
+        self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
+        self._counters: OrderedDict[tuple[str, str, str], Counter] = OrderedDict()
+        self._addresses: OrderedDict[str, SampledRate] = OrderedDict()
+        self.on_change: Callable[[], object] = lambda: None
+        image.subscribe(self._changed)
+        self._read()
+
+    @property
+    def are_set(self) -> bool:
+        """True if any client or address has a quota."""
+        return bool(self._quotas)
+
+    def _changed(self, change: ImageChange) -> None:
+        if change.quotas:
+            self._read()
+            self.on_change()
+
+    def _read(self) -> None:
+        self._quotas = client_quotas(self._image)
+        self._limits.clear()
+
+    def of(self, principal: str, client_id: str | None) -> ClientLimits | None:
+        """Return the quotas of a client; None if it has none."""
+        key = principal, client_id
+        try:
+            return self._limits[key]
+        except KeyError:
+            limits = self._decide(principal.removeprefix("User:"), client_id or "")
+            if len(self._limits) >= COUNTERS_MAX:
+                self._limits.clear()
+            self._limits[key] = limits
+            return limits
+
+    def _decide(self, user: str, client_id: str) -> ClientLimits | None:
+        limits = ClientLimits(
+            self._limited(PRODUCER_BYTE_RATE, user, client_id, SampledRate, THROTTLE_MS_MAX),
+            self._limited(CONSUMER_BYTE_RATE, user, client_id, SampledRate, THROTTLE_MS_MAX),
+            self._limited(REQUEST_PERCENTAGE, user, client_id, SampledRate, WINDOW_MS),
+            self._limited(CONTROLLER_MUTATION_RATE, user, client_id, TokenBucket, THROTTLE_MS_MAX),
+        )
+        return limits if limits.are_set else None
+
+    def _limited(
+        self, key: str, user: str, client_id: str, make: Callable[[], Used], wait_ms_max: int
+    ) -> Limited | None:
+        found = quota_of_client(self._quotas, key, user, client_id)
+        if found is None:
+            return None
+        types = {kind for kind, _ in found.entity}
+        place = key, user if USER in types else "", client_id if CLIENT_ID in types else ""
+        counter = self._counters.get(place)
+        if counter is None:
+            counter = self._counters[place] = Counter(*place, make())
+            if len(self._counters) > COUNTERS_MAX:
+                self._counters.popitem(last=False)
+        self._counters.move_to_end(place)
+        return Limited(counter, found.limit, self._clock, wait_ms_max)
+
+    def counters(self) -> list[Counter]:
+        """Return the counters, for metrics."""
+        return list(self._counters.values())
+
+    def connection_wait_ms(self, address: str) -> int:
+        """Count a new connection of this address; return how long it has to wait if that is one too many."""
+        limit = connection_rate_of(self._quotas, address) if self._quotas else None
+        if limit is None:
+            return 0
+        rate, now_ms = self._addresses.setdefault(address, SampledRate()), monotonic_ms(self._clock)
+        self._addresses.move_to_end(address)
+        if len(self._addresses) > COUNTERS_MAX:
+            self._addresses.popitem(last=False)
+        rate.count(1, now_ms)
+        wait_ms = rate.wait_ms(limit, now_ms)
+        if wait_ms:
+            rate.count(-1, now_ms)
+        return min(wait_ms, WINDOW_MS)

@@ -1,0 +1,49 @@
+"""The quota of changes to the metadata: partitions made and deleted a second (KIP-599)."""
+
+from collections.abc import Mapping
+from typing import Final, Generic, TypeVar
+
+from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_core.errors import ApiError, ErrorCode
+
+STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}
+"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that are refused; earlier ones only wait."""
+
+NameT = TypeVar("NameT")
+
+
+class MutationCharge(Generic[NameT]):
+    """The partitions that a request makes or deletes, by name or id of their topics, taken from the client's quota."""
+
+    def __init__(
+        self, environment: HandlerEnvironment, context: RequestContext, costs: Mapping[NameT, int], *, is_free: bool
+    ) -> None:
+        """Take it topic by topic. `refused` has those that come when the quota is used up."""
+        limits = None
+        if environment.quotas.are_set and not is_free:
+            limits = environment.quotas.of(context.client.principal, context.client.client_id)
+        self._limited = None if limits is None else limits.mutations
+        self._costs = costs
+        self.refused: dict[NameT, ApiError] = {}
+        if self._limited is None:
+            return
+        is_strict = context.api_version >= STRICT_SINCE[context.api_key]
+        for name, cost in costs.items():
+            wait_ms = self._limited.wait_ms()
+            if is_strict and wait_ms:
+                message = f"the quota controller_mutation_rate={self._limited.limit} is used up; try in {wait_ms} ms"
+                self.refused[name] = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
+            else:
+                self._limited.count(cost)
+
+    def throttle_ms(self, outcomes: Mapping[NameT, object]) -> int:
+        """Give back what failed, and return the time that the answer tells."""
+        if self._limited is None:
+            return 0
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, ApiError) and name not in self.refused:
+                self._limited.count(-self._costs[name])
+        wait_ms = self._limited.wait_ms()
+        self._limited.throttled(wait_ms)
+        return wait_ms

@@ -1,0 +1,132 @@
+"""The entities that quotas are for, and the quotas that each may have (KIP-546). Pure.
+
+An entity is a user, a client id, both together, or an IP address; None in place of a name is the default.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+from barnabas_core.errors import ApiError, ErrorCode
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+_OF_ADDRESSES: Final = (CONNECTION_CREATION_RATE,)
+_WHOLE_MAX: Final[Mapping[str, int]] = {
+    PRODUCER_BYTE_RATE: 2**63 - 1,
+    CONSUMER_BYTE_RATE: 2**63 - 1,
+    CONNECTION_CREATION_RATE: 2**31 - 1,
+}
+"""The largest value of each quota that must be a whole number."""
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""The types with their names, in the order of the types' names."""
+Quotas = Mapping[str, float]
+AllQuotas = Mapping[QuotaEntity, Quotas]
+
+
+class QuotaChange(NamedTuple):
+    """A quota to set, or to remove where the value is None."""
+
+    key: str
+    value: float | None
+
+
+def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+    """Return the entity of these types and names. ApiError."""
+    types = [kind for kind, _ in parts]
+    if not parts:
+        raise _invalid("the entity is empty; name a user, a client-id or an ip")
+    for kind, name in parts:
+        if kind not in ENTITY_TYPES:
+            raise _invalid(f"entity type {kind!r}; {', '.join(ENTITY_TYPES)} are allowed")
+        if types.count(kind) > 1:
+            raise _invalid(f"entity type {kind} is given twice")
+        if name == "":
+            raise _invalid(f"the {kind} has an empty name; null stands for the default")
+        if kind == IP and name is not None:
+            _check_address(name)
+    if IP in types and len(types) > 1:
+        raise _invalid("an ip cannot be combined with a user or a client-id")
+    return tuple(sorted(parts, key=lambda part: part[0]))
+
+
+def _check_address(name: str) -> None:
+    try:
+        ip_address(name)
+    except ValueError as error:
+        raise _invalid(f"ip {name!r}; an IPv4 or IPv6 address is allowed") from error
+
+
+def altered(known: Quotas, entity: QuotaEntity, changes: Iterable[QuotaChange]) -> Quotas:
+    """Return the quotas of an entity after these changes. ApiError."""
+    allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
+    quotas, seen = dict(known), set()
+    for key, value in changes:
+        if key not in allowed:
+            raise _invalid(f"quota {key!r} of {entity[0][0]}; {', '.join(allowed)} are allowed")
+        if key in seen:
+            raise _invalid(f"quota {key} is given twice")
+        seen.add(key)
+        if value is None:
+            quotas.pop(key, None)
+        else:
+            _check_value(key, value)
+            quotas[key] = value
+    return quotas
+
+
+def _check_value(key: str, value: float) -> None:
+    if not math.isfinite(value) or value <= 0:
+        raise _invalid(f"{key}={value}; a finite number above 0 is allowed")
+    whole_max = _WHOLE_MAX.get(key)
+    if whole_max is not None and (value != math.floor(value) or value > whole_max):
+        raise _invalid(f"{key}={value}; a whole number from 1 to {whole_max} is allowed")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+class ClientQuota(NamedTuple):
+    """The limit of a client, and the entity that it was set for."""
+
+    limit: float
+    entity: QuotaEntity
+
+
+def quota_of_client(quotas: AllQuotas, key: str, user: str, client_id: str) -> ClientQuota | None:
+    """Return the quota of the first entity, from the most special to the default, that has this one."""
+    for entity in (
+        ((CLIENT_ID, client_id), (USER, user)),
+        ((CLIENT_ID, None), (USER, user)),
+        ((USER, user),),
+        ((CLIENT_ID, client_id), (USER, None)),
+        ((CLIENT_ID, None), (USER, None)),
+        ((USER, None),),
+        ((CLIENT_ID, client_id),),
+        ((CLIENT_ID, None),),
+    ):
+        limit = quotas.get(entity, {}).get(key)
+        if limit is not None:
+            return ClientQuota(limit, entity)
+    return None
+
+
+def connection_rate_of(quotas: AllQuotas, address: str) -> float | None:
+    """Return how many connections a second an address may make; None without a limit."""
+    for name in (address, None):
+        limit = quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
+        if limit is not None:
+            return limit
+    return None

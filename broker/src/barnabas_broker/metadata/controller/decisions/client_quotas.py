@@ -1,0 +1,38 @@
+"""Decides on AlterClientQuotas. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, altered
+from barnabas_broker.metadata.documents import AnyDocument
+from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
+from barnabas_core.errors import ApiError, ErrorCode
+
+ENTITIES_MAX: Final = 5_000
+"""The document of so many stays far below the largest object that Kubernetes takes."""
+
+
+def decide_client_quotas(
+    known: AnyDocument | None, changes: Mapping[QuotaEntity, Sequence[QuotaChange]]
+) -> tuple[ClientQuotasDocument, dict[QuotaEntity, ApiError]]:
+    """Return the quotas as they will be, and why those of some entities stay as they are."""
+    before = known if isinstance(known, ClientQuotasDocument) else ClientQuotasDocument(entities=())
+    found = {tuple(sorted(each.entity.items(), key=lambda part: part[0])): each for each in before.entities}
+    failures: dict[QuotaEntity, ApiError] = {}
+    for entity, wanted in changes.items():
+        held = found.get(entity, EntityQuotas(entity=dict(entity), quotas={}))
+        try:
+            quotas = altered(held.quotas, entity, wanted)
+            if quotas and entity not in found and len(found) >= ENTITIES_MAX:
+                message = f"{ENTITIES_MAX} entities have quotas, which is the most allowed; set one for the default"
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        except ApiError as error:
+            failures[entity] = error
+            continue
+        if quotas:
+            found[entity] = msgspec.structs.replace(held, quotas=dict(quotas))
+        else:
+            found.pop(entity, None)
+    return msgspec.structs.replace(before, entities=tuple(found.values())), failures

@@ -1,0 +1,194 @@
+"""Throttles clients that are over a quota: the answer tells for how long, and the connection is not read meanwhile.
+
+The dispatcher calls Produce and Fetch through this only while there are quotas: without one, a request costs nothing.
+The answer to one request carries the time of those before it: that of its own is known when it is on its way.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Final, cast
+
+from barnabas_broker.handlers.batch_trust import ConnectionTrust
+from barnabas_broker.handlers.channel import Channel, Client, GiveUp, RawHandler
+from barnabas_broker.handlers.client_quotas import FULL_WINDOW_S, ClientLimits, Limited
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.server.connection import Connection
+from barnabas_broker.wire.apis import FETCH, PRODUCE
+from barnabas_broker.wire.fetch import encode_fetch_response, lower_bytes, parse_fetch
+from barnabas_broker.wire.fetch import tell_throttle_time as tell_consumer
+from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
+
+PERCENT: Final = 100
+EXEMPT_APIS: Final = frozenset({27})
+"""WriteTxnMarkers, which brokers send."""
+
+
+def throttled(api_key: int, handler: RawHandler) -> RawHandler:
+    """Return a handler that answers as `handler` does, within the quotas of the client."""
+    throttle: Callable[..., GiveUp | None] | None = {PRODUCE: _produce, FETCH: _fetch}.get(api_key)
+    if throttle is None:
+        return handler
+
+    def handle(
+        environment: HandlerEnvironment,
+        channel: Channel,
+        version: int,
+        correlation_id: int,
+        buffer: memoryview,
+        body_start: int,
+        end: int,
+    ) -> GiveUp | None:
+        limits = environment.quotas.of(channel.client.principal, channel.client.client_id)
+        if limits is None:
+            return handler(environment, channel, version, correlation_id, buffer, body_start, end)
+        began_s = perf_counter()
+        try:
+            connection = cast("Connection", channel)
+            return throttle(handler, limits, environment, connection, version, correlation_id, buffer, body_start, end)
+        finally:
+            _count_time(limits, perf_counter() - began_s)
+
+    return handle
+
+
+def throttle_message(environment: HandlerEnvironment, connection: Connection, api_key: int, response: Any) -> None:
+    """Tell the client for how long it is throttled, which a handler may have decided, and do so."""
+    throttle_ms = getattr(response, "throttle_time_ms", 0)
+    limits = _limits_of(environment, connection)
+    if limits is not None and api_key not in EXEMPT_APIS:
+        throttle_ms = max(throttle_ms, _wait_ms(limits.request_share))
+        if hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
+    _mute(connection, throttle_ms)
+
+
+def count_time(environment: HandlerEnvironment, connection: Connection, api_key: int, took_s: float) -> None:
+    """Count the time of a handler for the client's share."""
+    limits = _limits_of(environment, connection)
+    if limits is not None and api_key not in EXEMPT_APIS:
+        _count_time(limits, took_s)
+
+
+def _limits_of(environment: HandlerEnvironment, connection: Connection) -> ClientLimits | None:
+    return environment.quotas.of(connection.client.principal, connection.client.client_id)
+
+
+def _count_time(limits: ClientLimits, took_s: float) -> None:
+    if limits.request_share is not None:
+        limits.request_share.count(took_s * PERCENT)
+
+
+def _wait_ms(limited: Limited | None) -> int:
+    wait_ms = 0 if limited is None else limited.wait_ms()
+    if limited is not None and wait_ms:
+        limited.throttled(wait_ms)
+    return wait_ms
+
+
+def _mute(connection: Connection, throttle_ms: int) -> None:
+    if throttle_ms:
+        connection.answers.mute(throttle_ms / 1000)
+
+
+def _produce(
+    handler: RawHandler,
+    limits: ClientLimits,
+    environment: HandlerEnvironment,
+    connection: Connection,
+    version: int,
+    correlation_id: int,
+    buffer: memoryview,
+    body_start: int,
+    end: int,
+) -> GiveUp | None:
+    """Count the bytes of the request before the answer tells of them; without acks the client only waits."""
+    if limits.produced_bytes is not None:
+        limits.produced_bytes.count(end - body_start)
+    throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
+
+    def telling(answer: list[Part]) -> list[Part]:
+        for part in answer:
+            tell_producer(cast("bytearray", part), version, throttle_ms)
+        return answer
+
+    channel = _ThrottledChannel(connection, telling) if throttle_ms else connection
+    give_up = handler(environment, channel, version, correlation_id, buffer, body_start, end)
+    _mute(connection, throttle_ms)
+    return give_up
+
+
+def _fetch(
+    handler: RawHandler,
+    limits: ClientLimits,
+    environment: HandlerEnvironment,
+    connection: Connection,
+    version: int,
+    correlation_id: int,
+    buffer: memoryview,
+    body_start: int,
+    end: int,
+) -> GiveUp | None:
+    """Count the bytes of the answer. In place of one that is too much goes an empty one, which counts nothing.
+
+    No answer has more than the quota of a whole window, so that one alone cannot break it.
+    """
+    request = parse_fetch(buffer, body_start, end, version)
+    if request.replica_id >= 0:
+        return handler(environment, connection, version, correlation_id, buffer, body_start, end)
+
+    def telling(answer: list[Part]) -> list[Part]:
+        size_bytes = sum(part.length if part.__class__ is FileSlice else len(part) for part in answer)
+        bytes_ms = _over_by_ms(limits.consumed_bytes, size_bytes)
+        throttle_ms = max(bytes_ms, _wait_ms(limits.request_share))
+        if bytes_ms:
+            answer = encode_fetch_response(correlation_id, version, [])
+        if throttle_ms:
+            tell_consumer(answer, version, throttle_ms)
+            _mute(connection, throttle_ms)
+        return answer
+
+    if limits.consumed_bytes is not None:
+        lower_bytes(buffer, body_start, version, int(limits.consumed_bytes.limit * FULL_WINDOW_S))
+    channel = _ThrottledChannel(connection, telling)
+    return handler(environment, channel, version, correlation_id, buffer, body_start, end)
+
+
+def _over_by_ms(limited: Limited | None, size_bytes: int) -> int:
+    if limited is None:
+        return 0
+    limited.count(size_bytes)
+    wait_ms = _wait_ms(limited)
+    if wait_ms:
+        limited.count(-size_bytes)
+    return wait_ms
+
+
+class _ThrottledChannel:
+    """The connection, for one request: its answer passes through `telling`."""
+
+    __slots__ = ("_connection", "_telling", "client", "close")
+
+    def __init__(self, connection: Connection, telling: Callable[[list[Part]], list[Part]]) -> None:
+        self._connection = connection
+        self._telling = telling
+        self.client: Client = connection.client
+        self.close = connection.close
+
+    @property
+    def trust(self) -> ConnectionTrust | None:
+        """The trust in the batches of the connection."""
+        return self._connection.trust
+
+    @trust.setter
+    def trust(self, trust: ConnectionTrust | None) -> None:
+        self._connection.trust = trust
+
+    def respond(self, parts: list[Part]) -> None:
+        """Send the answer now."""
+        self._connection.respond(self._telling(parts))
+
+    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
+        """Answer later; an empty list is no answer."""
+        respond = self._connection.defer(reads_on=reads_on)
+        return lambda parts: respond(self._telling(parts) if parts else parts)

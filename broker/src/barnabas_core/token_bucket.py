@@ -1,0 +1,31 @@
+"""A bucket of tokens that fills at a limit, as Kafka counts mutations of the controller (KIP-599). Pure."""
+
+from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS
+
+
+class TokenBucket:
+    """Holds as many tokens at most as come in eleven seconds. The last request takes it below 0."""
+
+    __slots__ = ("_filled_ms", "_tokens")
+
+    def __init__(self) -> None:
+        self._tokens: float | None = None
+        """None in a bucket that is full."""
+        self._filled_ms = 0
+
+    def take(self, amount: float, limit: float, now_ms: int) -> None:
+        """Take tokens, or give them back if the amount is below 0."""
+        self._fill(limit, now_ms)
+        self._tokens = (self._tokens or 0.0) - amount
+
+    def wait_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long it takes until the bucket is not below 0; 0 if it is not now."""
+        self._fill(limit, now_ms)
+        return round(max(-(self._tokens or 0.0), 0.0) / limit * 1000)
+
+    def _fill(self, limit: float, now_ms: int) -> None:
+        most = limit * SAMPLES * WINDOW_MS / 1000
+        if self._tokens is None:
+            self._tokens = most
+        self._tokens = min(self._tokens + (now_ms - self._filled_ms) / 1000 * limit, most)
+        self._filled_ms = now_ms

@@ -1,0 +1,83 @@
+"""The quota that holds for a client, and changes of quotas that are refused."""
+
+import math
+
+import pytest
+
+from barnabas_broker.metadata.client_quotas import (
+    AllQuotas,
+    QuotaChange,
+    QuotaEntity,
+    checked_entity,
+    connection_rate_of,
+    quota_of_client,
+)
+from barnabas_broker.metadata.controller.decisions.client_quotas import decide_client_quotas
+from barnabas_core.errors import ApiError, ErrorCode
+
+KEY = "producer_byte_rate"
+ORDER: tuple[QuotaEntity, ...] = (
+    (("client-id", "c"), ("user", "u")),
+    (("client-id", None), ("user", "u")),
+    (("user", "u"),),
+    (("client-id", "c"), ("user", None)),
+    (("client-id", None), ("user", None)),
+    (("user", None),),
+    (("client-id", "c"),),
+    (("client-id", None),),
+)
+
+
+def test_the_most_special_entity_with_the_quota_counts() -> None:
+    for first in range(len(ORDER)):
+        quotas: AllQuotas = {entity: {KEY: float(number)} for number, entity in enumerate(ORDER) if number >= first}
+        found = quota_of_client(quotas, KEY, "u", "c")
+        assert found is not None
+        assert (found.limit, found.entity) == (first, ORDER[first])
+    assert quota_of_client({ORDER[0]: {KEY: 1.0}}, KEY, "u", "another") is None
+    assert quota_of_client({ORDER[0]: {KEY: 1.0}}, "request_percentage", "u", "c") is None
+
+
+def test_an_address_has_its_own_rate_or_the_default() -> None:
+    quotas: AllQuotas = {
+        (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
+        (("ip", None),): {"connection_creation_rate": 1.0},
+    }
+    assert [connection_rate_of(quotas, each) for each in ("10.0.0.1", "10.0.0.2")] == [5.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [("host", "a")],
+        [("user", "")],
+        [("user", "a"), ("user", "b")],
+        [("ip", "a.b")],
+        [("ip", None), ("user", "a")],
+    ],
+)
+def test_an_entity_that_cannot_be_is_refused(parts: list[tuple[str, str | None]]) -> None:
+    with pytest.raises(ApiError) as refusal:
+        checked_entity(parts)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_changes_of_one_entity_are_all_made_or_none() -> None:
+    good, bad = ORDER[2], ORDER[6]
+    document, failures = decide_client_quotas(
+        None, {good: [QuotaChange(KEY, 1024.0)], bad: [QuotaChange("request_percentage", 5), QuotaChange(KEY, 0.5)]}
+    )
+    assert [each.entity for each in document.entities] == [{"user": "u"}]
+    assert list(failures) == [bad]
+    emptied, failures = decide_client_quotas(document, {good: [QuotaChange(KEY, None)]})
+    assert (emptied.entities, failures) == ((), {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [(KEY, -1.0), (KEY, 1.5), (KEY, 2.0**64), ("request_percentage", math.nan), ("connection_creation_rate", 1.0)],
+)
+def test_a_value_that_cannot_be_is_refused(change: tuple[str, float]) -> None:
+    _, failures = decide_client_quotas(None, {ORDER[2]: [QuotaChange(*change)]})
+    assert failures[ORDER[2]].code is ErrorCode.INVALID_REQUEST

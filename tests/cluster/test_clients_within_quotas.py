@@ -1,0 +1,101 @@
+"""Quotas as a real client meets them: librdkafka hears of the throttle time, and raw requests of each refusal."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    CreateTopicsRequest,
+    DescribeClientQuotasRequest,
+)
+
+from harness.ask import CLIENT_ID, ask
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+
+WAIT_S = 30.0
+THROTTLING_QUOTA_EXCEEDED = 89
+Entry = AlterClientQuotasRequest.EntryData
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path_factory.mktemp("quotas"), brokers=1) as cluster:
+        cluster.create_topic("bounded", partitions=1)
+        yield cluster
+
+
+def port(cluster: BarnabasCluster) -> int:
+    return int(cluster.bootstrap.rpartition(":")[2])
+
+
+def alter(
+    cluster: BarnabasCluster, kind: str, name: str | None, key: str, value: float | None
+) -> tuple[int, str | None]:
+    entry = Entry(
+        entity=[Entry.EntityData(entity_type=kind, entity_name=name)],
+        ops=[Entry.OpData(key=key, value=value or 0.0, remove=value is None)],
+    )
+    answer = ask(port(cluster), AlterClientQuotasRequest(entries=[entry], validate_only=False), version=1)
+    return answer.entries[0].error_code, answer.entries[0].error_message
+
+
+def described(cluster: BarnabasCluster, kind: str) -> dict[str | None, dict[str, float]]:
+    component = DescribeClientQuotasRequest.ComponentData(entity_type=kind, match_type=2, match=None)
+    answer = ask(port(cluster), DescribeClientQuotasRequest(components=[component], strict=True), version=1)
+    return {each.entity[0].entity_name: {value.key: value.value for value in each.values} for each in answer.entries}
+
+
+def test_a_quota_is_set_described_and_removed_and_a_bad_one_refused(cluster: BarnabasCluster) -> None:
+    assert alter(cluster, "user", None, "request_percentage", 50.5) == (0, None)
+    assert described(cluster, "user") == {None: {"request_percentage": 50.5}}
+    error, message = alter(cluster, "user", None, "producer_byte_rate", 0.5)
+    assert (error, message) == (42, "producer_byte_rate=0.5; a whole number from 1 to 9223372036854775807 is allowed")
+    assert alter(cluster, "user", None, "request_percentage", None) == (0, None)
+    assert described(cluster, "user") == {}
+
+
+def test_a_producer_and_a_consumer_over_their_rate_hear_for_how_long_they_wait(cluster: BarnabasCluster) -> None:
+    throttled: list[Any] = []
+    client = {"bootstrap.servers": cluster.bootstrap, "client.id": "loader", "throttle_cb": throttled.append}
+    assert alter(cluster, "client-id", "loader", "producer_byte_rate", 9_000)[0] == 0
+    producer = Producer({**client, "linger.ms": 0})
+    for _ in range(2):
+        producer.produce("bounded", bytes(50_000))
+        assert producer.flush(WAIT_S) == 0
+    assert wait_for(lambda: producer.poll(0.1) or throttled, seconds_max=WAIT_S)
+    assert throttled[0].throttle_time > 0
+
+    throttled.clear()
+    assert alter(cluster, "client-id", "loader", "producer_byte_rate", None)[0] == 0
+    assert alter(cluster, "client-id", "loader", "consumer_byte_rate", 9_000)[0] == 0
+    consumer = Consumer({**client, "group.id": "g", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10})
+    consumer.subscribe(["bounded"])
+    assert wait_for(lambda: (consumer.poll(0.1) and False) or throttled, seconds_max=WAIT_S)
+    consumer.close()
+    assert alter(cluster, "client-id", "loader", "consumer_byte_rate", None)[0] == 0
+
+
+def test_topics_beyond_the_rate_of_mutations_are_refused_and_not_made(cluster: BarnabasCluster) -> None:
+    assert alter(cluster, "client-id", CLIENT_ID, "controller_mutation_rate", 0.1)[0] == 0
+    topic = CreateTopicsRequest.CreatableTopic
+    wanted = [topic(name=n, num_partitions=2, replication_factor=1, assignments=[], configs=[]) for n in ("a", "b")]
+    request = CreateTopicsRequest(topics=wanted, timeout_ms=5000, validate_only=False)
+    answer = ask(port(cluster), request, version=7)
+    assert {each.name: each.error_code for each in answer.topics} == {"a": 0, "b": THROTTLING_QUOTA_EXCEEDED}
+    assert answer.throttle_time_ms > 0
+    assert "b" not in {view.topic for view in cluster.describe()}
+    assert alter(cluster, "client-id", CLIENT_ID, "controller_mutation_rate", None)[0] == 0
+
+
+def test_connections_beyond_the_rate_of_their_address_are_closed_unread(cluster: BarnabasCluster) -> None:
+    assert alter(cluster, "ip", None, "connection_creation_rate", 1)[0] == 0
+    try:
+        opened = [socket.create_connection(("127.0.0.1", port(cluster)), WAIT_S) for _ in range(15)]
+        assert opened[-1].recv(1) == b""
+    finally:
+        for each in opened:
+            each.close()
