@@ -327,3 +327,12 @@ def test_what_reads_a_feature_that_nobody_uses_is_answered(tools: KafkaTools, co
     ran = tools.run(command.format(SERVER))
     assert "UnsupportedVersion" not in ran.text
     assert answer in ran.text
+
+
+def test_quotas_are_set_described_and_removed(tools: KafkaTools) -> None:
+    about = f"kafka-configs.sh {SERVER} --entity-type clients --entity-name loader"
+    tools.check(f"{about} --alter --add-config producer_byte_rate=1048576")
+    assert "producer_byte_rate=1048576.0" in tools.check(f"{about} --describe")
+    assert tools.run(f"{about} --alter --add-config producer_byte_rate=-1").status == 1
+    tools.check(f"{about} --alter --delete-config producer_byte_rate")
+    assert "producer_byte_rate" not in tools.check(f"{about} --describe")
