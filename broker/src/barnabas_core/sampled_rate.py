@@ -19,7 +19,12 @@ class SampledRate:
         """The start of each sample, and what was counted in it."""
         self._sum = 0.0
 
-    def count(self, amount: float, now_ms: int) -> None:
+    def is_unused(self, _limit: float, now_ms: int) -> bool:
+        """True if nothing that was counted is left."""
+        self._forget(now_ms)
+        return self._sum <= 0
+
+    def count(self, amount: float, _limit: float, now_ms: int) -> None:
         """Count an amount, or take one back if it is below 0."""
         self._forget(now_ms)
         if self._samples and now_ms - self._samples[-1][0] < WINDOW_MS:

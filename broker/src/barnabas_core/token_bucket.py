@@ -13,7 +13,12 @@ class TokenBucket:
         """None in a bucket that is full."""
         self._filled_ms = 0
 
-    def take(self, amount: float, limit: float, now_ms: int) -> None:
+    def is_unused(self, limit: float, now_ms: int) -> bool:
+        """True if the bucket is full."""
+        self._fill(limit, now_ms)
+        return self._tokens == _most(limit)
+
+    def count(self, amount: float, limit: float, now_ms: int) -> None:
         """Take tokens, or give them back if the amount is below 0."""
         self._fill(limit, now_ms)
         self._tokens = (self._tokens or 0.0) - amount
@@ -24,8 +29,10 @@ class TokenBucket:
         return round(max(-(self._tokens or 0.0), 0.0) / limit * 1000)
 
     def _fill(self, limit: float, now_ms: int) -> None:
-        most = limit * SAMPLES * WINDOW_MS / 1000
-        if self._tokens is None:
-            self._tokens = most
-        self._tokens = min(self._tokens + (now_ms - self._filled_ms) / 1000 * limit, most)
+        tokens = _most(limit) if self._tokens is None else self._tokens
+        self._tokens = min(tokens + (now_ms - self._filled_ms) / 1000 * limit, _most(limit))
         self._filled_ms = now_ms
+
+
+def _most(limit: float) -> float:
+    return limit * SAMPLES * WINDOW_MS / 1000

@@ -9,7 +9,7 @@ from barnabas_broker.metadata.client_quotas import (
     QuotaChange,
     QuotaEntity,
     checked_entity,
-    connection_rate_of,
+    connection_rates,
     quota_of_client,
 )
 from barnabas_broker.metadata.controller.decisions.client_quotas import decide_client_quotas
@@ -38,12 +38,11 @@ def test_the_most_special_entity_with_the_quota_counts() -> None:
     assert quota_of_client({ORDER[0]: {KEY: 1.0}}, "request_percentage", "u", "c") is None
 
 
-def test_an_address_has_its_own_rate_or_the_default() -> None:
-    quotas: AllQuotas = {
-        (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
-        (("ip", None),): {"connection_creation_rate": 1.0},
-    }
-    assert [connection_rate_of(quotas, each) for each in ("10.0.0.1", "10.0.0.2")] == [5.0, 1.0]
+def test_rates_of_addresses_are_found_however_the_address_was_written() -> None:
+    rate = {"connection_creation_rate": 5.0}
+    quotas: AllQuotas = {(("ip", name),): rate for name in ("2001:DB8:0::1", "::ffff:10.0.0.1", None)}
+    assert connection_rates(quotas) == dict.fromkeys(("2001:db8::1", "10.0.0.1", None), 5.0)
+    assert connection_rates({(("user", None),): {KEY: 1.0}}) == {}
 
 
 @pytest.mark.parametrize(
@@ -81,3 +80,10 @@ def test_changes_of_one_entity_are_all_made_or_none() -> None:
 def test_a_value_that_cannot_be_is_refused(change: tuple[str, float]) -> None:
     _, failures = decide_client_quotas(None, {ORDER[2]: [QuotaChange(*change)]})
     assert failures[ORDER[2]].code is ErrorCode.INVALID_REQUEST
+
+
+def test_more_quotas_than_a_document_holds_are_refused_and_fewer_are_not() -> None:
+    many = {(("user", "x" * 100 + str(number)),): [QuotaChange(KEY, 1.0)] for number in range(10_000)}
+    document, failures = decide_client_quotas(None, many)
+    assert (document.entities, len(failures)) == ((), 10_000)
+    assert decide_client_quotas(None, dict(list(many.items())[:4_000]))[1] == {}

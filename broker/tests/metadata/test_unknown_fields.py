@@ -95,6 +95,7 @@ OF_EACH_KIND: dict[str, dict[str, object]] = {
         "name": "a",
         "acls": [["User:alice", "*", "READ", "ALLOW"]],
     },
+    "client-quotas": {"entities": [{"entity": {"user": None}, "quotas": {"request_percentage": 50.0}}]},
 }
 
 

@@ -198,3 +198,31 @@ async def _write_all(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
     asyncio.run(_slow_reader())
+
+
+def test_a_connection_that_is_throttled_reads_on_when_its_longest_time_is_over() -> None:
+    asyncio.run(_reads_on_in_time())
+
+
+async def _reads_on_in_time() -> None:
+    recorder = Recorder()
+    async with connected(recorder) as (connection, reader, writer):
+        for seconds in (0.01, 0.05, 0.001):
+            connection.answers.mute(seconds)
+        writer.write(framed(b"later"))
+        await asyncio.sleep(0)
+        assert connection.answers.must_go_first
+        assert await answer(reader) == b"later"
+
+
+def test_a_throttled_connection_that_closes_leaves_no_timer() -> None:
+    asyncio.run(_leaves_no_timer())
+
+
+async def _leaves_no_timer() -> None:
+    async with connected(Recorder()) as (connection, _, _):
+        connection.answers.mute(3600.0)
+        timer = connection.answers._throttle
+        connection.close()
+        assert timer is not None
+        assert timer.cancelled()

@@ -10,7 +10,7 @@ import pytest
 from barnabas_broker.app.connection_settings import AddressOverrides
 from barnabas_broker.server.admission import Admission, ConnectionLimits
 from barnabas_broker.server.connection import Connection
-from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_broker.server.listener import TURNED_AWAY_MAX, Listener, SocketSettings
 from barnabas_core.config.definitions import INT_MAX
 from harness.deadline import PATIENCE_S
 
@@ -32,9 +32,11 @@ def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> No
 
 
 @asynccontextmanager
-async def listening(limits: Limits, protected: str | None = None) -> AsyncIterator[tuple[Listener, dict[str, int]]]:
+async def listening(
+    limits: Limits, protected: str | None = None, wait_ms: Callable[[str], int] = lambda _: 0
+) -> AsyncIterator[tuple[Listener, dict[str, int]]]:
     settings = SocketSettings(1_000_000, 64_000_000, 600.0, protected_listener=protected)
-    listener = Listener(asyncio.get_running_loop(), echo, settings, limits)
+    listener = Listener(asyncio.get_running_loop(), echo, settings, limits, wait_ms=wait_ms)
     ports = {name: listener.bind(name, "127.0.0.1", 0) for name in ("CLIENTS", "BROKERS")}
     listener.start()
     try:
@@ -165,3 +167,21 @@ async def _no_names(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_limit_of_what_is_no_host_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
     asyncio.run(_no_names(caplog))
+
+
+def test_clients_over_the_quota_of_their_address_keep_no_place_and_few_sockets() -> None:
+    """Nobody else loses its connection to them, and brokers have no quota on a listener of their own."""
+    asyncio.run(_keep_no_place())
+
+
+async def _keep_no_place() -> None:
+    async with listening(Limits(), protected="BROKERS", wait_ms=lambda _: 3_600_000) as (listener, ports):
+        broker = await connect(ports["BROKERS"])
+        assert await answers(broker)
+        turned_away = [await connect(ports["CLIENTS"]) for _ in range(TURNED_AWAY_MAX + 1)]
+        assert await answers(turned_away[0]) is False
+        assert listener._admission.total == 1
+        listener.close()
+        assert await answers(turned_away[-1]) is False
+        for each in (broker, *turned_away):
+            each.close()

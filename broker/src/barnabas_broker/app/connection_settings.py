@@ -20,7 +20,6 @@ QUEUED_BYTES: Final = 128 * 1024 * 1024
 
 def socket_settings(config: BrokerConfig) -> SocketSettings:
     """What cannot change while the broker runs."""
-    between_brokers = config.listeners.inter_broker
     return SocketSettings(
         request_bytes_max=config.socket_request_max_bytes,
         queued_bytes_max=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
@@ -28,7 +27,7 @@ def socket_settings(config: BrokerConfig) -> SocketSettings:
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=_given(config.socket_send_buffer_bytes),
         receive_buffer_bytes=_given(config.socket_receive_buffer_bytes),
-        protected_listener=between_brokers if len(config.listeners.bound) > 1 else None,
+        protected_listener=config.listeners.only_between_brokers,
     )
 
 

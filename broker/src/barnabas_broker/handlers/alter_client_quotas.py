@@ -1,5 +1,6 @@
 """AlterClientQuotas (49), v0 to v1: quotas set and removed, of each entity all or none (KIP-546)."""
 
+from collections import Counter
 from typing import Any
 
 from barnabas_broker.handlers.channel import RequestContext
@@ -23,11 +24,11 @@ async def handle(
             throttle_time_ms=0, entries=[_result(each, refusal) for each in request.entries]
         )
     checked = [_checked(entry) for entry in request.entries]
-    times = [each for each in checked if not isinstance(each, ApiError)]
+    times = Counter(each for each in checked if not isinstance(each, ApiError))
     changes = {
         entity: [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
         for entity, entry in zip(checked, request.entries, strict=True)
-        if not isinstance(entity, ApiError) and times.count(entity) == 1
+        if not isinstance(entity, ApiError) and times[entity] == 1
     }
     failures = await environment.metadata_writer.alter_client_quotas(changes, validate_only=request.validate_only)
     twice = ApiError(ErrorCode.INVALID_REQUEST, "the entity is given twice in this request")

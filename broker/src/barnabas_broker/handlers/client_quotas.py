@@ -5,9 +5,10 @@ clients that a quota counts together: the clients of one user, of one client id,
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from barnabas_broker.handlers.channel import Client
 from barnabas_broker.metadata.client_quotas import (
     CLIENT_ID,
     CONSUMER_BYTE_RATE,
@@ -16,7 +17,7 @@ from barnabas_broker.metadata.client_quotas import (
     REQUEST_PERCENTAGE,
     USER,
     AllQuotas,
-    connection_rate_of,
+    connection_rates,
     quota_of_client,
 )
 from barnabas_broker.metadata.image.client_quotas import client_quotas
@@ -27,7 +28,11 @@ from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS, SampledRate
 from barnabas_core.token_bucket import TokenBucket
 
 COUNTERS_MAX: Final = 10_000
-"""The most counters that are kept; those that no client has needed for the longest time go first."""
+"""The most counters that are kept, as clients choose their ids."""
+COUNTERS_LOOKED_AT: Final = 16
+"""Counters that are looked at for one that is unused, to make room for another."""
+CLIENT_ID_CHARS_MAX: Final = 200
+"""The part of a client id that tells clients apart."""
 FULL_WINDOW_S: Final = (SAMPLES - 1) * WINDOW_MS / 1000
 THROTTLE_MS_MAX: Final = 2**31 - 1
 """The longest that an answer can tell."""
@@ -35,45 +40,37 @@ THROTTLE_MS_MAX: Final = 2**31 - 1
 Used = SampledRate | TokenBucket
 
 
-class Counter:
-    """The use of a quota by the clients that it counts together, and the time for which they were throttled."""
+class Limited:
+    """A limit, its use by the clients that it counts together, and the time for which they were throttled."""
 
-    __slots__ = ("client_id", "key", "throttled_ms", "used", "user")
+    __slots__ = ("_clock", "_used", "_wait_ms_max", "client_id", "key", "limit", "throttled_ms", "user")
 
-    def __init__(self, key: str, user: str, client_id: str, used: Used) -> None:
+    def __init__(self, key: str, user: str, client_id: str, used: Used, clock: Clock, wait_ms_max: int) -> None:
         self.key = key
         self.user = user
         self.client_id = client_id
-        self.used = used
+        self.limit = 0.0
         self.throttled_ms = 0
-
-
-class Limited:
-    """A counter with its limit."""
-
-    __slots__ = ("_clock", "_wait_ms_max", "counter", "limit")
-
-    def __init__(self, counter: Counter, limit: float, clock: Clock, wait_ms_max: int) -> None:
-        self.counter = counter
-        self.limit = limit
+        self._used = used
         self._clock = clock
         self._wait_ms_max = wait_ms_max
 
+    @property
+    def is_unused(self) -> bool:
+        """True if nothing is counted now: another counter in place of this one would decide the same."""
+        return self._used.is_unused(self.limit, monotonic_ms(self._clock))
+
     def wait_ms(self) -> int:
         """Return how long the client has to wait; 0 if it is within its quota."""
-        return min(self.counter.used.wait_ms(self.limit, monotonic_ms(self._clock)), self._wait_ms_max)
+        return min(self._used.wait_ms(self.limit, monotonic_ms(self._clock)), self._wait_ms_max)
 
     def count(self, amount: float) -> None:
         """Count an amount, or take one back if it is below 0."""
-        now_ms, used = monotonic_ms(self._clock), self.counter.used
-        if isinstance(used, TokenBucket):
-            used.take(amount, self.limit, now_ms)
-        else:
-            used.count(amount, now_ms)
+        self._used.count(amount, self.limit, monotonic_ms(self._clock))
 
     def throttled(self, throttle_ms: int) -> None:
         """Note for the metrics that a client was throttled."""
-        self.counter.throttled_ms += throttle_ms
+        self.throttled_ms += throttle_ms
 
 
 class ClientLimits:
@@ -102,12 +99,15 @@ class ClientLimits:
 class ClientQuotas:
     """Looks the quotas of clients and addresses up. `on_change` is called when quotas have changed."""
 
-    def __init__(self, image: MetadataImage, clock: Clock) -> None:
+    def __init__(self, image: MetadataImage, clock: Clock, brokers_listener: str | None) -> None:
+        """`brokers_listener` is the listener that only brokers use, which have no quotas; None without one."""
         self._image = image
         self._clock = clock
+        self._brokers_listener = brokers_listener
         self._quotas: AllQuotas = {}
+        self._connection_rates: Mapping[str | None, float] = {}
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
-        self._counters: OrderedDict[tuple[str, str, str], Counter] = OrderedDict()
+        self._counters: OrderedDict[tuple[str, str, str], Limited] = OrderedDict()
         self._addresses: OrderedDict[str, SampledRate] = OrderedDict()
         self.on_change: Callable[[], object] = lambda: None
         image.subscribe(self._changed)
@@ -125,18 +125,20 @@ class ClientQuotas:
 
     def _read(self) -> None:
         self._quotas = client_quotas(self._image)
+        self._connection_rates = connection_rates(self._quotas)
         self._limits.clear()
 
-    def of(self, principal: str, client_id: str | None) -> ClientLimits | None:
+    def of(self, client: Client) -> ClientLimits | None:
         """Return the quotas of a client; None if it has none."""
-        key = principal, client_id
+        key = client.principal, client.client_id
         try:
-            return self._limits[key]
+            return self._limits[key] if client.listener_name != self._brokers_listener else None
         except KeyError:
-            limits = self._decide(principal.removeprefix("User:"), client_id or "")
+            client_id = (client.client_id or "")[:CLIENT_ID_CHARS_MAX]
+            limits = self._decide(client.principal.removeprefix("User:"), client_id)
             if len(self._limits) >= COUNTERS_MAX:
                 self._limits.clear()
-            self._limits[key] = limits
+            self._limits[client.principal, client_id] = limits
             return limits
 
     def _decide(self, user: str, client_id: str) -> ClientLimits | None:
@@ -156,29 +158,38 @@ class ClientQuotas:
             return None
         types = {kind for kind, _ in found.entity}
         place = key, user if USER in types else "", client_id if CLIENT_ID in types else ""
-        counter = self._counters.get(place)
-        if counter is None:
-            counter = self._counters[place] = Counter(*place, make())
-            if len(self._counters) > COUNTERS_MAX:
-                self._counters.popitem(last=False)
-        self._counters.move_to_end(place)
-        return Limited(counter, found.limit, self._clock, wait_ms_max)
+        limited = self._counters.get(place)
+        if limited is None:
+            if len(self._counters) >= COUNTERS_MAX:
+                self._make_room()
+            limited = self._counters[place] = Limited(*place, make(), self._clock, wait_ms_max)
+        limited.limit = found.limit
+        return limited
 
-    def counters(self) -> list[Counter]:
+    def _make_room(self) -> None:
+        """Forget an unused counter. Only where some are all in use one of these goes, and its clients begin at 0."""
+        for _ in range(COUNTERS_LOOKED_AT):
+            place, limited = self._counters.popitem(last=False)
+            if limited.is_unused:
+                return
+            self._counters[place] = limited
+        self._counters.popitem(last=False)
+
+    def counters(self) -> list[Limited]:
         """Return the counters, for metrics."""
         return list(self._counters.values())
 
     def connection_wait_ms(self, address: str) -> int:
         """Count a new connection of this address; return how long it has to wait if that is one too many."""
-        limit = connection_rate_of(self._quotas, address) if self._quotas else None
+        limit = self._connection_rates.get(address, self._connection_rates.get(None))
         if limit is None:
             return 0
         rate, now_ms = self._addresses.setdefault(address, SampledRate()), monotonic_ms(self._clock)
         self._addresses.move_to_end(address)
         if len(self._addresses) > COUNTERS_MAX:
             self._addresses.popitem(last=False)
-        rate.count(1, now_ms)
+        rate.count(1, limit, now_ms)
         wait_ms = rate.wait_ms(limit, now_ms)
         if wait_ms:
-            rate.count(-1, now_ms)
+            rate.count(-1, limit, now_ms)
         return min(wait_ms, WINDOW_MS)

@@ -79,13 +79,12 @@ class HandlerEnvironment:
     """What clients may do; without one they may do everything."""
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """Those of the process, unless a test has others."""
+    check_certificates: Callable[[BrokerConfig], None] = lambda _: None
+    """A check that raises InvalidConfig where a listener cannot use the certificates of these settings."""
     quotas: ClientQuotas = field(init=False)
 
     def __post_init__(self) -> None:
-        self.quotas = ClientQuotas(self.image, self.clock)
-
-    check_certificates: Callable[[BrokerConfig], None] = lambda _: None
-    """A check that raises InvalidConfig where a listener cannot use the certificates of these settings."""
+        self.quotas = ClientQuotas(self.image, self.clock, self.config.listeners.only_between_brokers)
 
     @property
     def controller_id(self) -> int:

@@ -123,10 +123,16 @@ def quota_of_client(quotas: AllQuotas, key: str, user: str, client_id: str) -> C
     return None
 
 
-def connection_rate_of(quotas: AllQuotas, address: str) -> float | None:
-    """Return how many connections a second an address may make; None without a limit."""
-    for name in (address, None):
-        limit = quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
-        if limit is not None:
-            return limit
-    return None
+def connection_rates(quotas: AllQuotas) -> dict[str | None, float]:
+    """Return how many connections a second addresses may make, by address as the system writes it; None for others."""
+    rates: dict[str | None, float] = {}
+    for entity, of_entity in quotas.items():
+        (kind, name), limit = entity[0], of_entity.get(CONNECTION_CREATION_RATE)
+        if kind == IP and limit is not None:
+            rates[None if name is None else _plain(name)] = limit
+    return rates
+
+
+def _plain(name: str) -> str:
+    address = ip_address(name)
+    return str(getattr(address, "ipv4_mapped", None) or address)

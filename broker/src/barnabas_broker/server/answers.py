@@ -74,6 +74,8 @@ class Answers:
         self.deferred: list[LateAnswer] = []
         """What was deferred since the dispatcher has taken it from here, request by request."""
         self._mutes = 0
+        self._throttle: asyncio.TimerHandle | None = None
+        """The end of the longest time for which nothing is read."""
         self._answers_soon = False
 
     @property
@@ -104,7 +106,7 @@ class Answers:
     @property
     def must_go_first(self) -> bool:
         """True while no further request may be read."""
-        return self._mutes > 0 or self._has_enough_late or bool(self._outbox.unsent)
+        return self._mutes > 0 or self._has_enough_late or self._throttle is not None or bool(self._outbox.unsent)
 
     def respond(self, parts: list[Part]) -> None:
         """Send an answer, after those that are outstanding; reading pauses while one is not sent whole.
@@ -170,15 +172,17 @@ class Answers:
 
     def mute(self, seconds: float) -> None:
         """Read no further request for so long."""
-        if self.is_open:
-            self._mutes += 1
-            self._asker.pause_reading()
-            self._loop.call_later(seconds, self._unmute)
+        until_s = self._loop.time() + seconds
+        if not self.is_open or (self._throttle is not None and self._throttle.when() >= until_s):
+            return
+        if self._throttle is not None:
+            self._throttle.cancel()
+        self._throttle = self._loop.call_at(until_s, self._unmute)
+        self._asker.pause_reading()
 
     def _unmute(self) -> None:
-        self._mutes -= 1
-        if self.is_open:
-            self._asker.resume()
+        self._throttle = None
+        self._asker.resume()
 
     def _answer_late(self, late: LateAnswer, parts: list[Part]) -> None:
         late.parts = parts
@@ -230,6 +234,8 @@ class Answers:
     def close(self) -> None:
         """Forget all: nothing waits for them, and they hold no memory."""
         self.is_open = False
+        if self._throttle is not None:
+            self._throttle.cancel()
         waits = [late.give_up for late in self._late if late.give_up is not None]
         for late in self._late:
             late.give_up = None  # It knows the answer's place.

@@ -4,7 +4,7 @@ The dispatcher calls Produce and Fetch through this only while there are quotas:
 The answer to one request carries the time of those before it: that of its own is known when it is on its way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, cast
 
@@ -16,12 +16,13 @@ from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.apis import FETCH, PRODUCE
 from barnabas_broker.wire.fetch import encode_fetch_response, lower_bytes, parse_fetch
 from barnabas_broker.wire.fetch import tell_throttle_time as tell_consumer
+from barnabas_broker.wire.framing import RequestHeader
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
 
 PERCENT: Final = 100
-EXEMPT_APIS: Final = frozenset({27})
-"""WriteTxnMarkers, which brokers send."""
+BETWEEN_BROKERS_SINCE: Final[Mapping[int, int]] = {24: 4, 27: 0}
+"""The first versions of AddPartitionsToTxn and WriteTxnMarkers that only brokers send: they are never throttled."""
 
 
 def throttled(api_key: int, handler: RawHandler) -> RawHandler:
@@ -39,39 +40,39 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
         body_start: int,
         end: int,
     ) -> GiveUp | None:
-        limits = environment.quotas.of(channel.client.principal, channel.client.client_id)
+        limits = environment.quotas.of(channel.client)
         if limits is None:
             return handler(environment, channel, version, correlation_id, buffer, body_start, end)
-        began_s = perf_counter()
-        try:
-            connection = cast("Connection", channel)
-            return throttle(handler, limits, environment, connection, version, correlation_id, buffer, body_start, end)
-        finally:
-            _count_time(limits, perf_counter() - began_s)
+        connection = cast("Connection", channel)
+        return throttle(handler, limits, environment, connection, version, correlation_id, buffer, body_start, end)
 
     return handle
 
 
-def throttle_message(environment: HandlerEnvironment, connection: Connection, api_key: int, response: Any) -> None:
+def throttle_message(
+    environment: HandlerEnvironment, connection: Connection, header: RequestHeader, response: Any
+) -> None:
     """Tell the client for how long it is throttled, which a handler may have decided, and do so."""
     throttle_ms = getattr(response, "throttle_time_ms", 0)
-    limits = _limits_of(environment, connection)
-    if limits is not None and api_key not in EXEMPT_APIS:
+    limits = _limits_of(environment, connection, header)
+    if limits is not None:
         throttle_ms = max(throttle_ms, _wait_ms(limits.request_share))
         if hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
     _mute(connection, throttle_ms)
 
 
-def count_time(environment: HandlerEnvironment, connection: Connection, api_key: int, took_s: float) -> None:
-    """Count the time of a handler for the client's share."""
-    limits = _limits_of(environment, connection)
-    if limits is not None and api_key not in EXEMPT_APIS:
+def count_time(environment: HandlerEnvironment, connection: Connection, header: RequestHeader, took_s: float) -> None:
+    """Count the time of a request for the client's share."""
+    limits = _limits_of(environment, connection, header)
+    if limits is not None:
         _count_time(limits, took_s)
 
 
-def _limits_of(environment: HandlerEnvironment, connection: Connection) -> ClientLimits | None:
-    return environment.quotas.of(connection.client.principal, connection.client.client_id)
+def _limits_of(environment: HandlerEnvironment, connection: Connection, header: RequestHeader) -> ClientLimits | None:
+    since = BETWEEN_BROKERS_SINCE.get(header.api_key)
+    is_between_brokers = since is not None and header.api_version >= since
+    return None if is_between_brokers else environment.quotas.of(connection.client)
 
 
 def _count_time(limits: ClientLimits, took_s: float) -> None:
@@ -113,7 +114,9 @@ def _produce(
         return answer
 
     channel = _ThrottledChannel(connection, telling) if throttle_ms else connection
+    began_s = perf_counter()
     give_up = handler(environment, channel, version, correlation_id, buffer, body_start, end)
+    _count_time(limits, perf_counter() - began_s)
     _mute(connection, throttle_ms)
     return give_up
 
@@ -131,7 +134,7 @@ def _fetch(
 ) -> GiveUp | None:
     """Count the bytes of the answer. In place of one that is too much goes an empty one, which counts nothing.
 
-    No answer has more than the quota of a whole window, so that one alone cannot break it.
+    No answer has more than the quota of a whole window, but for one batch that is larger: nobody could ever read it.
     """
     request = parse_fetch(buffer, body_start, end, version)
     if request.replica_id >= 0:
@@ -139,9 +142,9 @@ def _fetch(
 
     def telling(answer: list[Part]) -> list[Part]:
         size_bytes = sum(part.length if part.__class__ is FileSlice else len(part) for part in answer)
-        bytes_ms = _over_by_ms(limits.consumed_bytes, size_bytes)
+        bytes_ms, is_refused = _consumed(limits.consumed_bytes, size_bytes)
         throttle_ms = max(bytes_ms, _wait_ms(limits.request_share))
-        if bytes_ms:
+        if is_refused:
             answer = encode_fetch_response(correlation_id, version, [])
         if throttle_ms:
             tell_consumer(answer, version, throttle_ms)
@@ -151,17 +154,23 @@ def _fetch(
     if limits.consumed_bytes is not None:
         lower_bytes(buffer, body_start, version, int(limits.consumed_bytes.limit * FULL_WINDOW_S))
     channel = _ThrottledChannel(connection, telling)
-    return handler(environment, channel, version, correlation_id, buffer, body_start, end)
+    began_s = perf_counter()
+    give_up = handler(environment, channel, version, correlation_id, buffer, body_start, end)
+    _count_time(limits, perf_counter() - began_s)
+    return give_up
 
 
-def _over_by_ms(limited: Limited | None, size_bytes: int) -> int:
+def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
+    """Return how long the client waits for these bytes, and whether it does not get them yet."""
     if limited is None:
-        return 0
+        return 0, False
+    is_first = limited.is_unused
     limited.count(size_bytes)
     wait_ms = _wait_ms(limited)
-    if wait_ms:
+    is_refused = wait_ms > 0 and not is_first
+    if is_refused:
         limited.count(-size_bytes)
-    return wait_ms
+    return wait_ms, is_refused
 
 
 class _ThrottledChannel:

@@ -88,13 +88,13 @@ class Dispatcher:
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)
             return None
+        began_s = perf_counter()
         request = decode_request(header.api_key, header.api_version, body)
         client = connection.client.named(header.client_id)
         context = RequestContext(header.api_key, header.api_version, client, connection.is_gone)
-        began_s = perf_counter()
         response = self._message_handler(header.api_key)(self._environment, context, request)
         if self._quotas.are_set:
-            count_time(self._environment, connection, header.api_key, perf_counter() - began_s)
+            count_time(self._environment, connection, header, perf_counter() - began_s)
         if not isawaitable(response):
             self._respond(connection, header, response, connection.respond)
             return None
@@ -105,7 +105,7 @@ class Dispatcher:
         self, connection: Connection, header: RequestHeader, response: Any, respond: Callable[[list[Part]], None]
     ) -> None:
         if self._quotas.are_set:
-            throttle_message(self._environment, connection, header.api_key, response)
+            throttle_message(self._environment, connection, header, response)
         respond([encode_response(response, header.api_version, header.correlation_id)])
 
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:

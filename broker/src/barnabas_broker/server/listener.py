@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import nlargest
@@ -33,6 +34,8 @@ IDLE_LOOK_S: Final = 60.0
 """Where idle connections are kept: who has been silent for long is the first to go when there are too many."""
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
 """Requests of other brokers have a share of memory of their own, where they have a listener of their own."""
+TURNED_AWAY_MAX: Final = 32
+"""Sockets that wait to be closed; their descriptors come out of the reserve."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -92,6 +95,7 @@ class Listener:
         self.connections: dict[Connection, str] = {}
         """The address of each, in the order in which they were accepted."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._turned_away: deque[socket.socket] = deque()
         self._bytes_sent_by_closed = 0
 
     @property
@@ -149,6 +153,8 @@ class Listener:
         for timer in self._timers.values():
             timer.cancel()
         self.handshakes.close()
+        for turned_away in self._turned_away:
+            turned_away.close()
         for connection in list(self.connections):
             connection.close()
 
@@ -191,7 +197,8 @@ class Listener:
             return
         wait_ms = 0 if self._admission.is_protected(listener_name) else self._wait_ms(host)
         if wait_ms:
-            self._loop.call_later(wait_ms / 1000, self._turn_away, client_socket, host)
+            self._admission.closed(host)
+            self._turn_away(client_socket, wait_ms / 1000)
             return
         client_socket.setblocking(False)
         client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -231,9 +238,12 @@ class Listener:
         if client.listener_name in self._sessions:
             self._sessions[client.listener_name](connection)
 
-    def _turn_away(self, client_socket: socket.socket, host: str) -> None:
-        client_socket.close()
-        self._admission.closed(host)
+    def _turn_away(self, client_socket: socket.socket, wait_s: float) -> None:
+        """Close it a while later, so that its client does not come back at once; sooner if there are many."""
+        self._turned_away.append(client_socket)
+        if len(self._turned_away) > TURNED_AWAY_MAX:
+            self._turned_away.popleft().close()
+        self._loop.call_later(wait_s, client_socket.close)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         """Out of file descriptors or memory: accept again in a while instead of spinning; else the client just left."""

@@ -39,6 +39,11 @@ class Listeners:
     protocols: Mapping[str, SecurityProtocol]
     """The protocol of each name in the map."""
 
+    @property
+    def only_between_brokers(self) -> str | None:
+        """The listener that brokers have to themselves; None where clients use the same one."""
+        return self.inter_broker if len(self.bound) > 1 else None
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:

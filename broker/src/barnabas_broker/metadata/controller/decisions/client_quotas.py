@@ -6,12 +6,12 @@ from typing import Final
 import msgspec
 
 from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, altered
-from barnabas_broker.metadata.documents import AnyDocument
+from barnabas_broker.metadata.documents import AnyDocument, encode
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_core.errors import ApiError, ErrorCode
 
-ENTITIES_MAX: Final = 5_000
-"""The document of so many stays far below the largest object that Kubernetes takes."""
+BYTES_MAX: Final = 768 * 1024
+"""The largest document: thousands of entities, and less than the largest object that Kubernetes takes."""
 
 
 def decide_client_quotas(
@@ -25,9 +25,6 @@ def decide_client_quotas(
         held = found.get(entity, EntityQuotas(entity=dict(entity), quotas={}))
         try:
             quotas = altered(held.quotas, entity, wanted)
-            if quotas and entity not in found and len(found) >= ENTITIES_MAX:
-                message = f"{ENTITIES_MAX} entities have quotas, which is the most allowed; set one for the default"
-                raise ApiError(ErrorCode.INVALID_REQUEST, message)
         except ApiError as error:
             failures[entity] = error
             continue
@@ -35,4 +32,9 @@ def decide_client_quotas(
             found[entity] = msgspec.structs.replace(held, quotas=dict(quotas))
         else:
             found.pop(entity, None)
-    return msgspec.structs.replace(before, entities=tuple(found.values())), failures
+    after = msgspec.structs.replace(before, entities=tuple(found.values()))
+    size = len(encode(after))
+    if size <= max(BYTES_MAX, len(encode(before))):
+        return after, failures
+    message = f"all quotas together would take {size} bytes; {BYTES_MAX} are allowed: set some for the default instead"
+    return before, dict.fromkeys(changes, ApiError(ErrorCode.INVALID_REQUEST, message)) | failures

@@ -1,0 +1,65 @@
+"""The limits of clients on one broker, and what clients could do to slip them or to fill the memory."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from barnabas_broker.handlers import client_quotas
+from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.client_quotas import CLIENT_ID_CHARS_MAX, COUNTERS_MAX, ClientQuotas
+from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
+from harness.manual_clock import ManualClock
+
+OF_EACH_CLIENT = EntityQuotas({"client-id": None}, {"controller_mutation_rate": 1.0})
+OF_ALICE = EntityQuotas({"user": "alice"}, {"producer_byte_rate": 1_000.0})
+OF_EACH_ADDRESS = EntityQuotas({"ip": None}, {"connection_creation_rate": 1.0})
+
+
+def quotas_of(*entities: EntityQuotas) -> ClientQuotas:
+    image: Any = SimpleNamespace(document=lambda key: ClientQuotasDocument(entities), subscribe=lambda call: None)
+    return ClientQuotas(image, ManualClock(), "BROKERS")
+
+
+def client(client_id: str | None, listener_name: str = "CLIENTS") -> Client:
+    return Client(listener_name, "10.0.0.1:1", client_id, "User:alice")
+
+
+def test_a_user_has_one_counter_whatever_its_clients_call_themselves_and_however_often_they_come() -> None:
+    quotas = quotas_of(OF_ALICE)
+    limits = [quotas.of(client(each)) for each in ("a", "", None, "a")]
+    assert len({each.produced_bytes for each in limits if each is not None}) == 1
+
+
+def test_a_flood_of_client_ids_fills_no_memory_and_clears_nobodys_counter() -> None:
+    quotas = quotas_of(OF_ALICE, OF_EACH_CLIENT)
+    alice = quotas.of(client("first"))
+    assert alice is not None
+    assert alice.produced_bytes is not None
+    alice.produced_bytes.count(1_000_000)
+    for number in range(2 * COUNTERS_MAX + 5):
+        quotas.of(client(str(number)))
+    assert len(quotas.counters()) == COUNTERS_MAX >= len(quotas._limits)
+    again = quotas.of(client("last"))
+    assert again is not None
+    assert again.produced_bytes is alice.produced_bytes
+
+
+def test_a_long_client_id_is_kept_in_part() -> None:
+    quotas = quotas_of(OF_EACH_CLIENT)
+    assert quotas.of(client("x" * 30_000)) is not None
+    assert [len(each.client_id) for each in quotas.counters()] == [CLIENT_ID_CHARS_MAX]
+    assert [len(client_id or "") for _, client_id in quotas._limits] == [CLIENT_ID_CHARS_MAX]
+
+
+def test_brokers_on_a_listener_of_their_own_have_no_quota() -> None:
+    quotas = quotas_of(OF_ALICE)
+    assert quotas.of(client("a")) is not None
+    assert quotas.of(client("a", listener_name="BROKERS")) is None
+
+
+def test_addresses_are_counted_one_by_one_and_the_oldest_forgotten(monkeypatch: Any) -> None:
+    monkeypatch.setattr(client_quotas, "COUNTERS_MAX", 2)
+    quotas = quotas_of(OF_EACH_ADDRESS)
+    waits = [quotas.connection_wait_ms("10.0.0.1") for _ in range(12)]
+    assert (waits[:10], waits[10] > 0, waits[11] > 0) == ([0] * 10, True, True)
+    assert [quotas.connection_wait_ms(each) for each in ("10.0.0.2", "10.0.0.3")] == [0, 0]
+    assert list(quotas._addresses) == ["10.0.0.2", "10.0.0.3"]
