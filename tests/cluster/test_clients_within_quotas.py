@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
     CreateTopicsRequest,
@@ -77,6 +77,18 @@ def test_a_producer_and_a_consumer_over_their_rate_hear_for_how_long_they_wait(c
     assert wait_for(lambda: (consumer.poll(0.1) and False) or throttled, seconds_max=WAIT_S)
     consumer.close()
     assert alter(cluster, "client-id", "loader", "consumer_byte_rate", None)[0] == 0
+
+
+def test_a_batch_larger_than_the_quota_of_a_window_is_read_all_the_same(cluster: BarnabasCluster) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce("bounded", bytes(50_000))
+    assert producer.flush(WAIT_S) == 0
+    assert alter(cluster, "client-id", "slow", "consumer_byte_rate", 1_000)[0] == 0
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "client.id": "slow", "group.id": "slow"})
+    consumer.assign([TopicPartition("bounded", 0, 0)])
+    assert wait_for(lambda: consumer.poll(0.1), seconds_max=WAIT_S)
+    consumer.close()
+    assert alter(cluster, "client-id", "slow", "consumer_byte_rate", None)[0] == 0
 
 
 def test_topics_beyond_the_rate_of_mutations_are_refused_and_not_made(cluster: BarnabasCluster) -> None:
