@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final
 
 SAMPLES: Final = 11
-"""Samples that a rate is made of; quota.window.num by default."""
+"""The number of samples of a rate; quota.window.num by default."""
 WINDOW_MS: Final = 1000
 """The time that a sample lasts; quota.window.size.seconds by default."""
 

@@ -10,7 +10,7 @@ class TokenBucket:
 
     def __init__(self) -> None:
         self._tokens: float | None = None
-        """None in a bucket that is full."""
+        """The tokens in the bucket; None while it is full since its start."""
         self._filled_ms = 0
 
     def is_unused(self, limit: float, now_ms: int) -> bool:

@@ -25,35 +25,35 @@ def client(client_id: str | None, listener_name: str = "CLIENTS") -> Client:
 
 def test_a_user_has_one_counter_whatever_its_clients_call_themselves_and_however_often_they_come() -> None:
     quotas = quotas_of(OF_ALICE)
-    limits = [quotas.of(client(each)) for each in ("a", "", None, "a")]
+    limits = [client(each).limits(quotas) for each in ("a", "", None, "a")]
     assert len({each.produced_bytes for each in limits if each is not None}) == 1
 
 
 def test_a_flood_of_client_ids_fills_no_memory_and_clears_nobodys_counter() -> None:
     quotas = quotas_of(OF_ALICE, OF_EACH_CLIENT)
-    alice = quotas.of(client("first"))
+    alice = client("first").limits(quotas)
     assert alice is not None
     assert alice.produced_bytes is not None
     alice.produced_bytes.count(1_000_000)
     for number in range(2 * COUNTERS_MAX + 5):
-        quotas.of(client(str(number)))
+        client(str(number)).limits(quotas)
     assert len(quotas.counters()) == COUNTERS_MAX >= len(quotas._limits)
-    again = quotas.of(client("last"))
+    again = client("last").limits(quotas)
     assert again is not None
     assert again.produced_bytes is alice.produced_bytes
 
 
 def test_a_long_client_id_is_kept_in_part() -> None:
     quotas = quotas_of(OF_EACH_CLIENT)
-    assert quotas.of(client("x" * 30_000)) is not None
+    assert client("x" * 30_000).limits(quotas) is not None
     assert [len(each.client_id) for each in quotas.counters()] == [CLIENT_ID_CHARS_MAX]
     assert [len(client_id or "") for _, client_id in quotas._limits] == [CLIENT_ID_CHARS_MAX]
 
 
 def test_brokers_on_a_listener_of_their_own_have_no_quota() -> None:
     quotas = quotas_of(OF_ALICE)
-    assert quotas.of(client("a")) is not None
-    assert quotas.of(client("a", listener_name="BROKERS")) is None
+    assert client("a").limits(quotas) is not None
+    assert client("a", listener_name="BROKERS").limits(quotas) is None
 
 
 def test_addresses_are_counted_one_by_one_and_the_oldest_forgotten(monkeypatch: Any) -> None:

@@ -83,7 +83,9 @@ def test_a_value_that_cannot_be_is_refused(change: tuple[str, float]) -> None:
 
 
 def test_more_quotas_than_a_document_holds_are_refused_and_fewer_are_not() -> None:
-    many = {(("user", "x" * 100 + str(number)),): [QuotaChange(KEY, 1.0)] for number in range(10_000)}
+    many: dict[QuotaEntity, list[QuotaChange]] = {
+        (("user", "x" * 100 + str(number)),): [QuotaChange(KEY, 1.0)] for number in range(10_000)
+    }
     document, failures = decide_client_quotas(None, many)
     assert (document.entities, len(failures)) == ((), 10_000)
     assert decide_client_quotas(None, dict(list(many.items())[:4_000]))[1] == {}

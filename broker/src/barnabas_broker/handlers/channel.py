@@ -7,6 +7,7 @@ from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
     from barnabas_broker.handlers.batch_trust import ConnectionTrust
+    from barnabas_broker.handlers.client_quotas import ClientLimits, ClientQuotas
     from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 
 
@@ -37,6 +38,10 @@ class Client(NamedTuple):
     def host(self) -> str:
         """The client's IP address."""
         return self.address.rpartition(":")[0]
+
+    def limits(self, quotas: "ClientQuotas") -> "ClientLimits | None":
+        """Return the quotas of the client; None if it has none."""
+        return quotas.of(self.principal, self.client_id, self.listener_name)
 
     def authenticated(self, user: str, mechanism: str) -> "Client":
         """Return the same client once SASL has shown who it is."""

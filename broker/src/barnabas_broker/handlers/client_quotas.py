@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from barnabas_broker.handlers.channel import Client
 from barnabas_broker.metadata.client_quotas import (
     CLIENT_ID,
     CONSUMER_BYTE_RATE,
@@ -128,17 +127,17 @@ class ClientQuotas:
         self._connection_rates = connection_rates(self._quotas)
         self._limits.clear()
 
-    def of(self, client: Client) -> ClientLimits | None:
+    def of(self, principal: str, client_id: str | None, listener_name: str) -> ClientLimits | None:
         """Return the quotas of a client; None if it has none."""
-        key = client.principal, client.client_id
+        key = principal, client_id
         try:
-            return self._limits[key] if client.listener_name != self._brokers_listener else None
+            return self._limits[key] if listener_name != self._brokers_listener else None
         except KeyError:
-            client_id = (client.client_id or "")[:CLIENT_ID_CHARS_MAX]
-            limits = self._decide(client.principal.removeprefix("User:"), client_id)
+            kept_id = (client_id or "")[:CLIENT_ID_CHARS_MAX]
+            limits = self._decide(principal.removeprefix("User:"), kept_id)
             if len(self._limits) >= COUNTERS_MAX:
                 self._limits.clear()
-            self._limits[client.principal, client_id] = limits
+            self._limits[principal, kept_id] = limits
             return limits
 
     def _decide(self, user: str, client_id: str) -> ClientLimits | None:

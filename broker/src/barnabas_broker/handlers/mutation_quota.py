@@ -22,7 +22,7 @@ class MutationCharge(Generic[NameT]):
         """Take it topic by topic. `refused` has those that come when the quota is used up."""
         limits = None
         if environment.quotas.are_set and not is_free:
-            limits = environment.quotas.of(context.client)
+            limits = context.client.limits(environment.quotas)
         self._limited = None if limits is None else limits.mutations
         self._costs = costs
         self.refused: dict[NameT, ApiError] = {}

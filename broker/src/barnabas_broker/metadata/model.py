@@ -177,7 +177,7 @@ class EntityQuotas(Extensible, frozen=True):
 
 
 class ClientQuotasDocument(Extensible, frozen=True):
-    """All quotas of clients and addresses."""
+    """The quotas of all clients and addresses."""
 
     entities: tuple[EntityQuotas, ...]
 

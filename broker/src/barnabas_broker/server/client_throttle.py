@@ -40,7 +40,7 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
         body_start: int,
         end: int,
     ) -> GiveUp | None:
-        limits = environment.quotas.of(channel.client)
+        limits = channel.client.limits(environment.quotas)
         if limits is None:
             return handler(environment, channel, version, correlation_id, buffer, body_start, end)
         connection = cast("Connection", channel)
@@ -72,7 +72,7 @@ def count_time(environment: HandlerEnvironment, connection: Connection, header: 
 def _limits_of(environment: HandlerEnvironment, connection: Connection, header: RequestHeader) -> ClientLimits | None:
     since = BETWEEN_BROKERS_SINCE.get(header.api_key)
     is_between_brokers = since is not None and header.api_version >= since
-    return None if is_between_brokers else environment.quotas.of(connection.client)
+    return None if is_between_brokers else connection.client.limits(environment.quotas)
 
 
 def _count_time(limits: ClientLimits, took_s: float) -> None:
