@@ -88,19 +88,6 @@ def test_a_transaction_whose_time_is_up_is_aborted() -> None:
     assert world.end(producer).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id_even_after_a_failover() -> None:
-    world = TransactionWorld()
-    producer = world.begun()
-    shard = world.coordinator.runtime.at(0)
-    shard.transactions["pay"] = shard.transactions["pay"]._replace(epoch=32766)
-    ended = world.end(producer._replace(epoch=32766))
-    assert ended.producer == ProducerEpoch(102, 0)
-    world.sending.clear()
-    world.fail_over()
-    assert world.write_markers() == [Marker(101, 32767, 1, is_commit=True)]
-    assert world.coordinator.describe("pay").producer == ProducerEpoch(102, 0)
-
-
 def test_an_id_that_nobody_uses_is_forgotten() -> None:
     world = TransactionWorld()
     world.init()
