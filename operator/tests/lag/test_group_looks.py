@@ -33,6 +33,16 @@ def test_partitions_whose_leader_is_away_are_silent_and_those_of_deleted_topics_
     assert found.partition_counts == {"flights": 3}
 
 
+def test_an_open_transaction_holds_back_the_lag_behind_its_first_record() -> None:
+    open_at_6 = PartitionReading(1, (1,), (1,), oldest=0, end=9, stable=6)
+    readings = Readings(1, {LED: open_at_6, NEW: open_at_6}, {"billing": GroupReading("Stable", 1, {LED: 4, NEW: 8})})
+    history = History(60.0)
+    history.look(readings, 1000.0)
+    lags = history.evaluate(1000.0).groups["billing"]
+    found = seen_of("billing", Chosen(readings, {}), lags, {"flights": [LED, NEW]}, None)
+    assert found.held_back == 3 + 1
+
+
 def test_a_group_that_rebalances_reads_for_some_minutes_what_it_read_before() -> None:
     stable = {"billing": GroupReading("Stable", 1, {LED: 4}, topics=frozenset({"flights"}))}
     restarting = {"billing": GroupReading("Empty", 0, {LED: 4})}

@@ -11,7 +11,7 @@ from barnabas_lag.evaluation.readings import Consumer, PartitionReading, Reading
 from barnabas_lag.kafka.coordinators import ASKED, coordinators, without_coordinator
 from barnabas_lag.kafka.described import Described, assigned
 from barnabas_lag.kafka.groups import committed_offsets, described_groups, group_reading, listed_groups
-from barnabas_lag.kafka.offsets import with_ends
+from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
 from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.partitions import partitions_of
 
@@ -53,7 +53,7 @@ def read_chosen(
     read = {where.topic for reading in groups.values() for where in reading.committed}
     had = {where.topic for some in consumers.values() for each in some for where in each.partitions}
     topics = read | had | {topic for group_id in unheard for topic in topics_before.get(group_id, ())}
-    partitions = with_ends(asking, _partitions(asking, topics))
+    partitions = with_ends(asking, with_stable_offsets(asking, _partitions(asking, topics)))
     retention_s = retention.seconds(asking, broker_ids)
     readings = Readings(len(broker_ids), partitions, groups, silent, is_complete, retention_s)
     return Chosen(readings, consumers, frozenset(away))

@@ -113,5 +113,8 @@ def seen_of(
             if each not in lags.partitions
         ),
         partition_counts={topic: len(partitions[topic]) for topic in _topics(chosen, group_id) if topic in partitions},
+        held_back=sum(
+            min(each.lag, chosen.readings.partitions[where].held_back or 0) for where, each in lags.partitions.items()
+        ),
         topics_read=None if read is None else read.topics,
     )

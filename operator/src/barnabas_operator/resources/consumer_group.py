@@ -259,6 +259,15 @@ class ConsumerGroupStatus(
     state: Annotated[str, Meta(description="as Kafka has it: Stable, Empty, PreparingRebalance, ...")] | None = None
     members: Annotated[int, Meta(description="consumers in the group")] | None = None
     lag: Annotated[int, Meta(description="records to be read, all partitions together")] | None = None
+    held_back: (
+        Annotated[
+            int,
+            Meta(
+                description="of `lag`, what open transactions keep from consumers of committed records; left out at 0"
+            ),
+        ]
+        | None
+    ) = None
     seconds: Annotated[int, Meta(description="since the oldest record to be read was written")] | None = None
     evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")] | None = None
     replicas: Annotated[int, Meta(description="of spec.scaling.target, as they were set last")] | None = None
@@ -306,6 +315,7 @@ CONSUMER_GROUP: Final = Kind(
         column("Seconds", "integer", ".status.seconds"),
         column("Evaluation", "string", ".status.evaluation"),
         column("Objective", "string", '.status.conditions[?(@.type=="WithinObjective")].status'),
+        column("HeldBack", "integer", ".status.heldBack", wide=True),
         column("Cluster", "string", ".*.cluster", wide=True),  # Of spec, status or both, which are alike then.
         column("Reset", "string", '.status.conditions[?(@.type=="OffsetsReset")].message', wide=True),
     ),

@@ -71,3 +71,11 @@ def test_offsets_that_expire_are_told_after_the_objective_that_is_missed() -> No
     missed = Judged("False", "LagObjectiveMissed", "200 records to be read")
     told = "200 records to be read; it has no members, and its offsets expire within 1 h"
     assert message("Empty", objective=missed, expire_s=60.0) == told
+
+
+@pytest.mark.parametrize(("held_back", "shown"), [(0, None), (1_234, 1_200)])
+def test_records_that_open_transactions_hold_back_are_shown_while_there_are_some(
+    held_back: int, shown: int | None
+) -> None:
+    seen = GroupSeen(state="Stable", lags=GroupLags(None, {}, {}), held_back=held_back)
+    assert group_status(GROUP, seen, NOTHING, None, "main", NOW).held_back == shown

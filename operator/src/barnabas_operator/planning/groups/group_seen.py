@@ -27,6 +27,8 @@ class GroupSeen:
     """The others of these topics: how far it is behind there, nobody knows now."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """How many partitions each topic has that it has committed to, or that its members have."""
+    held_back: int = 0
+    """The part of the lag that open transactions keep from consumers of committed records."""
     topics_read: frozenset[str] | None = None
     """Those that its members read; None where it has no members, or they do not tell."""
 
