@@ -140,7 +140,8 @@ proof-stored-bytes: venv
 proof-acls: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m rights $(PROOF)
 
-# PROOF='--records 1000000 --lines 20000 --numbers 50000 --seed 7': copies by librdkafka and Java, words counted by Kafka Streams, and numbers
+# PROOF='--records 1000000 --lines 20000 --numbers 50000 --transactions 200 --seed 7': copies by librdkafka and Java, words counted
+# by Kafka Streams, transactions of all client libraries, and numbers
 # of Kafka Connect, over three brokers that are killed and rolled; needs a JDK, and Maven Central the first time.
 .PHONY: proof-transactions
 proof-transactions: venv

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from drivers.aio_kafka import AiokafkaClient
 from drivers.broker_under_test import PROPERTIES, BrokerWith, check_end, prepare_server
-from drivers.builds import ToolMissing, go_driver, java_3_driver, java_driver, node_driver
+from drivers.builds import ToolMissing
+from drivers.every_client import CLIENTS, TRANSACTIONAL
 from drivers.interface import Client
-from drivers.kafka_python import KafkaPythonClient
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
@@ -68,23 +67,6 @@ def own_broker(broker_with: BrokerWith) -> ServerProcess:
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name (and group id) that no other test uses; nothing is created."""
     return re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:150]
-
-
-CLIENTS: dict[str, Callable[[str, Path], Client]] = {
-    "librdkafka": lambda bootstrap, log: LibrdkafkaClient(bootstrap),
-    "kafka-python": lambda bootstrap, log: KafkaPythonClient(bootstrap),
-    "aiokafka": lambda bootstrap, log: AiokafkaClient(bootstrap),
-    "java": lambda bootstrap, log: RemoteClient("java", java_driver(bootstrap), log),
-    "franz-go": lambda bootstrap, log: RemoteClient("franz-go", go_driver(bootstrap), log),
-    "kafkajs": lambda bootstrap, log: RemoteClient("kafkajs", node_driver(bootstrap), log),
-}
-
-
-# With the transactions of its own time, beside those of today's client.
-TRANSACTIONAL: dict[str, Callable[[str, Path], Client]] = {
-    **CLIENTS,
-    "java-3": lambda bootstrap, log: RemoteClient("java-3", java_3_driver(bootstrap), log),
-}
 
 
 @pytest.fixture(scope="session")

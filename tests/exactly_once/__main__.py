@@ -4,12 +4,36 @@ import argparse
 import random
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
-from exactly_once import chain, source, words
+from exactly_once import chain, clients, source, words
 from harness.cluster import barnabas_cluster
+from harness.kafka_cluster import prepare_kafka_cluster
 
 MIN_ISR = {"min.insync.replicas": "2", "default.replication.factor": "3"}
+
+
+def beside_kafka(folder: Path, options: argparse.Namespace) -> list[str]:
+    """Run the clients' transactions on three nodes of Apache Kafka; return what is wrong."""
+    with closing(prepare_kafka_cluster(folder / "kafka", 3, MIN_ISR, "512M")) as cluster:
+        cluster.start()
+        return clients.run(cluster, options.transactions, folder, random.Random(options.seed))
+
+
+def on_barnabas(folder: Path, options: argparse.Namespace) -> list[str]:
+    """Run all proofs on three brokers; return what is wrong."""
+    chance = random.Random(options.seed)
+    with barnabas_cluster(folder, 3, MIN_ISR) as cluster:
+        wrong = chain.run(cluster, options.records, chance) if options.records else []
+        wrong += words.run(cluster, options.lines, chance) if options.lines else []
+        wrong += clients.run(cluster, options.transactions, folder, chance) if options.transactions else []
+        wrong += source.run(cluster, options.numbers, chance) if options.numbers else []
+        failed = [number for number, broker in cluster.brokers.items() if "Traceback" in broker.log_text()]
+        wrong += [f"broker {number} printed a Traceback" for number in failed]
+        if wrong:
+            print(cluster.logs_text(), file=sys.stderr)
+    return wrong
 
 
 def main() -> int:
@@ -18,18 +42,15 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000, help="that the chain copies")
     parser.add_argument("--lines", type=int, default=20_000, help="that Kafka Streams counts the words of")
     parser.add_argument("--numbers", type=int, default=50_000, help="that a source of Kafka Connect counts")
+    parser.add_argument("--transactions", type=int, default=200, help="of each client library")
+    parser.add_argument(
+        "--kafka", action="store_true", help="run those of the client libraries on Apache Kafka instead"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the faults")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as folder, barnabas_cluster(Path(folder), 3, MIN_ISR) as cluster:
-        chance = random.Random(options.seed)
-        wrong = chain.run(cluster, options.records, chance) if options.records else []
-        wrong += words.run(cluster, options.lines, chance) if options.lines else []
-        wrong += source.run(cluster, options.numbers, chance) if options.numbers else []
-        failed = [number for number, broker in cluster.brokers.items() if "Traceback" in broker.log_text()]
-        wrong += [f"broker {number} printed a Traceback" for number in failed]
-        if wrong:
-            print(cluster.logs_text(), file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = (beside_kafka if options.kafka else on_barnabas)(Path(folder), options)
     print("\n".join(wrong) or "everything is there once, in its order")
     return bool(wrong)
 

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from exactly_once.programs import Program
-from harness.cluster import BarnabasCluster
+from harness.cluster import RunningCluster
 
 DOWN_S = 2.0
 PAUSE_S = (3.0, 8.0)
 
 
 class Faults:
-    """Kills and rolls, each kind once in three, each followed by a time in which work goes on."""
+    """Kills and rolls, each kind in turn, in an order drawn by chance; work goes on for a while after each."""
 
-    def __init__(self, cluster: BarnabasCluster, programs: Sequence[Program], chance: random.Random) -> None:
+    def __init__(self, cluster: RunningCluster, programs: Sequence[Program], chance: random.Random) -> None:
         self.done: Counter[str] = Counter()
         self._cluster = cluster
         self._programs = programs
@@ -25,7 +25,7 @@ class Faults:
     def next(self) -> None:
         """Do one, and wait."""
         if not self._to_come:
-            self._to_come = [self.kill_broker, self.roll, self.kill_program]
+            self._to_come = [self.kill_broker, self.roll, *([self.kill_program] if self._programs else [])]
             self._chance.shuffle(self._to_come)
         kind = self._to_come.pop()
         kind()

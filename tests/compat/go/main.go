@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -47,10 +48,9 @@ type request struct {
 }
 
 type driver struct {
-	bootstrap string
-	admin     *kadm.Client
-	members   map[string]*member
-	writers   map[string]*writer
+	admin   *kadm.Client
+	members map[string]*member
+	writers map[string]*writer
 }
 
 type operation func(context.Context, *driver, *request) (any, error)
@@ -106,12 +106,17 @@ func dial() kgo.Opt {
 	return kgo.DialTLSConfig(&tls.Config{RootCAs: trusted})
 }
 
+// seeds are the bootstrap servers that the caller named, with commas between them.
+func seeds() kgo.Opt {
+	return kgo.SeedBrokers(strings.Split(os.Args[1], ",")...)
+}
+
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]), dial(), kgo.MetadataMinAge(10*time.Millisecond))
+	client, err := kgo.NewClient(seeds(), dial(), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
-	d := &driver{bootstrap: os.Args[1], admin: kadm.NewClient(client)}
+	d := &driver{admin: kadm.NewClient(client)}
 	d.members, d.writers = map[string]*member{}, map[string]*writer{}
 	requests := bufio.NewReaderSize(os.Stdin, 1<<20)
 	for {

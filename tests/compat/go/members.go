@@ -62,7 +62,7 @@ func (m *member) run(ctx context.Context) {
 func join(_ context.Context, d *driver, asked *request) (any, error) {
 	m := &member{held: map[string]map[int32]bool{}, stopped: make(chan struct{})}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(d.bootstrap), dial(), kgo.ClientID(asked.Member), kgo.ConsumerGroup(asked.Group),
+		seeds(), dial(), kgo.ClientID(asked.Member), kgo.ConsumerGroup(asked.Group),
 		kgo.ConsumeTopics(asked.Topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.HeartbeatInterval(300*time.Millisecond),
 		kgo.SessionTimeout(10*time.Second), kgo.OnPartitionsAssigned(m.gained), kgo.OnPartitionsRevoked(m.lost),

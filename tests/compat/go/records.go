@@ -68,7 +68,7 @@ func describe(record *kgo.Record) map[string]any {
 
 func produce(ctx context.Context, d *driver, asked *request) (any, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(d.bootstrap), dial(), kgo.RequiredAcks(acks[asked.Acks]),
+		seeds(), dial(), kgo.RequiredAcks(acks[asked.Acks]),
 		kgo.ProducerBatchCompression(codecs[asked.Compression]), kgo.ProducerLinger(50 * time.Millisecond),
 		kgo.AllowAutoTopicCreation(),
 	}
@@ -99,7 +99,7 @@ func produce(ctx context.Context, d *driver, asked *request) (any, error) {
 }
 
 func read(ctx context.Context, d *driver, asked *request) (any, error) {
-	options := []kgo.Opt{kgo.SeedBrokers(d.bootstrap), dial(), kgo.ConsumeTopics(asked.Topic)}
+	options := []kgo.Opt{seeds(), dial(), kgo.ConsumeTopics(asked.Topic)}
 	if asked.Committed {
 		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}

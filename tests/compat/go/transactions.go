@@ -14,7 +14,7 @@ type writer struct {
 
 func openWriter(ctx context.Context, d *driver, asked *request) (any, error) {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(d.bootstrap), dial(), kgo.TransactionalID(asked.ID), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		seeds(), dial(), kgo.TransactionalID(asked.ID), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func closeWriter(_ context.Context, d *driver, asked *request) (any, error) {
 
 func copyRecords(ctx context.Context, d *driver, asked *request) (any, error) {
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(d.bootstrap), dial(), kgo.TransactionalID(asked.ID), kgo.ConsumerGroup(asked.Group),
+		seeds(), dial(), kgo.TransactionalID(asked.ID), kgo.ConsumerGroup(asked.Group),
 		kgo.ConsumeTopics(asked.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),

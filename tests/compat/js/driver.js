@@ -6,7 +6,7 @@ const transactions = require('./transactions')
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 
 const ssl = process.env.KAFKA_CA ? { ca: [fs.readFileSync(process.env.KAFKA_CA)] } : false
-const kafka = new Kafka({ clientId: 'kafkajs', brokers: [process.argv[2]], ssl, logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ clientId: 'kafkajs', brokers: process.argv[2].split(','), ssl, logLevel: logLevel.NOTHING })
 const admin = kafka.admin()
 const compressions = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
 const members = new Map()
