@@ -29,6 +29,18 @@ def transaction(world: World, name: str, values: list[bytes], *, commits: bool |
     return producer
 
 
+def values_of_spark(spark: SparkSession, world: World) -> list[bytes]:
+    """Return what Spark's source reads with `read_committed`, without our jobs."""
+    options = {
+        "kafka.bootstrap.servers": world.bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "subscribe": world.topic,
+        "startingOffsets": "earliest",
+    }
+    rows = spark.read.format("kafka").options(**options).load().orderBy("offset").collect()
+    return [bytes(row["value"]) for row in rows]
+
+
 def check_new_topics(cluster: Cluster) -> None:
     """Apache Kafka answers that it has made a topic before its brokers know of it: a restore that makes one waits."""
     for number in range(20):
@@ -46,6 +58,7 @@ def test_committed_records_are_archived_and_others_counted(spark: SparkSession, 
     world.client.write(world.topic, [b"behind"])
     result = world.archive(spark)
     assert (result.records, result.left_out) == (2, 1 + 20 + 1)
+    assert values_of_spark(spark, world) == [b"a", b"b"], "a job of users reads the same"
     still_open.abort_transaction(PATIENCE_S)
     result = world.archive(spark)
     assert (result.records, result.left_out) == (1, 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from jobs_world import World
 from pyspark.sql import SparkSession
 
@@ -81,6 +81,29 @@ def test_history_is_what_the_lag_exporter_saw(spark: SparkSession, world: World,
     assert [(each.partition, each.committed, each.lag) for each in later.now] == [(0, 90, 0), (1, 45, 0)]
     verified = world.verify(spark, topic="__consumer_offsets").partitions
     assert sum(each.topic_records for each in verified) == sum(each.archive_records for each in verified) > 0
+
+
+def test_commits_of_transactions_that_are_aborted_or_open_are_left_out(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make(1)
+    world.client.write(world.topic, [b"one"] * 10)
+    reader = world.client.consumer(f"copiers-{world.topic}")
+    writer = Producer({**world.client.settings, "transactional.id": world.topic})
+    writer.init_transactions(PATIENCE_S)
+    for offset, commits in ((4, True), (6, False), (7, True), (9, None)):
+        writer.begin_transaction()
+        offsets = [TopicPartition(world.topic, 0, offset)]
+        writer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), PATIENCE_S)
+        if commits is not None:
+            (writer.commit_transaction if commits else writer.abort_transaction)(PATIENCE_S)
+    report = tmp_path / "report"
+    options = lag_history.Options(bootstrap=world.bootstrap, report=str(report), topics=[world.topic])
+    result = lag_history.run(spark, options)
+    rows = spark.read.parquet(str(report / "history.parquet")).orderBy("commit_ms").collect()
+    assert [(row["committed"], row["lag"]) for row in rows] == [(4, 6), (7, 3)]
+    assert [(each.committed, each.lag) for each in result.now] == [(7, 3)]
+    reader.close()
 
 
 @pytest.mark.parametrize("option", ["groups", "topics"])
