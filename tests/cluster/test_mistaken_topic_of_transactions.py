@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import PATIENCE_S
 
 TOPIC = "__transaction_state"
-WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
 
 def begin_to_produce(cluster: BarnabasCluster) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"}
-    Producer(settings).init_transactions(WAIT_S)
+    Producer(settings).init_transactions(PATIENCE_S)
 
 
 def test_an_empty_one_is_made_again_with_its_partitions(cluster: BarnabasCluster) -> None:
@@ -39,7 +39,7 @@ def test_one_with_records_stays_and_is_reported(cluster: BarnabasCluster) -> Non
     change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     wanted = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.incremental_alter_configs([wanted])[wanted].result(WAIT_S)
+    admin.incremental_alter_configs([wanted])[wanted].result(PATIENCE_S)
     assert "transactions are refused" in status(cluster)
     cluster.restart(0)
     assert "__transaction_state lacks cleanup.policy=compact" in cluster.logs_text()

@@ -5,21 +5,20 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from harness.cluster import barnabas_cluster
-
-WAIT_S = 30.0
+from harness.deadline import PATIENCE_S
 
 
 def commit(producer: Producer) -> None:
     producer.begin_transaction()
     producer.produce("to", b"value")
-    producer.commit_transaction(WAIT_S)
+    producer.commit_transaction(PATIENCE_S)
 
 
 def test_a_producer_goes_on_while_one_broker_is_away(tmp_path: Path) -> None:
     with barnabas_cluster(tmp_path, brokers=2) as cluster:
         cluster.create_topic("to", replication_factor=2)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay"})
-        producer.init_transactions(WAIT_S)
+        producer.init_transactions(PATIENCE_S)
         commit(producer)
         assert cluster.stop(1) == 0
         commit(producer)

@@ -8,10 +8,10 @@ from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
+from harness.deadline import PATIENCE_S
 from harness.server_process import ServerProcess
 
 SERVER = "--bootstrap-server localhost:9092"
-WAIT_S = 30.0
 
 
 def test_a_hanging_transaction_is_found_and_aborted(java: RemoteClient, own_broker: ServerProcess, topic: str) -> None:
@@ -21,7 +21,7 @@ def test_a_hanging_transaction_is_found_and_aborted(java: RemoteClient, own_brok
     writer.write(topic, [Message(b"hangs", partition=0)])
     find = f"kafka-transactions.sh {SERVER} find-hanging --broker-id 1 --max-transaction-timeout 0"
     coordinated = AdminClient({"bootstrap.servers": own_broker.bootstrap})
-    coordinated.delete_topics(["__transaction_state"])["__transaction_state"].result(WAIT_S)
+    coordinated.delete_topics(["__transaction_state"])["__transaction_state"].result(PATIENCE_S)
     assert re.search(rf"{topic}\s+0\s+\d+\s+0\s+-?\d+\s+0\s", tools.check(find))
     tools.check(f"kafka-transactions.sh {SERVER} abort --topic {topic} --partition 0 --start-offset 0")
     assert topic not in tools.check(find)
