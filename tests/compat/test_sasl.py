@@ -3,8 +3,10 @@
 import asyncio
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiokafka
 import aiokafka.errors
@@ -27,9 +29,12 @@ from drivers.remote import RemoteClient
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess, free_port
+from harness.tokens import AUDIENCE, ISSUER, Issuer
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+TOKENS = "listener.name.secure.oauthbearer.sasl.oauthbearer."
+OURS, STRANGER = Issuer(), Issuer()
 PASSWORD = "pencil, and =more"
 
 
@@ -60,8 +65,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         **PROPERTIES,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
         "listener.name.secure.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        f"{TOKENS}jwks.endpoint.url": f"file://{folder}/keys.json",
+        f"{TOKENS}expected.audience": AUDIENCE,
+        f"{TOKENS}expected.issuer": ISSUER,
         "listener.name.secure.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}";',
     }
+    (folder / "keys.json").write_bytes(OURS.key_set())
     server = prepare_barnabas(folder, settings)
     config = folder / "server.properties"
     text = config.read_text()
@@ -148,6 +157,26 @@ CLIENTS: dict[str, Callable[[str, str, str], bool]] = {
 def test_a_client_comes_in_with_the_right_password_only(secured: Secured, client: str, mechanism: str) -> None:
     assert CLIENTS[client](secured.bootstrap, mechanism, PASSWORD)
     assert not CLIENTS[client](secured.bootstrap, mechanism, "wrong")
+
+
+def librdkafka_by_token(bootstrap: str, issuer: Issuer) -> bool:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (issuer.token("alice"), time.time() + 60),
+    }
+    client = AdminClient(settings, logger=_Silent())
+    client.poll(0)
+    try:
+        return bool(client.list_topics(timeout=30 if issuer is OURS else 1).brokers)
+    except KafkaException:
+        return False
+
+
+def test_librdkafka_comes_in_with_a_token_of_the_right_issuer_only(secured: Secured) -> None:
+    assert librdkafka_by_token(secured.bootstrap, OURS)
+    assert not librdkafka_by_token(secured.bootstrap, STRANGER)
 
 
 def test_kafkas_console_tools_write_and_read(secured: Secured, tmp_path: Path) -> None:

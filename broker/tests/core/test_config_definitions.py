@@ -17,7 +17,14 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, unused_reason
 
 SOURCE = Path(barnabas_broker.__file__).parent
-OWN = {"metadata.store", "log.dirs.placement", "log.dirs.headroom.bytes", "advertised.hosts", "http.listener"}
+OWN = {
+    "metadata.store",
+    "log.dirs.placement",
+    "log.dirs.headroom.bytes",
+    "advertised.hosts",
+    "http.listener",
+    "sasl.oauthbearer.allowed.urls",
+}
 OWN_DYNAMIC = {"broker.rack", "advertised.hosts"}
 """They change while a broker runs, here only."""
 AUTHORIZERS = {"super.users", "allow.everyone.if.no.acl.found"}

@@ -1,12 +1,28 @@
 """A listener's settings become its mechanisms, or errors that name the setting and no secret."""
 
+from unittest.mock import AsyncMock
+
 import pytest
 
 from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, listener_mechanisms
+from barnabas_broker.security.sasl.oauth_settings import OAuthSettings
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys
+from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
+from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+from harness.manual_loop_clock import ManualLoopClock
 
-ENVIRONMENT = SaslEnvironment({}, b"secret of the cluster", lambda: "nonce")
+KEYS: list[OAuthSettings] = []
+
+
+def open_keys(settings: OAuthSettings) -> TokenKeys:
+    KEYS.append(settings)
+    return TokenKeys(settings.url, AsyncMock(), settings.times, ManualLoopClock())
+
+
+ENVIRONMENT = SaslEnvironment({}, b"secret of the cluster", lambda: "nonce", open_keys, lambda: 0)
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="geheim";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
@@ -53,3 +69,66 @@ def test_what_is_missing_or_wrong_is_named(texts: dict[str, str], setting: str, 
     assert problem.name == setting
     assert says in problem.allowed
     assert "geheim" not in str(refused.value)
+
+
+def of_tokens(**settings: str) -> ListenerSecurity:
+    """A listener with OAUTHBEARER and its settings, by their names after `sasl.oauthbearer.`."""
+    usual = {"jwks.endpoint.url": "file:///keys", "expected.audience": "a, b", "expected.issuer": "i", **settings}
+    texts = {f"listener.name.x.oauthbearer.sasl.oauthbearer.{name}": text for name, text in usual.items() if text}
+    texts["listener.name.x.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+    return ListenerSecurity("X", SecurityProtocol.SASL_SSL, texts)
+
+
+def test_tokens_are_verified_by_the_settings_of_their_listener() -> None:
+    line = f'{OAUTH} ssl.truststore.location="/ca.pem" clientId="x";'
+    settings = of_tokens(**{"clock.skew.seconds": "5", "sub.claim.name": "user", "jwks.endpoint.refresh.ms": "5000"})
+    texts = {**settings.texts, "listener.name.x.oauthbearer.sasl.jaas.config": line}
+    assert list(listener_mechanisms(ListenerSecurity("X", settings.protocol, texts), ENVIRONMENT)) == ["OAUTHBEARER"]
+    rules = TokenRules(("a", "b"), "i", 5, "scope", "user")
+    trust = {"ssl.truststore.location": "/ca.pem"}
+    assert KEYS[-1] == OAuthSettings("file:///keys", trust, FetchTimes(5.0, 0.1, 10.0), rules)
+
+
+def test_a_url_and_tokens_of_anybody_have_to_be_allowed() -> None:
+    url = "https://issuer.example.org/keys"
+    allowed = {"jwks.endpoint.url": url, "allowed.urls": f"https://other.example.org/,{url}"}
+    anybody = {"allow.unverified.audience": "true", "allow.unverified.issuer": "true"}
+    listener_mechanisms(of_tokens(**allowed, **anybody), ENVIRONMENT)
+    assert (KEYS[-1].url, KEYS[-1].rules.audiences, KEYS[-1].rules.issuer) == (url, (), None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting", "says"),
+    [
+        ({"jwks.endpoint.url": ""}, "jwks.endpoint.url", "must be set"),
+        ({"jwks.endpoint.url": "https://i/keys"}, "jwks.endpoint.url", "must be one of sasl.oauthbearer.allowed.urls"),
+        (
+            {"jwks.endpoint.url": "https://i/keys/", "allowed.urls": "https://i/keys"},
+            "jwks.endpoint.url",
+            "must be one of",
+        ),
+        ({"jwks.endpoint.url": "ftp://i/keys"}, "jwks.endpoint.url", "a URL of https, http or file"),
+        ({"expected.audience": ""}, "expected.audience", "must be set, unless"),
+        ({"expected.issuer": ""}, "expected.issuer", "must be set, unless"),
+    ],
+)
+def test_tokens_without_keys_audience_and_issuer_are_not_served(
+    settings: dict[str, str], setting: str, says: str
+) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        listener_mechanisms(of_tokens(**settings), ENVIRONMENT)
+    (problem,) = refused.value.problems
+    assert problem.name.endswith(f"sasl.oauthbearer.{setting}")
+    assert says in problem.allowed
+
+
+def test_a_line_that_takes_unsigned_tokens_is_refused() -> None:
+    line = f'{OAUTH} unsecuredValidatorAllowableClockSkewMs="3000";'
+    texts = {**of_tokens().texts, "listener.name.x.oauthbearer.sasl.jaas.config": line}
+    with pytest.raises(InvalidConfig, match="must not have unsecuredValidatorAllowableClockSkewMs"):
+        listener_mechanisms(ListenerSecurity("X", SecurityProtocol.SASL_SSL, texts), ENVIRONMENT)
+
+
+def test_brokers_do_not_authenticate_to_each_other_by_tokens() -> None:
+    with pytest.raises(InvalidConfig, match="=OAUTHBEARER: must be text, one of PLAIN, SCRAM-SHA-256"):
+        parse_broker_config({"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"})

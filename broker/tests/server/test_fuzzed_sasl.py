@@ -3,27 +3,39 @@
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.security.sasl.mechanism import Mechanism
+from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, credential_of
+from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys
+from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 from barnabas_broker.server.sasl_listener import SaslListener
 from barnabas_broker.server.sasl_session import SaslSession
 from barnabas_broker.wire.framing import MalformedRequest
+from harness.manual_clock import START_MS
+from harness.manual_loop_clock import ManualLoopClock
 from harness.manual_timers import ManualTimers
 from harness.soak import seed, size
+from harness.tokens import Issuer
 
 CASES = size(3_000, 100_000)
+ISSUER = Issuer()
 TOKENS = (
     b"\0alice\0wrong",
     b"n,,n=alice,r=client",
     b"c=biws,r=clientserver,p=" + b"A" * 42 + b"g==",
     b"n,a=alice,n=alice,r=client,x=y",
+    b"n,,\1auth=Bearer " + ISSUER.token("alice", now_s=START_MS / 1000, aud="another").encode() + b"\1\1",
+    b"n,,\1auth=Bearer " + b"W1tb" * 3000 + b".W1tb.AA\1\1",
+    b"\1",
     b"",
 )
 
@@ -49,9 +61,12 @@ def test_damaged_frames_let_nobody_in() -> None:
     random, timers = Random(seed()), ManualTimers()
     kind = SCRAM_HASHES["SCRAM-SHA-256"]
     users = {"alice": credential_of(kind, b"k" * 32, b"salt", 4096)}
+    keys = TokenKeys("file:///keys", AsyncMock(), FetchTimes(1, 1, 1), ManualLoopClock())
+    keys.current = parse_key_set(ISSUER.key_set())
     mechanisms: dict[str, Mechanism] = {
         "PLAIN": Plain({"alice": "secret"}),
         kind.mechanism: Scram(kind, users.get, b"secret", lambda: "server"),
+        "OAUTHBEARER": OAuthBearer(keys, TokenRules(("barnabas",), None, 30), timers.clock.now_ms),
     }
     listener = SaslListener("X", mechanisms, dict.fromkeys(mechanisms, 0), 0.1, 524_288, timers.clock, timers)
     served: list[bytes] = []

@@ -6,26 +6,34 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, ParamSpec
+from unittest.mock import AsyncMock
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from barnabas_broker.security.sasl.mechanism import Identity, ServerToken
+from barnabas_broker.security.sasl.mechanism import Identity, Mechanism, ServerToken
+from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 from barnabas_broker.security.sasl.plain import Plain
+from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys
+from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
-from barnabas_broker.server.sasl_listener import SaslListener
+from barnabas_broker.server.sasl_listener import SESSION_MS_MAX, SaslListener
 from barnabas_broker.server.sasl_session import FIRST_FRAMES_BYTES_MAX, begin_session
 from barnabas_core.config.definitions import INT_MAX
 from barnabas_core.errors import ErrorCode
-from harness.manual_clock import START_MS
+from harness.manual_clock import START_MS, ManualClock
+from harness.manual_loop_clock import ManualLoopClock
 from harness.manual_timers import ManualTimers
+from harness.tokens import Issuer
 
 GOOD = b"\0alice\0secret"
 BAD = b"\0alice\0wrong"
 DELAY_S = 0.1
+ISSUER = Issuer()
 _SIZE = struct.Struct(">i")
 
 
@@ -60,6 +68,16 @@ class EndingPlain(Plain):
         return answer._replace(identity=Identity(answer.identity.user, self.ends_ms))
 
 
+def of_tokens(clock: ManualClock) -> OAuthBearer:
+    keys = TokenKeys("file:///keys", AsyncMock(), FetchTimes(1, 1, 1), ManualLoopClock())
+    keys.current = parse_key_set(ISSUER.key_set())
+    return OAuthBearer(keys, TokenRules((), None, 0), clock.now_ms)
+
+
+def bearer(valid_s: float) -> bytes:
+    return b"n,,\1auth=Bearer " + ISSUER.token("alice", now_s=START_MS / 1000, valid_s=valid_s).encode() + b"\1\1"
+
+
 class Client(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -89,8 +107,8 @@ class Client(NamedTuple):
         self.request(MetadataRequest(topics=[]), 4)
         return await self.frame()
 
-    async def log_in(self, token: bytes = GOOD) -> Any:
-        assert (await self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)).error_code == ErrorCode.NONE
+    async def log_in(self, token: bytes = GOOD, mechanism: str = "PLAIN") -> Any:
+        assert (await self.ask(SaslHandshakeRequest(mechanism=mechanism), 1)).error_code == ErrorCode.NONE
         return await self.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
 
 
@@ -112,7 +130,9 @@ class World(NamedTuple):
 @asynccontextmanager
 async def world(session_ms: int = 0) -> AsyncIterator[World]:
     timers, mechanism = ManualTimers(), EndingPlain({"alice": "secret", "bob": "secret"})
-    sasl = SaslListener("X", {"PLAIN": mechanism}, {"PLAIN": session_ms}, DELAY_S, 524_288, timers.clock, timers)
+    mechanisms: dict[str, Mechanism] = {"PLAIN": mechanism, "OAUTHBEARER": of_tokens(timers.clock)}
+    session_ms_max = dict.fromkeys(mechanisms, session_ms)
+    sasl = SaslListener("X", mechanisms, session_ms_max, DELAY_S, 524_288, timers.clock, timers)
     listener = Listener(
         asyncio.get_running_loop(),
         who,
@@ -173,7 +193,8 @@ async def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are()
         client.request(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
         await at.until(lambda: at.sasl.counts.failed == 1)
         at.timers.pass_time(DELAY_S)
-        assert await client.frame() == struct.pack(">ihih5s", 1, ErrorCode.UNSUPPORTED_SASL_MECHANISM, 1, 5, b"PLAIN")
+        refused = struct.pack(">ihi", 1, ErrorCode.UNSUPPORTED_SASL_MECHANISM, 2)
+        assert await client.frame() == refused + b"\0\5PLAIN\0\x0bOAUTHBEARER"
         assert await client.frame() is None
 
 
@@ -235,6 +256,47 @@ async def test_a_session_ends_no_later_than_its_credential() -> None:
         at.mechanism.ends_ms = START_MS + 3_000
         client = await at.connect()
         assert (await client.log_in()).session_lifetime_ms == 3_000
+
+
+@on_a_loop
+async def test_a_session_lasts_as_long_as_its_token() -> None:
+    async with world() as at:
+        client = await at.connect()
+        answer = await client.log_in(bearer(valid_s=5), "OAUTHBEARER")
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 5_000)
+        at.timers.pass_time(4)
+        assert await client.who() == b"User:alice"
+        assert (await client.log_in(bearer(valid_s=9), "OAUTHBEARER")).session_lifetime_ms == 5_000
+        at.timers.pass_time(4.9)
+        assert await client.who() == b"User:alice"
+        at.timers.pass_time(0.2)
+        assert await client.who() is None
+        assert at.sasl.counts.expired == 1
+
+
+@on_a_loop
+async def test_a_wrong_token_is_answered_twice_and_counted_once() -> None:
+    async with world() as at:
+        client = await at.connect()
+        answer = await client.log_in(bearer(valid_s=-5), "OAUTHBEARER")
+        assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+        assert at.sasl.counts.failed == 1
+        client.request(SaslAuthenticateRequest(auth_bytes=b"\1"), 2)
+        await at.until(lambda: len(at.timers.waiting) == 2)
+        at.timers.pass_time(DELAY_S)
+        frame = await client.frame()
+        assert frame is not None
+        assert struct.unpack_from(">h", frame, 5) == (ErrorCode.SASL_AUTHENTICATION_FAILED,)
+        assert b'{"status":"invalid_token"}' in frame
+        assert await client.frame() is None
+        assert at.sasl.counts.failed == 1
+
+
+@on_a_loop
+async def test_a_session_without_a_sensible_end_is_a_long_one() -> None:
+    async with world(session_ms=2**63 - 1) as at:
+        client = await at.connect()
+        assert (await client.log_in()).session_lifetime_ms == SESSION_MS_MAX
 
 
 @on_a_loop

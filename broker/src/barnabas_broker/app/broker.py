@@ -17,6 +17,7 @@ from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings
 from barnabas_broker.app.descriptors import Descriptors
+from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.node import DISK_HANG_S, Node
@@ -34,6 +35,7 @@ from barnabas_broker.replication.links import Links
 from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment
 from barnabas_broker.security.sasl.login import login_between_brokers
 from barnabas_broker.security.sasl.scram_users import ScramUsers
+from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer, PageMaker
@@ -118,7 +120,7 @@ class Broker:
         node.handler_environment.scram = await self._open_scram()
         node.handler_environment.authorizer = make_authorizer(node.config, node.image, self._clock)
         dispatcher = Dispatcher(node.handler_environment, *handlers_of(node.handler_environment))
-        sasl = self._make_sasl(node)
+        sasl = await self._make_sasl(node)
         counts = {each.name: AuthenticationCounts() for each in self._config.listeners.bound}
         counts.update((each.name, each.counts) for each in sasl)
         listener, ports = self._bind(dispatcher, node, sasl, counts)
@@ -237,15 +239,19 @@ class Broker:
             raise CannotStart(f"metadata.store={self._config.metadata_store}: {error}") from error
         return users
 
-    def _make_sasl(self, node: Node) -> list[SaslListener]:
-        scram = node.handler_environment.scram
-        environment = SaslEnvironment({}, b"", token_hex)
+    async def _make_sasl(self, node: Node) -> list[SaslListener]:
+        scram, key_sets = node.handler_environment.scram, KeySets(self._clock)
+        environment = SaslEnvironment({}, b"", token_hex, key_sets.open, self._clock.now_ms)
         if scram is not None:
-            environment = SaslEnvironment(scram.credentials, scram.secret, token_hex)
+            environment = environment._replace(credentials=scram.credentials, secret=scram.secret)
         try:
-            return list(sasl_listeners(node.config, environment, self._clock, self._timers))
-        except InvalidConfig as error:
+            listeners = list(sasl_listeners(node.config, environment, self._clock, self._timers))
+            await key_sets.load()
+        except (InvalidConfig, KeysUnavailable) as error:
             raise CannotStart(str(error)) from error
+        for keys in key_sets.all:
+            node.supervisor.supervise(f"keys of {keys.url}", keys.follow())
+        return listeners
 
     def _bind(
         self,

@@ -19,7 +19,10 @@ def interrupt_threads_soon() -> None:
 
 
 class SystemClock:
-    """core.clock.Clock over the system's clocks."""
+    """core.clock.LoopClock over the system's clocks."""
+
+    sleep = staticmethod(asyncio.sleep)
+    timeout = staticmethod(asyncio.timeout)
 
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds."""

@@ -9,6 +9,8 @@ from barnabas_core.clock import Clock, Timers
 
 DEADLINE_S: Final = 30.0
 """The time for a client to authenticate; Kafka waits for connections.max.idle.ms, ten minutes."""
+SESSION_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
+"""The longest session with an end. Java counts nanoseconds, and would come to an end before the beginning."""
 
 
 @dataclass(slots=True)
@@ -46,9 +48,9 @@ class SaslListener:
 
     def session_end_s(self, mechanism: str, identity: Identity) -> float | None:
         """Return when a session that begins now ends, by the time that nobody sets; None for never (KIP-368)."""
-        bounds_ms = []
+        bounds_ms: list[int] = []
         if self.session_ms_max[mechanism] > 0:
             bounds_ms.append(self.session_ms_max[mechanism])
         if identity.expires_at_ms is not None:
             bounds_ms.append(max(identity.expires_at_ms - self.clock.now_ms(), 0))
-        return self.clock.monotonic_s() + min(bounds_ms) / 1000 if bounds_ms else None
+        return self.clock.monotonic_s() + min(SESSION_MS_MAX, *bounds_ms) / 1000 if bounds_ms else None

@@ -100,6 +100,8 @@ class SaslSession:
         self._ends_s: float | None = None
         """The end of the session, by the time that nobody sets."""
         self._began_s = 0.0
+        self._is_refused = False
+        """True once the refusal of this attempt is counted and logged."""
         self._steps: Mapping[SessionStep, Callable[[Connection, memoryview, int, int], None]] = {
             SessionStep.TELL_VERSIONS: self._tell_versions,
             SessionStep.CHOOSE: self._choose,
@@ -144,7 +146,7 @@ class SaslSession:
         connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
 
     def _begin_dialogue(self, mechanism: Mechanism, header: RequestHeader) -> None:
-        self._dialogue = mechanism.begin()
+        self._dialogue, self._is_refused = mechanism.begin(), False
         if self._identity is not None:
             self._state = State.TOKENS_AGAIN
         else:
@@ -179,6 +181,8 @@ class SaslSession:
         """Return the mechanism's answer; with the last one the client is in. Raises AuthenticationFailed."""
         assert self._dialogue is not None, "a mechanism was chosen"
         answer = self._dialogue.respond(token)
+        if answer.refusal is not None:
+            self._note_refusal(connection, answer.refusal)
         if answer.identity is not None:
             self._authenticated(connection, answer.identity)
         return answer.token
@@ -220,8 +224,7 @@ class SaslSession:
 
     def _refuse(self, connection: Connection, answer: list[bytearray], why: str) -> None:
         """ServerToken and close after a while, in which nothing is read: so guessing takes time."""
-        self._listener.counts.failed += 1
-        log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why)
+        self._note_refusal(connection, why)
         respond = connection.defer()
         connection.deferred.clear()
 
@@ -231,6 +234,13 @@ class SaslSession:
             connection.close()
 
         self._listener.timers.call_later(self._listener.refusal_delay_s, end)
+
+    def _note_refusal(self, connection: Connection, why: str) -> None:
+        """Count and log a refusal, once for each attempt."""
+        if not self._is_refused:
+            self._is_refused = True
+            self._listener.counts.failed += 1
+            log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why)
 
 
 def _frame(buffer: memoryview, start: int, end: int) -> Frame:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas_core.config.definitions import INT_MAX, ConfigDefinition, ConfigType, OneOf, Range, table
+from barnabas_core.config.oauth_definitions import OAUTH_CONFIGS
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+BETWEEN_BROKERS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = (*BETWEEN_BROKERS, "OAUTHBEARER")
 _D = ConfigDefinition
 _SESSIONS: Final = _D(
     "connections.max.reauth.ms",
@@ -27,6 +29,7 @@ SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         "The login module of a mechanism: for PLAIN, who may come in (user_NAME); between brokers, who this broker is.",
     ),
     _SESSIONS,
+    *OAUTH_CONFIGS.values(),
 )
 """Settings that each mechanism of a listener can have for itself, under `listener.name.NAME.MECHANISM.`."""
 
@@ -46,6 +49,7 @@ SASL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         "The largest frame before a client has authenticated; never more than 65536. Bytes.",
     ),
     _SESSIONS,
+    *OAUTH_CONFIGS.values(),
 )
 """Settings that a listener can have for itself, under `listener.name.NAME.`."""
 
@@ -61,7 +65,7 @@ SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         "sasl.mechanism.inter.broker.protocol",
         ConfigType.STRING,
         "GSSAPI",
-        OneOf((*MECHANISMS, "GSSAPI")),
+        OneOf((*BETWEEN_BROKERS, "GSSAPI")),
         "The mechanism by which brokers authenticate to each other, where the listener between them has SASL.",
     ),
 )

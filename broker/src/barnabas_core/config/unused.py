@@ -12,7 +12,9 @@ from barnabas_core.config.listener_security import without_prefix
 
 _METADATA: Final = "metadata is kept by metadata.store; there are no controller processes and no metadata log"
 _ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
-_OTHER_SASL: Final = "SASL works by PLAIN and SCRAM only"
+_OTHER_SASL: Final = "SASL works by PLAIN, SCRAM and OAUTHBEARER only"
+_NO_SASL_CLASSES: Final = "Java classes cannot run; OAUTHBEARER verifies tokens by sasl.oauthbearer.jwks.endpoint.url"
+_NO_TOKENS: Final = "brokers ask for no token of their own"
 _OPENSSL: Final = "OpenSSL is what speaks TLS here, not Java's providers"
 _ALL_LISTENERS: Final = "it is one setting for all listeners"
 _NO_TIERS: Final = "there is no tiered storage"
@@ -43,6 +45,7 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "num.replica.fetchers": _ONE_LOOP,
     "queued.max.requests": _ONE_LOOP,
     "sasl.jaas.config": "it must be set as listener.name.NAME.MECHANISM.sasl.jaas.config",
+    "sasl.oauthbearer.scope": _NO_TOKENS,
     "principal.builder.class": "Java classes cannot run",
     "security.providers": _OPENSSL,
     "ssl.engine.factory.class": _OPENSSL,
@@ -96,8 +99,12 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "sasl.kerberos.": _OTHER_SASL,
     "sasl.login.": _OTHER_SASL,
     "sasl.mechanism.controller.": _METADATA,
-    "sasl.oauthbearer.": _OTHER_SASL,
-    "sasl.server.callback.": _OTHER_SASL,
+    "sasl.oauthbearer.assertion.": _NO_TOKENS,
+    "sasl.oauthbearer.client.": _NO_TOKENS,
+    "sasl.oauthbearer.header.": _NO_TOKENS,
+    "sasl.oauthbearer.token.": _NO_TOKENS,
+    "sasl.oauthbearer.jwt.": _NO_SASL_CLASSES,
+    "sasl.server.callback.": _NO_SASL_CLASSES,
     "delegation.token.": "there are no delegation tokens",
     "password.encoder.": _NO_OLD_VERSIONS,
     "log.local.retention.": _NO_TIERS,

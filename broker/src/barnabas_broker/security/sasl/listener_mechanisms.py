@@ -5,9 +5,12 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.security.sasl.jaas import InvalidJaas, JaasEntry, parse_jaas
 from barnabas_broker.security.sasl.mechanism import Mechanism
+from barnabas_broker.security.sasl.oauth_settings import MECHANISM as OAUTHBEARER
+from barnabas_broker.security.sasl.oauth_settings import OAuthSettings, oauth_settings
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, ScramCredential
+from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.sasl_definitions import MECHANISMS
@@ -24,6 +27,9 @@ class SaslEnvironment(NamedTuple):
     secret: bytes
     """All brokers of the cluster have the same, and nobody else has it."""
     new_nonce: Callable[[], str]
+    open_keys: Callable[[OAuthSettings], TokenKeys]
+    """Returns the keys by which tokens are verified."""
+    now_ms: Callable[[], int]
 
 
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
@@ -35,12 +41,19 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
         allowed = f"must name one of {', '.join(MECHANISMS)} at least, for the listener {security.name}"
         problems.append(ConfigProblem(security.setting(ENABLED), ",".join(names), allowed))
     entries = {name: jaas_entry(security, name, problems) for name in dict.fromkeys(names) if name in MECHANISMS}
+    oauth = oauth_settings(security, entries[OAUTHBEARER].options, problems) if OAUTHBEARER in entries else None
     if problems:
         raise InvalidConfig(problems)
-    return {name: _mechanism(name, entry, environment) for name, entry in entries.items()}
+    return {name: _mechanism(name, entry, oauth, environment) for name, entry in entries.items()}
 
 
-def _mechanism(name: str, entry: JaasEntry, environment: SaslEnvironment) -> Mechanism:
+def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environment: SaslEnvironment) -> Mechanism:
+    if name == OAUTHBEARER:
+        # With what it needs, this takes a broker's start a third longer: only those that use it pay.
+        from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
+
+        assert oauth is not None, "its settings are right"
+        return OAuthBearer(environment.open_keys(oauth), oauth.rules, environment.now_ms)
     if name in SCRAM_HASHES:
         return Scram(
             SCRAM_HASHES[name],
@@ -52,7 +65,7 @@ def _mechanism(name: str, entry: JaasEntry, environment: SaslEnvironment) -> Mec
 
 
 def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
-    """Return the mechanism's own JAAS line; what is wrong with it joins the problems. SCRAM needs none.
+    """Return the mechanism's own JAAS line; what is wrong with it joins the problems. Only PLAIN needs one.
 
     A line without the mechanism in its name is nobody's, as in Kafka.
     """

@@ -1,4 +1,4 @@
-"""The client's side of SASL, by which a broker comes in to another one: PLAIN and SCRAM."""
+"""The client's side of SASL, by which a broker comes in to another one: PLAIN and SCRAM. Brokers have no tokens."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from barnabas_broker.security.sasl.scram_credential import (
 from barnabas_broker.security.sasl.scram_messages import MalformedScram, escaped_name, parse_server_first
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
-from barnabas_core.config.sasl_definitions import MECHANISMS
+from barnabas_core.config.sasl_definitions import BETWEEN_BROKERS
 
 MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 
@@ -103,7 +103,7 @@ def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) ->
         return None
     mechanism, enabled = config.sasl_mechanism_inter_broker_protocol, security.value(ENABLED)
     assert isinstance(enabled, tuple), "the setting is a list"
-    if mechanism not in MECHANISMS or mechanism not in enabled:
+    if mechanism not in BETWEEN_BROKERS or mechanism not in enabled:
         allowed = f"must be one of {security.setting(ENABLED)}={','.join(enabled)} that this broker has"
         raise InvalidConfig([ConfigProblem(MECHANISM, mechanism, allowed)])
     problems: list[ConfigProblem] = []

@@ -27,6 +27,8 @@ class ServerToken(NamedTuple):
 
     token: bytes
     identity: Identity | None = None
+    refusal: str | None = None
+    """The reason of a refusal that follows once the client has answered, for the broker's own log (OAUTHBEARER)."""
 
 
 class Dialogue(Protocol):

@@ -4,11 +4,11 @@ import re
 from base64 import b64decode
 from typing import Final, NamedTuple
 
-_NAME: Final = r"(?:[^,=\0]|=2C|=3D)+"
+NAME: Final = r"(?:[^,=\0]|=2C|=3D)+"
 _BASE64: Final = r"[A-Za-z0-9+/]+={0,2}"
 _NONCE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _CLIENT_FIRST: Final = re.compile(
-    rf"(?P<gs2>n,(?:a=(?P<authorized_as>{_NAME}))?,)(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_NONCE})(?:,[A-Za-z]=[^,\0]+|,tokenauth=[a-z]+)*)"
+    rf"(?P<gs2>n,(?:a=(?P<authorized_as>{NAME}))?,)(?P<bare>n=(?P<user>{NAME}),r=(?P<nonce>{_NONCE})(?:,[A-Za-z]=[^,\0]+|,tokenauth=[a-z]+)*)"
 )
 _CLIENT_FINAL: Final = re.compile(
     rf"(?P<unproved>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_NONCE})(?:,[A-Za-z]=[^,\0]+)*?),p=(?P<proof>{_BASE64})"
@@ -54,7 +54,7 @@ def parse_client_first(token: bytes) -> ClientFirst:
     match = _CLIENT_FIRST.fullmatch(_text(token))
     if match is None:
         raise MalformedScram("the first message must be n,[a=NAME],n=USER,r=NONCE")
-    names = (_plain_name(match[each] or "") for each in ("authorized_as", "user"))
+    names = (plain_name(match[each] or "") for each in ("authorized_as", "user"))
     authorized_as, user = names
     return ClientFirst(match["gs2"], authorized_as, match["bare"], user, match["nonce"])
 
@@ -80,7 +80,8 @@ def escaped_name(name: str) -> str:
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
-def _plain_name(escaped: str) -> str:
+def plain_name(escaped: str) -> str:
+    """Return a user's name without the escapes of a message."""
     return escaped.replace("=2C", ",").replace("=3D", "=")
 
 

@@ -1,0 +1,41 @@
+"""Reading one JWK set from its file or URL: bounded in size, and without redirects. It waits, so a thread calls it."""
+
+import ssl
+from collections.abc import Mapping
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from barnabas_broker.app.tls_stores import Stores
+from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX, InvalidKeySet, TokenKey, parse_key_set
+from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
+from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+
+
+def read_key_set(url: str, context: ssl.SSLContext, timeout_s: float) -> tuple[TokenKey, ...]:
+    """Return the keys that are at a URL; each step takes so long at most. Raises KeysUnavailable."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "file":
+            with Path(unquote(parts.path)).open("rb") as opened:
+                return parse_key_set(opened.read(KEY_SET_BYTES_MAX + 1))
+        opener = build_opener(HTTPSHandler(context=context), _NoRedirects)
+        request = Request(url, headers={"Accept": "application/json"})
+        with opener.open(request, timeout=timeout_s) as answer:
+            return parse_key_set(answer.read(KEY_SET_BYTES_MAX + 1))
+    except (OSError, ValueError, HTTPException, InvalidKeySet) as error:
+        raise KeysUnavailable(f"the keys cannot be read: {error}") from error
+
+
+def trusting(options: Mapping[str, str]) -> ssl.SSLContext:
+    """Return a context that trusts the truststore of a JAAS line; without one, the authorities of the system."""
+    trusted = Stores(ListenerSecurity("", SecurityProtocol.SSL, options)).truststore()
+    return ssl.create_default_context(cadata=trusted)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Leaves an answer that points elsewhere as the error that it is: only the URL of the settings is asked."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Return no other request."""

@@ -1,0 +1,1 @@
+"""Signed tokens (JWT): the keys that they are verified with, and the claims that must hold."""

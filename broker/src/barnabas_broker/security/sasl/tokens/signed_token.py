@@ -1,0 +1,104 @@
+"""A token (JWT, RFC 7519) and what must be true of it: its signature (PyJWT), its times and its other claims.
+
+The algorithm is always one of the key's own (`key_set.ALGORITHMS`), never what the token asks for alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jwt
+
+from barnabas_broker.security.sasl.mechanism import Identity
+from barnabas_broker.security.sasl.tokens.key_set import TokenKey
+from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
+
+TOKEN_BYTES_MAX: Final = 16 * 1024
+SECONDS_MAX: Final = 253_402_300_799
+"""The end of the year 9999: a time after that is no time."""
+_SHOWN: Final = 200
+
+
+class InvalidToken(Exception):
+    """A token that lets nobody in. The message is for the broker's log."""
+
+
+class UnknownKey(InvalidToken):
+    """A token that names a key that is not in the set: maybe it is a new one."""
+
+
+def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms: int) -> Identity:
+    """Return the user of a token and until when it is valid. Raises InvalidToken."""
+    if len(token) > TOKEN_BYTES_MAX:
+        raise InvalidToken(f"the token is larger than {TOKEN_BYTES_MAX} bytes")
+    try:
+        key = _key_for(jwt.get_unverified_header(token), keys)
+        claims = jwt.decode(
+            token,
+            key.key,
+            algorithms=key.algorithms,
+            audience=rules.audiences,
+            issuer=rules.issuer,
+            options={
+                "require": ["exp", "iat"],
+                "verify_aud": bool(rules.audiences),
+                "verify_iss": rules.issuer is not None,
+                # The library's clock is the system's; the times are checked below.
+                "verify_exp": False,
+                "verify_iat": False,
+                "verify_nbf": False,
+                "verify_sub": False,
+                "verify_jti": False,
+            },
+        )
+    except jwt.PyJWTError as error:
+        # The text may hold parts of the token, with any characters.
+        raise InvalidToken(f"the token is refused: {str(error)[:_SHOWN]!r}") from error
+    expires_at_ms = _checked_times(claims, rules.skew_s, now_ms)
+    _check_scopes(claims, rules.scope_claim)
+    return Identity(_subject(claims, rules.subject_claim), expires_at_ms)
+
+
+def _key_for(header: Mapping[str, Any], keys: Sequence[TokenKey]) -> TokenKey:
+    """Return the key that the token names; a token that names none is for a set with one fitting key."""
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    named = [key for key in keys if key_id is None or key.key_id == key_id]
+    if not named:
+        raise UnknownKey(f"no key has the id {str(key_id)[:_SHOWN]!r} that the token names")
+    fitting = [key for key in named if algorithm in key.algorithms]
+    if len(fitting) != 1:
+        raise InvalidToken(f"{len(fitting)} keys fit its algorithm {str(algorithm)[:_SHOWN]!r} and key id")
+    return fitting[0]
+
+
+def _checked_times(claims: Mapping[str, Any], skew_s: int, now_ms: int) -> int:
+    """Return when the token ends, by the wall clock in milliseconds, the difference of clocks included."""
+    expires_s, not_before_s = _seconds(claims, "exp"), _seconds(claims, "nbf") if "nbf" in claims else 0
+    _seconds(claims, "iat")
+    now_s = now_ms / 1000
+    if now_s >= expires_s + skew_s:
+        raise InvalidToken("the token has expired")
+    if now_s < not_before_s - skew_s:
+        raise InvalidToken("the token is not valid yet")
+    return round((expires_s + skew_s) * 1000)
+
+
+def _seconds(claims: Mapping[str, Any], claim: str) -> float:
+    value = claims.get(claim)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= SECONDS_MAX:
+        raise InvalidToken(f"the claim {claim} is no time in seconds")
+    return float(value)
+
+
+def _check_scopes(claims: Mapping[str, Any], claim: str) -> None:
+    value = claims.get(claim, [])
+    scopes = [value] if isinstance(value, str) else value
+    are_texts = isinstance(scopes, list) and all(isinstance(each, str) and each.strip() for each in scopes)
+    if not are_texts or len(set(scopes)) != len(scopes):
+        raise InvalidToken(f"the claim {claim} must be text, or a list of different texts")
+
+
+def _subject(claims: Mapping[str, Any], claim: str) -> str:
+    value = claims.get(claim)
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidToken(f"the claim {claim} must be the name of the user")
+    return value

@@ -1,0 +1,55 @@
+"""The settings of SASL's OAUTHBEARER, by Kafka's names and defaults; `sasl.oauthbearer.allowed.urls` is ours.
+
+In Kafka the allowed URLs are a property of the Java process.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Pattern, Range, table
+
+_D = ConfigDefinition
+_STRING, _LIST, _BOOLEAN, _LONG = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN, ConfigType.LONG
+_PREFIX: Final = "sasl.oauthbearer."
+_KEYS: Final = f"{_PREFIX}jwks.endpoint."
+_CLAIM: Final = Pattern(r"\S+", "the name of a claim")
+
+KEYS_URL: Final = f"{_KEYS}url"
+ALLOWED_URLS: Final = f"{_PREFIX}allowed.urls"
+EXPECTED_AUDIENCE: Final = f"{_PREFIX}expected.audience"
+EXPECTED_ISSUER: Final = f"{_PREFIX}expected.issuer"
+ALLOW_ANY_AUDIENCE: Final = f"{_PREFIX}allow.unverified.audience"
+ALLOW_ANY_ISSUER: Final = f"{_PREFIX}allow.unverified.issuer"
+REFRESH_MS: Final = f"{_KEYS}refresh.ms"
+RETRY_BACKOFF_MS: Final = f"{_KEYS}retry.backoff.ms"
+RETRY_BACKOFF_MAX_MS: Final = f"{_KEYS}retry.backoff.max.ms"
+CLOCK_SKEW_SECONDS: Final = f"{_PREFIX}clock.skew.seconds"
+SCOPE_CLAIM_NAME: Final = f"{_PREFIX}scope.claim.name"
+SUB_CLAIM_NAME: Final = f"{_PREFIX}sub.claim.name"
+
+OAUTH_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
+    _D(
+        KEYS_URL,
+        _STRING,
+        None,
+        Pattern(r"https?://\S+|file:(//)?/.+", "a URL of https, http or file"),
+        "Where the public keys are (a JWK set) that tokens are signed with.",
+    ),
+    _D(ALLOWED_URLS, _LIST, (), None, "The URLs that keys may be fetched from; one of file: need not be among them."),
+    _D(EXPECTED_AUDIENCE, _LIST, (), None, "The audiences that a token is for: one of them at least (aud)."),
+    _D(EXPECTED_ISSUER, _STRING, None, None, "The issuer of all tokens (iss)."),
+    _D(ALLOW_ANY_AUDIENCE, _BOOLEAN, False, None, "Whether tokens for any audience are taken."),
+    _D(ALLOW_ANY_ISSUER, _BOOLEAN, False, None, "Whether tokens of any issuer are taken, if their signature is right."),
+    _D(
+        REFRESH_MS, _LONG, 3_600_000, Range(1000), "How long keys are used before they are fetched again. Milliseconds."
+    ),
+    _D(RETRY_BACKOFF_MS, _LONG, 100, Range(1), "The wait after keys could not be fetched; it doubles. Milliseconds."),
+    _D(RETRY_BACKOFF_MAX_MS, _LONG, 10_000, Range(1), "The longest of these waits. Milliseconds."),
+    _D(
+        CLOCK_SKEW_SECONDS, ConfigType.INT, 30, Range(0), "How far the clocks of issuer and broker may differ. Seconds."
+    ),
+    _D(
+        SCOPE_CLAIM_NAME, _STRING, "scope", _CLAIM, "The claim of a token's scopes, which must be text or a list of it."
+    ),
+    _D(SUB_CLAIM_NAME, _STRING, "sub", _CLAIM, "The claim that becomes the client's user name."),
+)

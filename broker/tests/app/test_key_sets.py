@@ -1,0 +1,79 @@
+"""JWK sets as they come: from files and over HTTP, bounded, and from the URL of the settings only."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from barnabas_broker.app.key_set_reader import read_key_set
+from barnabas_broker.app.key_sets import KeySets
+from barnabas_broker.security.sasl.oauth_settings import OAuthSettings
+from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX
+from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, KeysUnavailable
+from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
+from barnabas_core.config.definitions import InvalidConfig
+from harness.manual_loop_clock import ManualLoopClock
+from harness.tokens import Issuer
+
+KEYS = Issuer().key_set()
+CONTEXT = ssl.create_default_context()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers with keys, with too many bytes, or with the way to the keys."""
+
+    def do_GET(self) -> None:
+        status = {"/elsewhere": 302, "/none": 404}.get(self.path, 200)
+        self.send_response(status)
+        self.send_header("Location", "/keys")
+        self.end_headers()
+        self.wfile.write(b" " * KEY_SET_BYTES_MAX + KEYS if self.path == "/large" else KEYS)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def settings(url: str, **trust: str) -> OAuthSettings:
+    return OAuthSettings(url, trust, FetchTimes(1, 1, 1), TokenRules((), None, 0))
+
+
+def test_keys_are_read_from_a_url_and_from_a_file(url: str, tmp_path: Path) -> None:
+    (file := tmp_path / "the keys.json").write_bytes(KEYS)
+    for each in (f"{url}/keys", f"file://{tmp_path}/the%20keys.json", f"file:{file}"):
+        assert [key.key_id for key in read_key_set(each, CONTEXT, 30)] == ["one"]
+
+
+@pytest.mark.parametrize("path", ["/elsewhere", "/none", "/large", "[/"])
+def test_another_answer_gives_no_keys(url: str, path: str) -> None:
+    with pytest.raises(KeysUnavailable):
+        read_key_set(f"{url}{path}", CONTEXT, 30)
+
+
+def test_a_start_needs_the_file_and_can_do_without_the_url() -> None:
+    key_sets = KeySets(ManualLoopClock())
+    keys = key_sets.open(settings("http://127.0.0.1:1/keys"))
+    asyncio.run(key_sets.load())
+    assert keys.current == ()
+    key_sets.open(settings("file:///no/such/file"))
+    with pytest.raises(KeysUnavailable, match="No such file"):
+        asyncio.run(key_sets.load())
+
+
+def test_a_truststore_that_is_missing_is_named() -> None:
+    trust = {"ssl.truststore.location": "/no/such/file", "ssl.truststore.type": "PEM"}
+    with pytest.raises(InvalidConfig, match=r"ssl\.truststore\.location"):
+        KeySets(ManualLoopClock()).open(settings("https://127.0.0.1:1/keys", **trust))
