@@ -9,7 +9,7 @@ from kafka.errors import KafkaError
 from kafka.net import KafkaConnectionManager, KafkaNetClient, NetworkSelector
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
-from barnabas_kafka.security import IN_CLEAR, PasswordFileError, Security
+from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 
 REQUEST_TIMEOUT_S: Final = 10.0
 Make = Callable[..., Any]
@@ -75,7 +75,9 @@ class AdminClient(KafkaAdminClient):
         except KafkaError as error:
             self.network.close()
             is_clear = settings["security_protocol"] == "PLAINTEXT"
-            reasons = () if is_clear else dict.fromkeys(map(str, self.connections.failing.values()))
+            reasons = [] if is_clear else list(dict.fromkeys(map(str, self.connections.failing.values())))
+            if settings["security_protocol"].startswith("SASL_"):  # The library may see only how the broker closes.
+                reasons.append("the user or its password may be wrong")
             raise ClusterUnreachable(": ".join(filter(None, (str(error), "; ".join(reasons))))) from error
 
     def _network(self, **settings: Any) -> Any:
@@ -94,11 +96,11 @@ class AdminClient(KafkaAdminClient):
             self.connections.run(self.connections.cluster.refresh_metadata)
 
 
-def connected_client(bootstrap: str, timeout_s: float, client_id: str, security: Security = IN_CLEAR) -> Any:
+def connected_client(bootstrap: str, timeout_s: float, client_id: str, security: Credentials = IN_CLEAR) -> Any:
     """Connect to any of `host:port[,host:port]`. Raises ClusterUnreachable."""
     try:
         secured = security.settings()
-    except PasswordFileError as error:
+    except SecurityFileError as error:
         raise ClusterUnreachable(str(error)) from error
     return AdminClient(
         bootstrap_servers=bootstrap.split(","),

@@ -2,13 +2,26 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-class PasswordFileError(Exception):
-    """The file of the password cannot be used: says why."""
+class SecurityFileError(Exception):
+    """A file with a password, keys or settings cannot be used: says why."""
+
+
+class Credentials(Protocol):
+    """The way to brokers, and who a client is there."""
+
+    @property
+    def authenticates(self) -> bool:
+        """True if the client may show who it is."""
+        ...
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings of a client that connects now. Raises SecurityFileError."""
+        ...
 
 
 class Tls(NamedTuple):
@@ -27,12 +40,12 @@ class Sasl(NamedTuple):
     password_file: Path
 
     def password(self) -> str:
-        """The password as the file has it now, without the line's end. Raises PasswordFileError."""
+        """The password as the file has it now, without the line's end. Raises SecurityFileError."""
         try:
             return self.password_file.read_text(encoding="utf-8", errors="replace").rstrip("\r\n")
         except OSError as error:
             why = f"the password {self.password_file}: {error.strerror}"
-            raise PasswordFileError(f"{why}; allowed: a file that has it") from error
+            raise SecurityFileError(f"{why}; allowed: a file that has it") from error
 
 
 class Security(NamedTuple):
@@ -41,8 +54,13 @@ class Security(NamedTuple):
     tls: Tls | None = None
     sasl: Sasl | None = None
 
+    @property
+    def authenticates(self) -> bool:
+        """True if the client may show who it is."""
+        return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
+
     def settings(self) -> Mapping[str, Any]:
-        """Of a client that connects now. Raises PasswordFileError."""
+        """Of a client that connects now. Raises SecurityFileError."""
         protocol = ("SASL_" if self.sasl is not None else "") + ("SSL" if self.tls is not None else "PLAINTEXT")
         found: dict[str, Any] = {"security_protocol": protocol}
         if self.tls is not None:
@@ -59,4 +77,4 @@ class Security(NamedTuple):
         return found
 
 
-IN_CLEAR: Final = Security()
+IN_CLEAR: Final[Credentials] = Security()

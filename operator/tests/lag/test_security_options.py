@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 from prometheus_client import CollectorRegistry
 
-from barnabas_kafka.security import PasswordFileError
+from barnabas_kafka.security import SecurityFileError
 from barnabas_lag.app.options import Listener, listener, parse
 from barnabas_lag.app.pages import Pages, page_server
 from harness.deadline import PATIENCE_S
@@ -80,5 +80,5 @@ def test_a_password_is_read_anew_for_each_connection(tmp_path: Path) -> None:
     password.write_text("new")
     assert security.settings()["sasl_plain_password"] == "new"
     password.unlink()
-    with pytest.raises(PasswordFileError, match="allowed: a file that has it"):
+    with pytest.raises(SecurityFileError, match="allowed: a file that has it"):
         security.settings()

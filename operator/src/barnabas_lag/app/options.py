@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_kafka.addresses import addresses
-from barnabas_kafka.security import IN_CLEAR, Security
+from barnabas_kafka.command_config import add_command_config
+from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_lag.app.security_options import add_security, security_of
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.exposition.limits import Limits
@@ -36,7 +37,7 @@ class Options(NamedTuple):
     listener: Listener
     filters: Filters
     limits: Limits
-    security: Security = IN_CLEAR
+    security: Credentials = IN_CLEAR
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -83,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         help="from one round to the next; default: %(default)s",
     )
     add_security(parser)
+    add_command_config(parser)
     _add_filters(parser)
     _add_limits(parser)
     return parser

@@ -4,7 +4,7 @@ import argparse
 import ssl
 from pathlib import Path
 
-from barnabas_kafka.security import MECHANISMS, PasswordFileError, Sasl, Security, Tls
+from barnabas_kafka.security import IN_CLEAR, MECHANISMS, Credentials, Sasl, Security, SecurityFileError, Tls
 
 
 def add_security(parser: argparse.ArgumentParser) -> None:
@@ -33,15 +33,20 @@ def add_security(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def security_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Security:
+def security_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Credentials:
     """What was said, with files that can be used now. Ends the process as argparse does where they cannot."""
     _check(parser, given)
+    if given.command_config != IN_CLEAR:
+        if given.tls or given.sasl:
+            parser.error("--command-config: allowed without --tls.enabled and --sasl.enabled")
+        found: Credentials = given.command_config
+        return found
     tls = Tls(given.tls_ca_file, given.tls_cert_file, given.tls_key_file) if given.tls else None
     sasl = Sasl(given.sasl_mechanism, given.sasl_username, given.sasl_password_file) if given.sasl else None
     security = Security(tls, sasl)
     try:
         security.settings()
-    except PasswordFileError as error:
+    except SecurityFileError as error:
         parser.error(str(error))
     if tls is not None:
         _check_files(parser, tls)

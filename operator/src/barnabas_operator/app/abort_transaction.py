@@ -11,12 +11,11 @@ from rich.console import Console
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.addresses import addresses
+from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.output import console
-from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, known_bootstrap
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.app.status import EXIT_FAILED, connected, known_bootstrap
 from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 
 
@@ -27,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:
-        with ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S) as admin, reachable():
+        with connected(bootstrap, options.command_config) as admin, reachable():
             return _abort(out, admin.client, options)
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap}: {error}", markup=False)
@@ -39,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
     )
+    add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     parser.add_argument("--topic", required=True, help="where the transaction is open")
     parser.add_argument("--partition", type=int, required=True, help="of the topic")

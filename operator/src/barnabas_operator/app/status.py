@@ -12,7 +12,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from barnabas_kafka.addresses import addresses
+from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.connection import ClusterUnreachable, reachable
+from barnabas_kafka.security import Credentials
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.data_dir import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, size, table
@@ -51,10 +53,10 @@ def main(arguments: Sequence[str]) -> int:
     given = options.bootstrap
     bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
     if options.watch:
-        watch(out, lambda: ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S), _group_tables)
+        watch(out, lambda: connected(bootstrap, options.command_config), _group_tables)
         return 0
     try:
-        with ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S) as admin:
+        with connected(bootstrap, options.command_config) as admin:
             if options.transactions:
                 return _transactions(out, admin, options.output)
             report = gather_report(admin)
@@ -66,8 +68,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.output == "json":
         print(report_json(report))
     else:
-        print_report(out, report, wide=options.output == "wide")
+        print_report(out, report, wide=options.output == "wide", authenticates=options.command_config.authenticates)
     return 0
+
+
+def connected(bootstrap: str, security: Credentials) -> ClusterAdmin:
+    """Connect. Raises ClusterUnreachable."""
+    return ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S, security=security)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
     )
+    add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: the brokers' own topics, too")
     parser.add_argument("-w", "--watch", action="store_true", help="groups and their lag, every 2 s until Ctrl-C")
@@ -134,12 +142,12 @@ def report_json(report: ClusterReport) -> str:
     return msgspec.json.format(msgspec.json.encode(whole)).decode()
 
 
-def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
-    """Prints the report as tables."""
+def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticates: bool = False) -> None:
+    """Prints the report as tables; `authenticates` is true if brokers may have asked who we are."""
     brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
-    if strangers:
+    if strangers and not authenticates:
         out.print(f"open: {', '.join(strangers)} asked for no authentication (docs/security.md)", markup=False)
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
     out.print(f"partitions: {troubles or 'every replica is in sync'}")

@@ -22,6 +22,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
+from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_operator.kafka import features
 from barnabas_operator.kafka.blocking_clock import BlockingClock
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
@@ -64,6 +65,7 @@ class ClusterAdmin:
         connect_timeout_s: float = REQUEST_TIMEOUT_S,
         configs_kept_s: float = 0.0,
         writing: TimedWrite = nullcontext,
+        security: Credentials = IN_CLEAR,
     ) -> None:
         """Connects to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`.
 
@@ -75,7 +77,7 @@ class ClusterAdmin:
         self._writing = writing
         self.answered_at = self._clock.monotonic_s()
         """When brokers answered last to steps, which may be many requests."""
-        self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator")
+        self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator", security)
         self._overrides = TopicAnswers(overrides, self.client, configs_kept_s, clock.monotonic_s)
         self._min_isr = TopicAnswers(min_isr, self.client, configs_kept_s, clock.monotonic_s)
 

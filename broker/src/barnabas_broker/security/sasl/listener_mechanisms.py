@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas_broker.security.sasl.jaas import InvalidJaas, JaasEntry, parse_jaas
 from barnabas_broker.security.sasl.mechanism import Mechanism
 from barnabas_broker.security.sasl.oauth_settings import MECHANISM as OAUTHBEARER
 from barnabas_broker.security.sasl.oauth_settings import OAuthSettings, oauth_settings
@@ -12,6 +11,7 @@ from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, ScramCredential
 from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_core.config.jaas import InvalidJaas, JaasEntry, parse_jaas
 from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.sasl_definitions import MECHANISMS
 

@@ -1,0 +1,158 @@
+"""Kafka's client properties in a file (`--command-config`), as kafka-python takes them.
+
+A property about security that is not read is refused: nobody shall believe that it has an effect. All others, which
+Kafka's tools would read, are ignored.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from barnabas_core.config.jaas import InvalidJaas, parse_jaas
+from barnabas_core.config.properties import MalformedProperties, parse_properties
+from barnabas_kafka.security import IN_CLEAR, MECHANISMS, Credentials, SecurityFileError
+
+PROTOCOL: Final = "security.protocol"
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISM: Final = "sasl.mechanism"
+JAAS: Final = "sasl.jaas.config"
+TRUST_TYPE: Final = "ssl.truststore.type"
+TRUST: Final = "ssl.truststore.location"
+KEY_TYPE: Final = "ssl.keystore.type"
+KEY: Final = "ssl.keystore.location"
+KEY_PASSWORD: Final = "ssl.key.password"
+HOST_NAMES: Final = "ssl.endpoint.identification.algorithm"
+CHECKED_HOST_NAMES: Final = ("https", "")
+PEM: Final = "PEM"
+CERTIFICATE: Final = "BEGIN CERTIFICATE"
+PRIVATE_KEY: Final = "PRIVATE KEY"
+KNOWN: Final = (PROTOCOL, MECHANISM, JAAS, TRUST_TYPE, TRUST, KEY_TYPE, KEY, KEY_PASSWORD, HOST_NAMES)
+ABOUT_SECURITY: Final = ("security.", "sasl.", "ssl.")
+
+Texts = Mapping[str, str]
+
+
+class CommandConfig(NamedTuple):
+    """The file, which is read again for each client, as a password may have changed."""
+
+    file: Path
+
+    @property
+    def authenticates(self) -> bool:
+        """True if the client may show who it is. Raises SecurityFileError."""
+        found = _read(self.file)
+        return found.get(PROTOCOL, "").startswith("SASL_") or KEY in found
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings of a client that connects now. Raises SecurityFileError."""
+        try:
+            return _settings(_read(self.file))
+        except _Invalid as error:
+            raise SecurityFileError(f"{self.file}: {error}") from error
+
+
+def add_command_config(parser: argparse.ArgumentParser) -> None:
+    """Add the option."""
+    parser.add_argument(
+        "--command-config",
+        type=command_config,
+        default=IN_CLEAR,
+        metavar="FILE",
+        help="Kafka's client properties: security.protocol, sasl.*, ssl.*; default: PLAINTEXT",
+    )
+
+
+def command_config(text: str) -> Credentials:
+    """Return what the option names, if it can be used now. Raises argparse.ArgumentTypeError."""
+    found = CommandConfig(Path(text))
+    try:
+        found.settings()
+    except SecurityFileError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return found
+
+
+class _Invalid(Exception):
+    """A property that cannot be used: names it, its value unless that is a secret, and what is allowed."""
+
+
+def _read(file: Path) -> Texts:
+    try:
+        properties = parse_properties(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, MalformedProperties) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise SecurityFileError(f"{file}: {why}; a file of Kafka's client properties is allowed") from error
+    return {key: each.value.strip() for key, each in properties.items()}
+
+
+def _settings(given: Texts) -> dict[str, Any]:
+    for key in given:
+        if key.startswith(ABOUT_SECURITY) and key not in KNOWN:
+            raise _Invalid(f"{key} is not supported; of security.*, sasl.* and ssl.* allowed are {', '.join(KNOWN)}")
+    protocol = _one_of(given, PROTOCOL, PROTOCOLS, PROTOCOLS[0])
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        found |= _tls(given)
+    if protocol.startswith("SASL_"):
+        found |= _sasl(given)
+    return found
+
+
+def _one_of(given: Texts, key: str, allowed: tuple[str, ...], default: str | None = None) -> str:
+    value = given.get(key, default)
+    if value is None:
+        raise _Invalid(f"{key} is missing; allowed: {', '.join(allowed)}")
+    if value not in allowed:
+        raise _Invalid(f"{key}={value}; allowed: {', '.join(each or 'an empty value' for each in allowed)}")
+    return value
+
+
+def _sasl(given: Texts) -> dict[str, Any]:
+    mechanism = _one_of(given, MECHANISM, MECHANISMS)
+    try:
+        entry = parse_jaas(given.get(JAAS, ""))
+    except InvalidJaas as error:
+        raise _Invalid(f"{JAAS}: {error}") from error
+    if entry.family != mechanism.partition("-")[0]:
+        raise _Invalid(f"{JAAS} has the login module of {entry.family}; {MECHANISM}={mechanism} needs its own")
+    for option in ("username", "password"):
+        if not entry.options.get(option):
+            raise _Invalid(f'{JAAS} has no {option}; allowed: {option}="..." before the ;')
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": entry.options["username"],
+        "sasl_plain_password": entry.options["password"],
+    }
+
+
+def _tls(given: Texts) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "ssl_check_hostname": _one_of(given, HOST_NAMES, CHECKED_HOST_NAMES, CHECKED_HOST_NAMES[0]) != ""
+    }
+    if TRUST in given:
+        _check_pem(given, TRUST_TYPE, TRUST, (CERTIFICATE,))
+        found["ssl_cafile"] = given[TRUST]
+    if KEY in given:
+        _check_pem(given, KEY_TYPE, KEY, (PRIVATE_KEY, CERTIFICATE))
+        found |= {"ssl_certfile": given[KEY], "ssl_keyfile": given[KEY], "ssl_password": given.get(KEY_PASSWORD, "")}
+    return found
+
+
+def _check_pem(given: Texts, type_key: str, key: str, parts: tuple[str, ...]) -> None:
+    _check_type(given, type_key)
+    try:
+        text = Path(given[key]).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise _Invalid(f"{key}={given[key]}: {error.strerror}; allowed: a file with {' and '.join(parts)}") from error
+    if any(part not in text for part in parts):
+        raise _Invalid(f"{key}={given[key]}; allowed: a PEM file with {' and '.join(parts)}")
+
+
+def _check_type(given: Texts, key: str) -> None:
+    value = given.get(key, "JKS, the default")
+    if value != PEM:
+        how = (
+            "`keytool -importkeystore -deststoretype PKCS12` and `openssl pkcs12 -nodes` make a PEM file of a keystore"
+        )
+        raise _Invalid(f"{key}={value}; allowed: {PEM}. {how}")

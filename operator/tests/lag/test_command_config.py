@@ -1,0 +1,87 @@
+"""Kafka's client properties as our commands take them, and the ones that they refuse."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas_lag.app.options import parse
+from harness.certificates import Authority
+
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="geheim";'
+SASL = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={SCRAM}\n"
+
+
+def given(folder: Path, text: str) -> list[str]:
+    (file := folder / "client.properties").write_text(text)
+    return ["--bootstrap", "a:1", "--command-config", str(file)]
+
+
+def test_users_and_certificates_are_taken_and_other_properties_ignored(tmp_path: Path) -> None:
+    security = parse(given(tmp_path, SASL + "client.id=x\n")).security
+    assert security.authenticates
+    assert security.settings() == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "geheim",
+    }
+    authority = Authority(tmp_path / "authority")
+    key = f"ssl.keystore.type=PEM\nssl.keystore.location={authority.issue('client').file}\n"
+    trust = f"ssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
+    names = "ssl.endpoint.identification.algorithm=\n"
+    security = parse(given(tmp_path, f"security.protocol=SSL\n{key}{trust}{names}")).security
+    assert security.authenticates
+    assert security.settings() == {
+        "security_protocol": "SSL",
+        "ssl_check_hostname": False,
+        "ssl_cafile": str(authority.file),
+        "ssl_certfile": str(tmp_path / "authority/client.pem"),
+        "ssl_keyfile": str(tmp_path / "authority/client.pem"),
+        "ssl_password": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("security.protocol=TLS", "security.protocol=TLS; allowed: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        (SASL.replace("SCRAM-SHA-512", "GSSAPI"), "sasl.mechanism=GSSAPI; allowed: PLAIN, SCRAM-SHA-256, SCRAM"),
+        (
+            SASL.replace("SCRAM-SHA-512", "PLAIN"),
+            "sasl.jaas.config has the login module of SCRAM; sasl.mechanism=PLAIN",
+        ),
+        (SASL.replace('password="geheim"', ""), 'sasl.jaas.config has no password; allowed: password="..."'),
+        ("security.protocol=SASL_SSL", "sasl.mechanism is missing; allowed: PLAIN"),
+        ("ssl.cipher.suites=x", "ssl.cipher.suites is not supported; of security.*, sasl.* and ssl.* allowed are"),
+        ("security.protocol=SSL\nssl.truststore.location=a.jks", "ssl.truststore.type=JKS, the default; allowed: PEM."),
+        (
+            "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/nowhere",
+            "ssl.truststore.location=/nowhere: No such file or directory; allowed: a file with BEGIN CERTIFICATE",
+        ),
+        (
+            "security.protocol=SSL\nssl.endpoint.identification.algorithm=http",
+            "ssl.endpoint.identification.algorithm=http; allowed: https, an empty value",
+        ),
+    ],
+)
+def test_a_property_that_cannot_be_used_is_named_with_what_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, why: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(given(tmp_path, text))
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert "geheim" not in said
+
+
+def test_the_file_has_to_be_there_and_no_other_options_of_security_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, why in (
+        (["--bootstrap", "a:1", "--command-config", "/nowhere"], "a file of Kafka's client properties is allowed"),
+        ([*given(tmp_path, SASL), "--tls.enabled"], "--command-config: allowed without --tls.enabled"),
+    ):
+        with pytest.raises(SystemExit):
+            parse(arguments)
+        assert why in capsys.readouterr().err
