@@ -29,6 +29,8 @@ from harness.deadline import PATIENCE_S, wait_for
 TOPIC: Final = "flights"
 PRODUCE_VERSION: Final = 9
 SETTINGS: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
     "log.cleaner.backoff.ms": "100",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000",
 }

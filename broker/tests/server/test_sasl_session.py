@@ -178,6 +178,7 @@ async def test_a_refusal_names_the_mechanism_only_and_comes_late() -> None:
         await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         client.request(SaslAuthenticateRequest(auth_bytes=BAD), 2)
         await at.until(lambda: at.sasl.counts.failed == 1)
+        assert at.sasl.counts.failures["PLAIN"] == 1
         at.timers.pass_time(DELAY_S)
         frame = await client.frame()
         assert frame is not None

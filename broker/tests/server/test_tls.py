@@ -158,7 +158,7 @@ def test_who_does_not_belong_is_refused_and_others_are_served(
             for context in (old, weak):
                 with pytest.raises(OSError, match=r"(?i)alert|protocol|version"):
                     await ask(port, context, b"who")
-            assert counts_of(listener).failed == 8
+            assert counts_of(listener).failures == {"TLS": 8}
             assert await ask(port, client_context(authority, authority.issue("alice")), b"x") == [b"x"]
             listener.handshakes.check()
 

@@ -8,6 +8,7 @@ from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
 from barnabas_broker.app.process_usage import process_usage
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.http import Page, PageMaker, text_page
+from barnabas_broker.server.metrics.authorizer_families import authorizer_families
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
 from barnabas_broker.server.metrics.config_families import config_families
@@ -67,7 +68,7 @@ def make_pages(
         ]
         families += controller_families(environment)
         families += [*config_families(environment), *metadata_families(environment)]
-        families += quota_families(environment.quotas)
+        families += [*authorizer_families(environment.authorizer), *quota_families(environment.quotas)]
         families += await group_families(environment)
         families += partition_families(hosted)
         families += replication_families(environment.fetchers, environment.followers, environment.isr_changes, hosted)

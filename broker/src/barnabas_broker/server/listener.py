@@ -17,7 +17,7 @@ from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch
 from barnabas_broker.server.handshakes import Handshakes, ServerTls
-from barnabas_broker.server.sasl_listener import AuthenticationCounts
+from barnabas_broker.server.sasl_listener import TLS, AuthenticationCounts
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 from barnabas_broker.server.transport import PlainTransport, Transport
 from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
@@ -218,7 +218,7 @@ class Listener:
     def _handshake_failed(self, listener_name: str, host: str) -> None:
         self._admission.closed(host)
         if listener_name in self._counts:
-            self._counts[listener_name].failed += 1
+            self._counts[listener_name].failures[TLS] += 1
 
     def _serve(self, transport: Transport, client: Client, host: str) -> None:
         is_broker = self._admission.is_protected(client.listener_name)

@@ -1,5 +1,6 @@
 """The part that all SASL sessions of one listener share: its mechanisms, its limits and its counts."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +13,11 @@ DEADLINE_S: Final = 30.0
 SESSION_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
 """The longest session with an end. Java counts nanoseconds, and would come to an end before the beginning."""
 
+TLS: Final = "TLS"
+"""The mechanism of a client whose handshake failed."""
+NO_MECHANISM: Final = "none"
+"""The mechanism of a client that was refused before it chose one."""
+
 
 @dataclass(slots=True)
 class AuthenticationCounts:
@@ -19,8 +25,14 @@ class AuthenticationCounts:
 
     succeeded_first: int = 0
     succeeded_again: int = 0
-    failed: int = 0
+    failures: Counter[str] = field(default_factory=lambda: Counter({TLS: 0}))
+    """Refusals by mechanism."""
     expired: int = 0
+
+    @property
+    def failed(self) -> int:
+        """The number of clients that were refused."""
+        return self.failures.total()
 
     def succeeded(self, *, is_again: bool) -> None:
         """Count a client that has authenticated, for the first time or again."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Dialogue, Identity, Mechanism
 from barnabas_broker.server.connection import Connection, Dispatch
-from barnabas_broker.server.sasl_listener import SaslListener
+from barnabas_broker.server.sasl_listener import NO_MECHANISM, SaslListener
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, parse_request_header
@@ -239,7 +239,7 @@ class SaslSession:
         """Count and log a refusal, once for each attempt."""
         if not self._is_refused:
             self._is_refused = True
-            self._listener.counts.failed += 1
+            self._listener.counts.failures[NO_MECHANISM if self._mechanism is None else self._mechanism.name] += 1
             log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why)
 
 

@@ -32,4 +32,14 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
             "Connections closed since their session had ended",
             lambda counts: counts.expired,
         ),
+        Family(
+            "barnabas_failed_authentications_total",
+            "counter",
+            "Clients that were refused, by SASL mechanism; TLS for handshakes, none before a mechanism was chosen",
+            lambda: [
+                Sample(labels(listener=name, mechanism=mechanism), failures)
+                for name, counts in by_listener.items()
+                for mechanism, failures in counts.failures.items()
+            ],
+        ),
     ]

@@ -1,0 +1,28 @@
+"""Refusals by the authorizer, by the right that was missing."""
+
+from barnabas_broker.security.acls.audit import Refusal
+from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_core.acls import OPERATIONS
+
+
+def authorizer_families(authorizer: Authorizer | None) -> list[Family]:
+    """Return the counter; without an authorizer it has no sample."""
+    return [
+        Family(
+            "barnabas_authorizer_refusals_total",
+            "counter",
+            "Rights that clients asked for and lacked, by operation and type of resource",
+            lambda: [] if authorizer is None else _samples(authorizer),
+        )
+    ]
+
+
+def _samples(authorizer: Authorizer) -> list[Sample]:
+    """Return a sample for each right that answers tell of, and for any other that was refused."""
+    known = [Refusal(operation.name, kind.name) for kind, operations in OPERATIONS.items() for operation in operations]
+    refusals = {**dict.fromkeys(known, 0), **authorizer.audit.refusals}
+    return [
+        Sample(labels(operation=each.operation, resource_type=each.resource_type), count)
+        for each, count in refusals.items()
+    ]
