@@ -39,8 +39,9 @@ Record = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes 
 
 
 def broker_for_jobs(folder: Path) -> ServerProcess:
-    """One that keeps records of 2013, not running."""
-    one = dict.fromkeys(("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), "1")
+    """One that keeps records of 2013, not running; of its internal topics each partition is a task of Spark."""
+    topics = ("offsets.topic", "transaction.state.log")
+    one = {f"{name}.{what}": "1" for name in topics for what in ("replication.factor", "num.partitions")}
     return prepare_barnabas(folder, {**one, "log.retention.hours": "-1"})
 
 
