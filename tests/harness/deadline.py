@@ -1,5 +1,6 @@
 """Waiting for a state of the world: look again until it is so or the deadline has passed."""
 
+import resource
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,6 +9,9 @@ Value = TypeVar("Value")
 POLL_SECONDS = 0.02
 PATIENCE_S = 300.0
 """How long a test waits for what takes seconds: a passing test never waits so long, however busy the machine is."""
+REST_OVER_LOOK = 3.0
+"""A look that costs processor time is rested from so many times as long: what is waited for needs it, too."""
+REST_SECONDS_MAX = 0.5
 
 
 def wait_for(
@@ -22,8 +26,16 @@ def wait_for(
     """
     deadline = time.monotonic() + seconds_max
     while True:
+        used_s = _used_s()
         value = look()
         if expected(value):
             return value
         assert time.monotonic() < deadline, f"after {seconds_max:.0f} s still {value!r}"
-        time.sleep(pause_s)
+        rest_s = min(REST_OVER_LOOK * (_used_s() - used_s), REST_SECONDS_MAX)
+        time.sleep(max(pause_s, rest_s))
+
+
+def _used_s() -> float:
+    """The processor time of this process, and of its children that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
