@@ -193,7 +193,7 @@ class ControlPlane:
         """The administrator's."""
         return Kubectl(self.programs / "kubectl", self.kubeconfig)
 
-    @property
+    @cached_property
     def requests(self) -> KubeRequests:
         """The administrator's, for what is asked often."""
         return KubeRequests(self.url, self._chosen.tokens["admin"], self._trust)

@@ -2,12 +2,11 @@
 
 import json
 import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPSConnection
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from barnabas_operator.kube.api import APPLY, MERGE, NOT_FOUND
 from barnabas_operator.kube.api_resources import path_of
@@ -15,6 +14,8 @@ from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
 
 JSON: Final = "application/json"
+REFUSED: Final = 300
+"""And above: the status of what is no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class KubeRequests:
     url: str
     token: str
     trust: ssl.SSLContext
+    idle: list[HTTPSConnection] = field(default_factory=list)
+    """Connections that stay: a new one costs both sides more than a request."""
 
     def get(self, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """The object; None where it is gone."""
@@ -74,15 +77,38 @@ class KubeRequests:
         """Nothing where there is no such object."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "*/*", "Content-Type": content_type}
         sent = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(self.url + path, sent, headers, method=method)
+        status, found = self._answer(method, path, sent, headers)
+        if method == "GET" and status == NOT_FOUND:
+            return b""
+        assert status < REFUSED, f"{method} {path}: {found.decode(errors='replace')}"
+        return found
+
+    def _answer(self, method: str, path: str, sent: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        """On a connection that is idle, or on a new one where those have ended meanwhile."""
+        while True:
+            kept = self._kept()
+            connection = kept or self._new()
+            try:
+                connection.request(method, path, sent, headers)
+                with connection.getresponse() as answer:
+                    told = answer.status, answer.read()
+            except (OSError, HTTPException):
+                connection.close()
+                if kept is None:
+                    raise
+            else:
+                self.idle.append(connection)
+                return told
+
+    def _kept(self) -> HTTPSConnection | None:
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_S, context=self.trust) as answer:
-                found: bytes = answer.read()
-                return found
-        except urllib.error.HTTPError as refusal:
-            if method == "GET" and refusal.code == NOT_FOUND:
-                return b""
-            raise AssertionError(f"{method} {path}: {refusal.read().decode(errors='replace')}") from refusal
+            return self.idle.pop()
+        except IndexError:  # Other threads ask, too.
+            return None
+
+    def _new(self) -> HTTPSConnection:
+        at = urlsplit(self.url)
+        return HTTPSConnection(str(at.hostname), at.port, timeout=PATIENCE_S, context=self.trust)
 
 
 def _chosen(values: Mapping[str, str]) -> str:
