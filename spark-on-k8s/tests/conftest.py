@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from buckets import Bucket, new_bucket
-from jobs_world import JARS, SMALL, World, broker_for_jobs
+from jobs_world import JARS, SHORT_LIVED, SMALL, World, broker_for_jobs
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
@@ -15,9 +15,6 @@ from barnabas_jobs.app.connector import ConnectorMissing
 from barnabas_jobs.app.session import session
 from harness.require import missing
 from harness.server_process import ServerProcess
-
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""What a JVM is best with that does not live long."""
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,8 @@ SMALL = {
     "spark.sql.adaptive.enabled": "false",
     **ONE_TASK_EACH,
 }
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""What a JVM is best with that does not live long."""
 QUIET_S = 3.0
 """How long tests wait for what a task that has failed may still write."""
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.

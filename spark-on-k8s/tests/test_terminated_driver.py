@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs_world import JARS, SMALL, World
+from jobs_world import JARS, SHORT_LIVED, SMALL, World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.main import EXIT_TERMINATED
@@ -29,6 +29,7 @@ def test_a_run_that_is_told_to_end_stops_spark_and_keeps_what_it_committed(
     words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
     conf = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
     command = ["-m", "barnabas", "jobs", "run", "archive", "--master", "local[1]", "--jars", str(JARS), *words, *conf]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     log = tmp_path / "log"
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -36,7 +37,7 @@ def test_a_run_that_is_told_to_end_stops_spark_and_keeps_what_it_committed(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")},
+            env={**environment, "JDK_JAVA_OPTIONS": SHORT_LIVED},
         )
     try:
         wait_for(lambda: list(world.folder.glob("ledger/0000000[1-9].json")), seconds_max=COMMITS_SECONDS_MAX)
