@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from drivers.broker_under_test import PROPERTIES, BrokerWith, check_end, prepare_server
-from drivers.builds import ToolMissing
+from drivers.builds import ToolMissing, go_driver, java_driver, node_driver
 from drivers.every_client import CLIENTS, TRANSACTIONAL
 from drivers.interface import Client
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
+from drivers.secured_broker import PASSWORD, SecuredBroker
 from harness.kafka_jars import JarsMissing
 from harness.require import missing
 from harness.server_process import ServerProcess
@@ -118,3 +119,41 @@ def java(clients: Callable[[str], Client]) -> RemoteClient:
 def tools(java: RemoteClient, broker: ServerProcess) -> KafkaTools:
     """Apache Kafka's command-line tools against the broker under test."""
     return KafkaTools(java, broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """One running broker with a listener for each security protocol."""
+    broker = SecuredBroker(tmp_path_factory.mktemp("secured"))
+    try:
+        broker.start()
+        yield broker
+        log = broker.server.log_text()
+        assert PASSWORD not in log
+        assert "Traceback" not in log
+    finally:
+        broker.server.close()
+
+
+@pytest.fixture(scope="session")
+def secured_driver(
+    secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], RemoteClient]]:
+    """A function from a language's client to its driver, which is started when first asked for."""
+    started: dict[str, RemoteClient] = {}
+    commands = {"java": java_driver, "franz-go": go_driver, "kafkajs": node_driver}
+    # Java reads tokens from these files only.
+    allowed = f"JDK_JAVA_OPTIONS=-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={secured.token_urls}"
+
+    def driver(name: str) -> RemoteClient:
+        if name not in started:
+            try:
+                command = ["env", allowed, *commands[name](secured.server.bootstrap)]
+            except (ToolMissing, JarsMissing) as reason:
+                missing(str(reason))
+            started[name] = RemoteClient(name, command, tmp_path_factory.mktemp(name) / "client.log")
+        return started[name]
+
+    yield driver
+    for one in started.values():
+        one.close()

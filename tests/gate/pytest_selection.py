@@ -19,6 +19,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "api_server": "api-server",
     "peer": "client-drivers",
     "java": "client-drivers",
+    "secured": "secured-clients",
 }
 """Of a test that has the fixture; the first that fits. `xdist_group` names the group of others."""
 

@@ -67,11 +67,11 @@ func describe(record *kgo.Record) map[string]any {
 }
 
 func produce(ctx context.Context, d *driver, asked *request) (any, error) {
-	options := []kgo.Opt{
-		seeds(), dial(), kgo.RequiredAcks(acks[asked.Acks]),
-		kgo.ProducerBatchCompression(codecs[asked.Compression]), kgo.ProducerLinger(50 * time.Millisecond),
+	options := append(connect(asked.Security),
+		kgo.RequiredAcks(acks[asked.Acks]),
+		kgo.ProducerBatchCompression(codecs[asked.Compression]), kgo.ProducerLinger(50*time.Millisecond),
 		kgo.AllowAutoTopicCreation(),
-	}
+	)
 	if !asked.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
@@ -83,6 +83,9 @@ func produce(ctx context.Context, d *driver, asked *request) (any, error) {
 		return nil, err
 	}
 	defer client.Close()
+	if err := client.Ping(ctx); err != nil {
+		return nil, err
+	}
 	records := []*kgo.Record{}
 	for _, m := range asked.Messages {
 		records = append(records, toRecord(asked.Topic, m))
@@ -99,7 +102,7 @@ func produce(ctx context.Context, d *driver, asked *request) (any, error) {
 }
 
 func read(ctx context.Context, d *driver, asked *request) (any, error) {
-	options := []kgo.Opt{seeds(), dial(), kgo.ConsumeTopics(asked.Topic)}
+	options := append(connect(asked.Security), kgo.ConsumeTopics(asked.Topic))
 	if asked.Committed {
 		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}

@@ -5,14 +5,24 @@ const { Kafka, CompressionTypes, CompressionCodecs, logLevel, ConfigResourceType
 const transactions = require('./transactions')
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 
-const ssl = process.env.KAFKA_CA ? { ca: [fs.readFileSync(process.env.KAFKA_CA)] } : false
-const kafka = new Kafka({ clientId: 'kafkajs', brokers: process.argv[2].split(','), ssl, logLevel: logLevel.NOTHING })
+const open = { clientId: 'kafkajs', logLevel: logLevel.NOTHING }
+const kafka = new Kafka({ ...open, brokers: process.argv[2].split(',') })
 const admin = kafka.admin()
 const compressions = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
 const members = new Map()
 
 const bytes = (hex) => (hex === null || hex === undefined ? null : Buffer.from(hex, 'hex'))
 const hex = (buffer) => (buffer === null || buffer === undefined ? null : buffer.toString('hex'))
+
+// The client of the open listener, or one of another listener: the authority to trust there, and what it shows.
+function clientOf(security) {
+  if (!security) return kafka
+  const { bootstrap, ca, certificate, mechanism, user: username, password, token: value } = security
+  const shown = certificate ? { key: fs.readFileSync(certificate), cert: fs.readFileSync(certificate) } : {}
+  const login = mechanism === 'OAUTHBEARER' ? { oauthBearerProvider: async () => ({ value }) } : { username, password }
+  const sasl = mechanism ? { mechanism: mechanism.toLowerCase(), ...login } : undefined
+  return new Kafka({ ...open, brokers: [bootstrap], ssl: { ca: [fs.readFileSync(ca)], ...shown }, sasl, retry: { retries: 1 } })
+}
 
 function toMessage(message) {
   const headers = {}
@@ -29,8 +39,8 @@ function describe(topic, partition, message) {
   return { ...place, key: hex(message.key), value: hex(message.value), headers }
 }
 
-async function produce({ topic, messages, compression, idempotent, acks }) {
-  const producer = kafka.producer({ idempotent, maxInFlightRequests: 1, allowAutoTopicCreation: true })
+async function produce({ topic, messages, compression, idempotent, acks, security }) {
+  const producer = clientOf(security).producer({ idempotent, maxInFlightRequests: 1, allowAutoTopicCreation: true })
   await producer.connect()
   try {
     const options = { acks: acks === 'all' ? -1 : Number(acks), compression: compressions[compression] }
@@ -41,9 +51,9 @@ async function produce({ topic, messages, compression, idempotent, acks }) {
   }
 }
 
-async function read({ topic, count, committed }) {
+async function read({ topic, count, committed, security }) {
   const group = `read-${topic}-${process.pid}-${Date.now()}`
-  await join({ member: group, group, topics: [topic], readUncommitted: !committed })
+  await join({ member: group, group, topics: [topic], readUncommitted: !committed, security })
   const member = members.get(group)
   const deadline = Date.now() + 30000
   while (member.records.length < count && Date.now() < deadline) await new Promise((done) => setTimeout(done, 20))
@@ -51,10 +61,10 @@ async function read({ topic, count, committed }) {
   return member.records
 }
 
-async function join({ member, group, topics, readUncommitted = false }) {
+async function join({ member, group, topics, readUncommitted = false, security }) {
   const times = { heartbeatInterval: 300, sessionTimeout: 10000, maxWaitTimeInMs: 100 }
   const options = { groupId: group, readUncommitted, ...times }
-  const consumer = kafka.consumer({ ...options, retry: { retries: 20 } })
+  const consumer = clientOf(security).consumer({ ...options, retry: { retries: 20 } })
   const state = { consumer, assignment: [], records: [], failure: null }
   members.set(member, state)
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {

@@ -11,11 +11,6 @@ final class Settings {
     static Properties of(String bootstrap, JsonNode request, String... defaults) {
         Properties properties = new Properties();
         properties.setProperty("bootstrap.servers", bootstrap);
-        if (System.getenv("KAFKA_CA") != null) {
-            properties.setProperty("security.protocol", "SSL");
-            properties.setProperty("ssl.truststore.type", "PEM");
-            properties.setProperty("ssl.truststore.location", System.getenv("KAFKA_CA"));
-        }
         for (int i = 0; i < defaults.length; i += 2) {
             properties.setProperty(defaults[i], defaults[i + 1]);
         }
