@@ -1,19 +1,21 @@
 """The rows of transactions, on one broker and on three."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Final
 
 from bench.clusters import BROKERS
 from bench.metrics import MB_PER_CPU_S, P50_US, Aim, Better, Metric
 from bench.row import Group, Place, Row
-from bench.scenarios.stand import Scenario
 from bench.scenarios.transaction_ids import TransactionalIds
 from bench.scenarios.transactions import Copy, Transact
 
 KAFKA: Final = "kafka"
 COMMITS_MS: Final = (10, 100, 1000)
 MB_PER_S: Final = Metric("mb_per_s", "MB/s", Better.HIGHER, Aim(times_peer_min=1.5))
-END_P99_US: Final = Metric("p99_us", "EndTxn p99 us", Better.LOWER, Aim(times_peer_max=0.5))
+END_P99_US: Final = Metric(
+    "p99_us", "EndTxn p99 us (the slowest of fewer than 100)", Better.LOWER, Aim(times_peer_max=0.5)
+)
 END_P50_US: Final = Metric("p50_us", "EndTxn p50 us", Better.LOWER)
 RECORDS: Final = Metric("records_per_s", "records/s", Better.HIGHER, Aim(times_peer_min=1.5))
 WRITES: Final = (MB_PER_S, END_P50_US, END_P99_US, MB_PER_CPU_S)
@@ -50,10 +52,10 @@ def id_rows() -> Iterator[Row]:
 def transaction_rows(brokers: int) -> Iterator[Row]:
     """On the standing broker, or on the standing cluster of `brokers`."""
     place, prefix = (Place.BROKER, "") if brokers == 1 else (Place.CLUSTER, "cluster.")
-    for commit_ms in COMMITS_MS:
-        loads: tuple[tuple[str, Group, Scenario], ...] = (
-            ("transactions", WRITTEN[brokers], Transact(commit_ms=commit_ms, replication_factor=brokers)),
-            ("exactly-once", COPIED[brokers], Copy(commit_ms=commit_ms, replication_factor=brokers)),
-        )
-        for key, group, scenario in loads:
-            yield Row(f"{prefix}{key}.{commit_ms}ms", f"a commit each {commit_ms:,} ms", group, scenario, place=place)
+    loads: tuple[tuple[str, Group, type[Transact] | type[Copy]], ...] = (
+        ("transactions", WRITTEN[brokers], Transact),
+        ("exactly-once", COPIED[brokers], Copy),
+    )
+    for (key, group, kind), commit_ms in product(loads, COMMITS_MS):
+        scenario = kind(commit_ms=commit_ms, replication_factor=brokers)
+        yield Row(f"{prefix}{key}.{commit_ms}ms", f"a commit each {commit_ms:,} ms", group, scenario, place=place)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench import raw_requests
 from bench.clients.job import NotRun
 from bench.clients.transactional_ids import await_id, count_ids, make_ids, transactional_id
 from bench.metrics import Measurement
@@ -67,6 +68,8 @@ class TransactionalIds:
         counting = threading.Thread(target=lambda: expired.append(_seconds_to_none(server.port)))
         begun_s = time.monotonic()
         counting.start()
+        if raw_requests.wait_for_acknowledgement(server.port, TOPIC, SERVED_SECONDS_MAX) is None:
+            raise NotRun(f"no record acknowledged within {SERVED_SECONDS_MAX:.0f} s")
         trips = produce_round_trips(server.port, TOPIC, ROUND_TRIPS_MIN, counting.is_alive)
         counting.join()
         if not expired or expired[0] < 0:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from bench.clients.job import Counted, Job
+from bench.clients.job import Job
 from bench.metrics import Measurement, throughput
 from bench.processes import cpu_seconds
 from bench.scenarios.load import PARTITIONS, Produce
@@ -12,8 +12,6 @@ from bench.topics import topic
 
 CLIENT: Final = "Java"
 RECORD_BYTES: Final = 1000
-COMMITS_COUNTED_MIN: Final = 20
-"""Fewer commits than these have a median, and no percentiles that would mean anything."""
 RUNS: Final = 4
 """How many times as long as other runs these are: a second's transaction has few commits in two."""
 ISOLATED: Final = {"buffer.memory": "67108864"}
@@ -78,9 +76,5 @@ def _measured(stand: Stand, target: Target, job: Job) -> Measurement:
     broker_cpu_s = cpu_seconds(*target.pids) - cpu_s
     records = counted["records"] / counted["seconds"]
     load = throughput(counted["bytes"], counted["seconds"], broker_cpu_s, counted["client_cpu_s"])
-    return {**load, **_ends(counted), "records_per_s": records}
-
-
-def _ends(counted: Counted) -> Measurement:
-    names = ("p50_us", "p99_us") if counted["commits"] >= COMMITS_COUNTED_MIN else ("p50_us",)
-    return {name: counted[name] for name in names}
+    ends = {name: counted[name] for name in ("p50_us", "p99_us")}
+    return {**load, **ends, "records_per_s": records}
