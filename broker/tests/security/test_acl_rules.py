@@ -1,5 +1,7 @@
 """The rules of Kafka's authorizer against a model that tries every ACL."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +97,8 @@ def test_an_acl_that_is_removed_takes_no_other_with_it(some: list[Acl], data: st
         for operation in (AclOperation.READ, AclOperation.DESCRIBE):
             decided = index.allows(ALICE, operation, TOPIC, name, if_none=True)
             assert decided == naive(some, operation, TOPIC, name, True)
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        assert index.allows_any(ALICE, operation, TOPIC) == index_of(some).allows_any(ALICE, operation, TOPIC)
 
 
 @settings(max_examples=300, deadline=None)
@@ -105,6 +109,23 @@ def test_a_right_on_any_topic_is_one_that_some_name_would_show(some: list[Acl]) 
         for name in ("a", "ab", "abc", "b", "abcd", "abd", "ac", "bc", "zz", "*", "**")
     )
     assert index_of(some).allows_any(ALICE, AclOperation.WRITE, TOPIC) == shown
+
+
+def test_a_right_on_any_topic_costs_no_look_at_acls_of_others() -> None:
+    looks: list[AclEntry] = []
+
+    class Entries(list[AclEntry]):
+        def __iter__(self) -> Iterator[AclEntry]:
+            looks.extend(self[:])
+            return super().__iter__()
+
+    index = AclIndex()
+    for number in range(100):
+        entry = AclEntry(f"User:{number}", "*", AclOperation.WRITE, Permission.ALLOW)
+        index.put(AclPattern(TOPIC, f"t{number}", PatternType.LITERAL), Entries([entry]))
+    looks.clear()
+    assert index.allows_any(AclSubject("User:7", "10.0.0.1"), AclOperation.WRITE, TOPIC)
+    assert {each.principal for each in looks} == {"User:7"}
 
 
 def test_hosts_are_the_same_in_each_way_of_writing() -> None:
@@ -127,10 +148,12 @@ def test_a_decision_is_kept_until_an_acl_changes() -> None:
     authorizer = Authorizer((), allow_if_none=False, audit=Audit(ManualClock()))
     before = authorizer.rights("User:alice", "10.0.0.1")
     assert not before.may(AclOperation.READ, TOPIC, "t")
+    assert not before.may_any(AclOperation.READ, TOPIC)
     pattern = AclPattern(TOPIC, "t", PatternType.LITERAL)
     authorizer.replace({pattern: [AclEntry("User:alice", "10.0.0.1", AclOperation.READ, Permission.ALLOW)]})
     after = authorizer.rights("User:alice", "10.0.0.1")
     assert after.may(AclOperation.READ, TOPIC, "t")
+    assert after.may_any(AclOperation.READ, TOPIC)
     assert after is authorizer.rights("User:alice", "10.0.0.1")
     assert after.operations(TOPIC, "t") == {AclOperation.READ, AclOperation.DESCRIBE}
 

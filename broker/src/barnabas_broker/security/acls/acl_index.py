@@ -6,6 +6,7 @@ for everybody where `allow.everyone.if.no.acl.found` says so.
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from barnabas_core.acls import (
@@ -33,19 +34,29 @@ class AclSubject(NamedTuple):
 
 
 class AclIndex:
-    """Entries by pattern. To look one resource up costs as much as there are lengths of prefixes, not as ACLs."""
+    """Entries by pattern. To look one resource up costs as much as there are lengths of prefixes, not as ACLs.
+
+    A right on any resource costs as much as there are patterns that name the asker or everybody.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[AclPattern, Entries] = {}
+        self._of_principal: dict[str, dict[AclPattern, None]] = {}
+        """The patterns that name a principal."""
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
 
     def put(self, pattern: AclPattern, entries: Entries) -> None:
         """Replace all entries of a pattern; none removes it."""
         self._count_prefix(pattern, -1 if pattern in self._entries else 0)
-        self._entries.pop(pattern, None)
+        for principal in {each.principal for each in self._entries.pop(pattern, ())}:
+            del self._of_principal[principal][pattern]
+            if not self._of_principal[principal]:
+                del self._of_principal[principal]
         if entries:
             self._entries[pattern] = entries
             self._count_prefix(pattern, 1)
+            for principal in {each.principal for each in entries}:
+                self._of_principal.setdefault(principal, {})[pattern] = None
 
     def _count_prefix(self, pattern: AclPattern, change: int) -> None:
         if pattern.pattern_type is PatternType.PREFIXED and change:
@@ -96,10 +107,10 @@ class AclIndex:
     def _of(
         self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, permission: Permission
     ) -> Iterator[AclPattern]:
-        for pattern, entries in self._entries.items():
+        for pattern in chain(*(self._of_principal.get(each, ()) for each in (asker.principal, ANY_USER))):
             if pattern.resource_type is resource_type and any(
                 each.permission is permission and each.operation in (operation, AclOperation.ALL) and is_of(each, asker)
-                for each in entries
+                for each in self._entries[pattern]
             ):
                 yield pattern
 

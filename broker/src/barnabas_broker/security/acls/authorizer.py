@@ -23,12 +23,13 @@ _ALL: Final = {kind: frozenset(map(int, each)) for kind, each in OPERATIONS.item
 class Rights:
     """The rights of one asker, as the ACLs are when this is made."""
 
-    __slots__ = ("_asker", "_authorizer", "_decided", "is_super", "readable", "writable")
+    __slots__ = ("_asker", "_authorizer", "_decided", "_decided_any", "is_super", "readable", "writable")
 
     def __init__(self, authorizer: "Authorizer | None", asker: AclSubject, *, is_super: bool) -> None:
         self._authorizer = authorizer
         self._asker = asker
         self._decided: dict[tuple[AclOperation, ResourceType, str], bool] = {}
+        self._decided_any: dict[tuple[AclOperation, ResourceType], bool] = {}
         self.is_super = is_super
         self.writable: set[str | bytes | None] = set()
         self.readable: set[str | bytes | None] = set()
@@ -65,7 +66,13 @@ class Rights:
 
     def may_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Return whether the asker may do this to any resource of the type."""
-        return self.is_super or self._not_super().decide_any(self._asker, operation, resource_type)
+        if self.is_super:
+            return True
+        decided = self._decided_any.get((operation, resource_type))
+        if decided is None:
+            decided = self._not_super().decide_any(self._asker, operation, resource_type)
+            self._decided_any[operation, resource_type] = decided
+        return decided
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> set[int]:
         """List the codes of all that the asker may do to a resource."""
