@@ -2,6 +2,7 @@
 
 import datetime as dt
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+BOTH_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 _LOOPBACK = ipaddress.ip_address("127.0.0.1")
 
 
@@ -36,8 +38,16 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self.file.write_text(self.certificate)
 
-    def issue(self, common_name: str, file_name: str | None = None, *, days: int = 10) -> Identity:
-        """Return a key and a certificate for servers and clients; with `days` below 0 it has expired."""
+    def issue(
+        self,
+        common_name: str,
+        file_name: str | None = None,
+        *,
+        days: int = 10,
+        begins_in_days: int = -20,
+        usages: Sequence[x509.ObjectIdentifier] = BOTH_USAGES,
+    ) -> Identity:
+        """Return a key and a certificate; with `days` below 0 it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
             [
@@ -46,16 +56,25 @@ class Authority:
             ]
         )
         names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(_LOOPBACK)])
-        usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-        builder = self._builder(subject, key.public_key(), days)
-        builder = builder.add_extension(names, critical=False).add_extension(usages, critical=False)
+        builder = self._builder(subject, key.public_key(), days, begins_in_days)
+        builder = builder.add_extension(names, critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+        return self._identity(key, certificate, file_name or common_name)
+
+    def itself(self) -> Identity:
+        """Return the authority's own key and certificate, which nobody else has signed."""
+        return self._identity(self._key, self.certificate, "itself")
+
+    def _identity(self, key: ec.EllipticCurvePrivateKey, certificate: str, name: str) -> Identity:
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-        file = self._folder / f"{file_name or common_name}.pem"
+        file = self._folder / f"{name}.pem"
         file.write_text(pem + certificate)
         return Identity(file, pem, certificate)
 
-    def _builder(self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int, begins_in_days: int = -20
+    ) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
         return (
             x509.CertificateBuilder()
@@ -63,7 +82,7 @@ class Authority:
             .issuer_name(self._name)
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=20))
+            .not_valid_before(now + dt.timedelta(days=begins_in_days))
             .not_valid_after(now + dt.timedelta(days=days))
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)

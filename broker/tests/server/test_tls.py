@@ -1,13 +1,16 @@
 """TLS in front of connections: bytes of all sizes, clients that are refused, and those that never finish."""
 
 import asyncio
+import shutil
 import ssl
 import struct
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from barnabas_broker.app.tls_contexts import tls_of_listener
 from barnabas_broker.server import handshakes
@@ -18,6 +21,7 @@ from barnabas_broker.server.sasl_listener import AuthenticationCounts
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
 from harness.certificates import Authority, Identity
 from harness.deadline import PATIENCE_S
+from harness.require import require
 
 LARGE_BYTES = 3_000_000
 
@@ -129,7 +133,16 @@ def test_who_does_not_belong_is_refused_and_others_are_served(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Authority(tmp_path, "other")
-    expired = authority.issue("late", days=-1)
+    wrong = (
+        None,
+        other.issue("stranger"),
+        other.itself(),
+        authority.issue("late", days=-1),
+        authority.issue("early", begins_in_days=1),
+        authority.issue("server", usages=[ExtendedKeyUsageOID.SERVER_AUTH]),
+    )
+    long_record = b"\x16\x03\x03\xff\xff" + bytes(400)
+    strange = (b"GET / HTTP/1.0\r\n\r\n", struct.pack(">ihhi", 10, 18, 0, 1) + b"\xff\xff", bytes(400), long_record)
 
     async def plain_text(port: int, text: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("localhost", port)
@@ -143,10 +156,10 @@ def test_who_does_not_belong_is_refused_and_others_are_served(
 
     async def run() -> None:
         async with listening(authority, ssl_client_auth="required") as (listener, port):
-            for identity in (None, other.issue("stranger"), expired):
+            for identity in wrong:
                 with pytest.raises((OSError, asyncio.IncompleteReadError)):
                     await ask(port, client_context(authority, identity), b"who")
-            for text in (b"GET / HTTP/1.0\r\n\r\n", struct.pack(">ihhi", 10, 18, 0, 1) + b"\xff\xff", bytes(400)):
+            for text in strange:
                 assert b"HTTP" not in await plain_text(port, text)
             old = client_context(authority, authority.issue("old"))
             old.set_ciphers("ALL:@SECLEVEL=0")
@@ -158,12 +171,32 @@ def test_who_does_not_belong_is_refused_and_others_are_served(
             for context in (old, weak):
                 with pytest.raises(OSError, match=r"(?i)alert|protocol|version"):
                     await ask(port, context, b"who")
-            assert counts_of(listener).failures == {"TLS": 8}
+            assert counts_of(listener).failures == {"TLS": len(wrong) + len(strange) + 2}
             assert await ask(port, client_context(authority, authority.issue("alice")), b"x") == [b"x"]
             listener.handshakes.check()
 
     asyncio.run(run())
     assert "TLS handshakes failed: 127.0.0.1:" in caplog.text
+
+
+def test_a_client_cannot_renegotiate(authority: Authority) -> None:
+    require(shutil.which("openssl"), "openssl is not on the machine")
+
+    async def run() -> bytes:
+        async with listening(authority) as (_, port), asyncio.timeout(PATIENCE_S):
+            client = await asyncio.create_subprocess_exec(
+                *("openssl", "s_client", "-tls1_2", "-CAfile", str(authority.file), "-connect", f"127.0.0.1:{port}"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            output, _ = await client.communicate(b"R\n")  # Its command to renegotiate.
+            return output
+
+    output = asyncio.run(run())
+    assert b"Verify return code: 0 (ok)" in output
+    assert b"RENEGOTIATING" in output
+    assert b"no renegotiation" in output
 
 
 def test_half_open_handshakes_keep_nobody_out(
