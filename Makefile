@@ -35,7 +35,7 @@ check: .venv/spark
 	$(BIN)/mypy conftest.py
 	$(BIN)/mypy tests/faults
 	$(BIN)/mypy --explicit-package-bases tests/compat
-	$(BIN)/mypy --explicit-package-bases tests/rights
+	$(BIN)/mypy --explicit-package-bases tests/rights tests/hostile
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py
