@@ -254,6 +254,11 @@ def _scram(names: Names, _: int) -> Mapping[str, Any]:
     return {"deletions": [{"name": names.user, "mechanism": 2}], "upsertions": [{"name": names.user, **credential}]}
 
 
+def _quotas(names: Names, _: int) -> Mapping[str, Any]:
+    entity = {"entity_type": "user", "entity_name": names.user}
+    return {"entries": [{"entity": [entity], "ops": [{"key": "consumer_byte_rate", "value": 1000.0}]}]}
+
+
 def _reassign(names: Names, _: int) -> Mapping[str, Any]:
     return {"topics": [{"name": names.topic, "partitions": [{"partition_index": 0, "replicas": [1]}]}]}
 
@@ -358,6 +363,7 @@ ASKS: Final = (
         },
     ),
     Ask("DescribeClientQuotas", 48, lambda *_: {"components": [{"entity_type": "user", "match_type": 2}]}),
+    Ask("AlterClientQuotas", 49, _quotas, (((Op.ALTER_CONFIGS, _C),),)),
     Ask("DescribeUserScramCredentials", 50, lambda names, _: {"users": [{"name": names.user}]}),
     Ask("AlterUserScramCredentials", 51, _scram),
     Ask("DescribeQuorum", 55, _quorum),
