@@ -128,19 +128,23 @@ def test_without_a_certificate_a_client_is_anonymous(authority: Authority) -> No
     assert asyncio.run(run()) == [b"User:ANONYMOUS"]
 
 
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
-def test_who_does_not_belong_is_refused_and_others_are_served(
-    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    other = Authority(tmp_path, "other")
-    wrong = (
+def wrong_identities(authority: Authority, other: Authority) -> list[Identity | None]:
+    """None, then certificates of others, of another time, and for another use."""
+    return [
         None,
         other.issue("stranger"),
         other.itself(),
         authority.issue("late", days=-1),
         authority.issue("early", begins_in_days=1),
         authority.issue("server", usages=[ExtendedKeyUsageOID.SERVER_AUTH]),
-    )
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
+def test_who_does_not_belong_is_refused_and_others_are_served(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = wrong_identities(authority, Authority(tmp_path, "other"))
     long_record = b"\x16\x03\x03\xff\xff" + bytes(400)
     strange = (b"GET / HTTP/1.0\r\n\r\n", struct.pack(">ihhi", 10, 18, 0, 1) + b"\xff\xff", bytes(400), long_record)
 
