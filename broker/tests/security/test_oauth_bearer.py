@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
@@ -65,6 +66,7 @@ def message(text: bytes, gs2: bytes = b"n,,", extensions: bytes = b"") -> bytes:
         message(token()).replace(b"Bearer", b"bearer  "),
         message(token(user="al,=ié"), "n,a=al=2C=3Dié,".encode()),
     ],
+    ids=count(1),
 )
 def test_a_token_lets_its_user_in_until_it_ends(text: bytes) -> None:
     answer = MECHANISM.begin().respond(text)
@@ -73,8 +75,8 @@ def test_a_token_lets_its_user_in_until_it_ends(text: bytes) -> None:
     assert (answer.identity.user[:2], answer.identity.expires_at_ms) == ("al", START_MS + 60_000)
 
 
-@pytest.mark.parametrize("text", [message(token(SECOND)), message(b"x"), message(token(), b"n,a=bob,")])
-@pytest.mark.parametrize("then", [b"\1", b"", message(token())])
+@pytest.mark.parametrize("text", [message(token(SECOND)), message(b"x"), message(token(), b"n,a=bob,")], ids=count(1))
+@pytest.mark.parametrize("then", [b"\1", b"", message(token())], ids=count(1))
 def test_a_wrong_token_is_refused_with_the_same_words_for_every_cause(text: bytes, then: bytes) -> None:
     dialogue = MECHANISM.begin()
     answer = dialogue.respond(text)
@@ -105,6 +107,7 @@ def test_a_wrong_token_is_refused_with_the_same_words_for_every_cause(text: byte
         message(b"a\0b"),
         message(b"a" * MESSAGE_BYTES_MAX),
     ],
+    ids=count(1),
 )
 def test_a_message_of_another_form_is_refused_at_once(text: bytes) -> None:
     with pytest.raises(AuthenticationFailed) as refused:
