@@ -89,8 +89,8 @@ def test_a_client_that_trusts_others_connects_to_nobody(
     errors: list[KafkaError] = []
     other = Authority(tmp_path, "other")
     producer = Producer({**settings(authority), "ssl.ca.location": str(other.file), "error_cb": errors.append})
-    wait_for(lambda: producer.poll(0.1) >= 0 and bool(errors))
-    assert KafkaError._SSL in {error.code() for error in errors}
+    # A connection that times out on a busy machine is another error, and librdkafka tries again.
+    wait_for(lambda: producer.poll(0.1) >= 0 and KafkaError._SSL in {error.code() for error in errors})
 
 
 def serial_number(authority: Authority, port: int) -> str:
