@@ -246,8 +246,9 @@ async def _one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
             client[1].write(framed(b"large"))
             await until(partial(_is_above, held, lambda: listener.slow_clients.answer_bytes))
         while not listener.slow_clients.closed_total:
+            # It needs five seconds for its answer, so that the other's time is up first.
             assert await reading[0].read(32 * 1024)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await silent[0].readexactly(8 * MIB)
         while listener.slow_clients.answer_bytes:
