@@ -1,4 +1,4 @@
-"""Whether clients have gone to who leads now: a broker that stops goes on serving until it turns nobody away any more.
+"""The wait for clients to move to the new leaders: a stopping broker serves until it turns no client away any more.
 
 A client whose connection ends while it takes this broker for a leader connects to it again at once. On Kubernetes that
 may happen when the pod's network is gone and kube-proxy still sends its connections there: nothing answers, and the
@@ -19,7 +19,7 @@ PAUSE_S: Final = 0.05
 
 
 class ClientDrain:
-    """Hears of each request that was turned away."""
+    """The tracker of requests that were turned away."""
 
     def __init__(self, clock: Clock, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class ClientDrain:
         self._turned_away_s = clock.monotonic_s()
 
     def turned_away(self) -> None:
-        """A client asked for a partition that is led elsewhere, or in another epoch than it knows."""
+        """Note a request for a partition that is led elsewhere, or in another epoch than the client's."""
         self._turned_away_s = self._clock.monotonic_s()
 
     async def until_all_left(self) -> None:

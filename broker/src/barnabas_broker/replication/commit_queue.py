@@ -1,4 +1,4 @@
-"""Who waits for a high watermark: appends with acks=all, in the order of their offsets."""
+"""The appends with acks=all that wait for the high watermark, in the order of their offsets."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from barnabas_core.clock import Timers
 from barnabas_core.errors import ApiError, ErrorCode
 
 Done = Callable[[ApiError | None], object]
-"""Called once: None when everything below the offset is committed, else why it never will be, as far as known here."""
+"""A callback, called once: None if all below the offset is committed, else the error that ended the wait."""
 
 LOST_LEADERSHIP: Final = ApiError(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's leadership ended before the records were committed"
@@ -30,14 +30,14 @@ class CommitQueue:
         self._due: list[tuple[Done, ApiError | None]] = []
 
     def another(self) -> "CommitQueue":
-        """An empty one of the same loop."""
+        """Return an empty queue with the same timers."""
         return CommitQueue(self._timers)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def wait(self, end_offset: int, done: Done) -> None:
-        """`done(None)` when the high watermark is at `end_offset` or past it."""
+        """Call `done(None)` once the high watermark is at `end_offset` or beyond."""
         waiting = self._waiting
         if not waiting or waiting[-1][0] <= end_offset:
             waiting.append((end_offset, done))
@@ -45,13 +45,13 @@ class CommitQueue:
             waiting.insert(sum(1 for other, _ in waiting if other <= end_offset), (end_offset, done))
 
     def committed(self, high_watermark: int) -> None:
-        """The high watermark is here now."""
+        """Complete the appends up to the high watermark."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= high_watermark:
             self._call_soon(waiting.popleft()[1], None)
 
     def fail(self, error: ApiError) -> None:
-        """None of what waits will be committed under this leadership."""
+        """Fail all waiting appends with `error`."""
         while self._waiting:
             self._call_soon(self._waiting.popleft()[1], error)
 

@@ -1,6 +1,6 @@
-"""How far partitions are that other brokers lead: asked of these, as consumers ask, when somebody wants to know.
+"""The end offsets of partitions that other brokers lead, requested on demand with ListOffsets as a consumer does.
 
-It is for the lag of consumer groups: a group's coordinator need not have the partitions that the group reads.
+They give the lag of consumer groups: a group's coordinator need not have the partitions that the group reads.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ CONSUMER: Final = -1
 LATEST: Final = -1
 EARLIEST: Final = -2
 ANSWER_S: Final = 2.0
-"""A broker that does not answer for so long is left out."""
+"""The time after which a broker that does not answer is left out."""
 PARTITIONS_A_REQUEST: Final = 500
-"""A few milliseconds of the loop here, and of the leader's."""
+"""The partitions of one request, which take a few milliseconds of the loop here and on the leader."""
 
 Topic = ListOffsetsRequest.ListOffsetsTopic
 
 
 class EndOffsets:
-    """`links` reaches the other brokers; `broker_id` is this one."""
+    """The requests for end offsets; `links` reaches the other brokers, `broker_id` is this one."""
 
     def __init__(self, broker_id: int, links: Links, image: MetadataImage, timeout: Timeout) -> None:
         self._broker_id = broker_id
@@ -45,8 +45,10 @@ class EndOffsets:
         self._timeout = timeout
 
     async def ask(self, partitions: Iterable[TopicPartition], end: int = LATEST) -> dict[TopicPartition, int]:
-        """Their high watermarks, or with EARLIEST where their logs start; without those that have no leader elsewhere,
-        or whose leader does not tell."""
+        """Return the high watermarks of partitions, or with EARLIEST their log start offsets.
+
+        Leave out partitions without a leader on another broker, or whose leader does not answer.
+        """
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         async for topic_partition in in_turns(partitions, PARTITIONS_A_REQUEST):
             leader = self._leader(topic_partition)

@@ -1,8 +1,8 @@
-"""What one leader's broker is asked for, and what comes of its answers: the follower's end of a session (KIP-227).
+"""The follower's end of a fetch session with one leader (KIP-227).
 
-A request names only what changed since the one before. A partition whose records the leader has sent, or that it has
-refused, gets nothing more until it is named again: so two requests may be under way, and a partition that fails waits
-by itself. Called by `fetcher.Fetcher`.
+A request names only the partitions that changed since the previous one. After the leader has sent records or an error
+for a partition, it sends nothing more until the partition is named again. So two requests may be in flight, and a
+failed partition backs off without the others. Called by `fetcher.Fetcher`.
 """
 
 import logging
@@ -27,21 +27,21 @@ log = logging.getLogger(__name__)
 NO_SESSION: Final = 0
 SESSION_EPOCH_MAX: Final = 2**31 - 1
 FIRST_PAUSE_S: Final = 0.02
-"""After a first failure, as most end soon: a leader that does not know yet that it leads. Doubles from there."""
+"""The pause after a first failure, doubled after each further one. Most failures are short: a new leader is behind."""
 DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
-"""In a row, more than a second in all, before a line goes to the log: a new leader is refused shorter than that."""
+"""The failures in a row, over a second in all, before a line is logged: a new leader refuses for less than that."""
 FAILURES_TOLD_EACH: Final = 3600
-"""Then once in so many, about an hour with a `replica.fetch.backoff.ms` of 1 s."""
+"""The failures between two further log lines, about an hour with a `replica.fetch.backoff.ms` of 1 s."""
 NOT_ASKED: Final = -1
 UNKNOWN_LAG: Final = -1
 
 Key = tuple[bytes, int]
-"""Topic id and partition."""
+"""The topic id and the partition index."""
 
 
 class FetchEnvironment(NamedTuple):
-    """What all fetchers of a broker share."""
+    """The dependencies that all fetchers of a broker share."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -50,42 +50,42 @@ class FetchEnvironment(NamedTuple):
     timers: Timers
     config: Callable[[], BrokerConfig]
     storage_failed: Callable[[Partition, StorageError], object]
-    """Takes the partition, or all of its log dir, offline."""
+    """Take the partition, or its whole log dir, offline."""
     on_suspect: Callable[[int], object]
-    """The link to that broker broke, or could not be had again: it may be dying still when it is looked at first."""
+    """Report that the link to a broker broke or a reconnect failed; a first check may find the broker alive."""
 
 
 class Followed:
-    """One partition that is fetched."""
+    """A partition that is fetched."""
 
     __slots__ = ("asked_in", "failures", "lag", "partition", "pause", "position")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.asked_in = NOT_ASKED
-        """The number of the request that named it last; answers to earlier ones are not for it."""
+        """The number of the last request that named the partition; answers to earlier requests are ignored."""
         self.position: FetchPosition | None = None
-        """What that request said."""
+        """The position that this request named."""
         self.failures = 0
-        """In a row."""
+        """The number of failures in a row."""
         self.pause: Cancellable | None = None
         self.lag = UNKNOWN_LAG
-        """Committed offsets that are not here, as of the last answer."""
+        """The leader's high watermark minus the log end offset here, at least 0, as of the last answer."""
 
     def end_pause(self) -> None:
-        """Ask again at once, if it is waiting."""
+        """Cancel the pause after a failure or for the throttle, if there is one."""
         if self.pause is not None:
             self.pause.cancel()
             self.pause = None
 
 
 def pause_s(failures: int, longest_ms: int) -> float:
-    """How long to wait after so many failures in a row: twice as long each time, up to `replica.fetch.backoff.ms`."""
+    """Return the pause in seconds after `failures` in a row: doubled each time, up to `longest_ms`."""
     return min(longest_ms / 1000, FIRST_PAUSE_S * (1 << min(failures - 1, DOUBLINGS_MAX)))
 
 
 class FetchSession:
-    """`wake` is called when there is something to ask that was not asked before."""
+    """The partitions fetched from one leader; calls `wake` when a paused partition is to be named again."""
 
     def __init__(
         self, leader_id: int, environment: FetchEnvironment, throttle: Throttle, wake: Callable[[], None]
@@ -98,29 +98,29 @@ class FetchSession:
         self._changed: dict[Key, Followed] = {}
         self._forgotten: dict[Key, None] = {}
         self._arrived: deque[tuple[int, Key, FetchedPartition]] = deque()
-        """Results of the request of this number, not taken over yet."""
+        """The results that are not applied yet, each with the number of its request."""
         self._first_number = 0
-        """Answers to requests before this one are of an earlier session."""
+        """The number of this session's first request; answers to earlier requests are ignored."""
         self.session_id = NO_SESSION
         self.session_epoch = 0
 
     @property
     def followed(self) -> Iterable[Followed]:
-        """All partitions, waiting ones too."""
+        """The partitions of the session, paused ones included."""
         return self._followed.values()
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to fetch."""
+        """True if there is no partition to fetch."""
         return not self._followed
 
     @property
     def has_news(self) -> bool:
-        """Whether the leader has not been told everything."""
+        """True if the next request has partitions to name or to forget."""
         return bool(self._changed or self._forgotten)
 
     def follow(self, partition: Partition) -> None:
-        """Fetch it from its log's end on, by its leader epoch of now."""
+        """Fetch a partition from its log end offset, with its current leader epoch."""
         key = _key(partition)
         followed = self._followed.setdefault(key, Followed(partition))
         followed.partition = partition
@@ -130,7 +130,7 @@ class FetchSession:
         self._changed[key] = followed
 
     def unfollow(self, partition: Partition) -> None:
-        """Leaves the partition out of all fetches from now on."""
+        """Remove a partition from all later fetches."""
         key = _key(partition)
         followed = self._followed.pop(key, None)
         if followed is None:
@@ -141,12 +141,12 @@ class FetchSession:
             self._forgotten[key] = None
 
     def clear(self) -> None:
-        """Leaves all partitions out of the fetches."""
+        """Remove all partitions from the fetches."""
         for followed in list(self._followed.values()):
             self.unfollow(followed.partition)
 
     def restart(self, next_number: int) -> None:
-        """The leader's end is gone: request `next_number` begins a new session and names everything."""
+        """Begin a new session with request `next_number`, which names all partitions that are not paused."""
         self.session_id, self.session_epoch = NO_SESSION, 0
         self._first_number = next_number
         self._forgotten.clear()
@@ -156,7 +156,7 @@ class FetchSession:
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
 
     def news(self, number: int) -> tuple[dict[bytes, list[FetchPartition]], dict[bytes, list[int]]]:
-        """What request `number` says: the partitions to name and those to forget, by topic."""
+        """Return the partitions that request `number` names, and those that it forgets, by topic id."""
         changed, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
         max_bytes = self._environment.config().replica_fetch_max_bytes
@@ -175,9 +175,10 @@ class FetchSession:
         return named, indexes
 
     def _position(self, key: Key, followed: Followed) -> FetchPosition | None:
-        """None when it is not followed any more: the disk of another one may have failed just now.
+        """Return the position to fetch from; None if the partition is unfollowed or its log has to be synced.
 
-        None also while its log has to be synced: a fetch tells the leader that all before is on this disk.
+        The disk of another partition may just have failed. A fetch tells the leader that all earlier records are on
+        this disk.
         """
         if self._followed.get(key) is not followed or followed.partition.log.syncs.unsynced_from is not None:
             return None
@@ -188,7 +189,7 @@ class FetchSession:
             return None
 
     def _is_throttled(self, key: Key, followed: Followed) -> bool:
-        """Whether it is left out for now: its rate is used up, and it is not in sync."""
+        """True if the partition is paused: it is throttled, has a lag, and the rate is used up."""
         if followed.lag == 0 or not self._counts(followed.partition):
             return False
         pause_s = self._throttle.pause_s()
@@ -197,16 +198,16 @@ class FetchSession:
         return pause_s > 0
 
     def _counts(self, partition: Partition) -> bool:
-        """Whether what it fetches counts for the throttle."""
+        """True if the bytes that this partition fetches count for the throttle."""
         throttled, index = partition.log.config.follower_throttled_replicas, partition.topic_partition.partition
         return self._throttle.is_limited and throttled.includes(index, self._environment.broker_id)
 
     def sent(self) -> None:
-        """The request is on its way."""
+        """Advance the session epoch, as a request was sent."""
         self.session_epoch = self.session_epoch % SESSION_EPOCH_MAX + 1
 
     def arrived(self, number: int, response: ReplicaFetchResponse) -> bool:
-        """The answer to request `number` is here, to be taken over; False when the leader has refused it as a whole."""
+        """Queue the results of the answer to request `number`; return False if the leader refused the whole request."""
         if number < self._first_number:
             return True
         if response.error or response.session_id == NO_SESSION:
@@ -217,7 +218,7 @@ class FetchSession:
         return True
 
     def take_over(self, bytes_max: int) -> bool:
-        """Apply what has arrived, about so many bytes of it, or a few truncations; whether something is left."""
+        """Apply about `bytes_max` bytes of the queued results, or a few truncations; return True if some are left."""
         now_ms, turn = self._environment.clock.now_ms(), FairTurn(self._environment.clock)
         while self._arrived and bytes_max > 0 and turn.take():
             number, key, result = self._arrived.popleft()
@@ -228,7 +229,7 @@ class FetchSession:
         return bool(self._arrived)
 
     def _apply_partition(self, key: Key, followed: Followed, result: FetchedPartition, now_ms: int) -> None:
-        """Nothing that goes wrong here concerns another partition."""
+        """Apply one result; a failure pauses only this partition."""
         try:
             moved = self._take_over(followed, result, now_ms)
         except ApiError as error:
@@ -241,7 +242,7 @@ class FetchSession:
                 self._changed[key] = followed
 
     def _take_over(self, followed: Followed, result: FetchedPartition, now_ms: int) -> bool:
-        """Whether the leader has to be told of it. ApiError where the next try has to wait."""
+        """Apply one result; return True if the fetch position changed. Raise ApiError if the next try has to wait."""
         partition = followed.partition
         if result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             partition.out_of_range(result.log_start_offset, result.last_stable_offset, now_ms)
@@ -262,7 +263,7 @@ class FetchSession:
         return False
 
     def _storage_failed(self, key: Key, followed: Followed, error: StorageError) -> None:
-        """Offline and followed no more, unless it can be tried again: a full disk."""
+        """Report a disk failure; pause the partition if it is still followed, as after a full disk."""
         self._environment.storage_failed(followed.partition, error)
         if self._followed.get(key) is followed:
             self._pause(key, followed, str(error))

@@ -1,7 +1,7 @@
-"""Fetches from one broker: one request is always under way, over one link that is made anew when it breaks.
+"""The fetcher of partitions from one broker: one request is always in flight, over one link, reopened after a failure.
 
-The leader holds a request back until there is something to send. What has to be asked meanwhile goes in a second one,
-for which the leader ends the first: so a partition that begins to follow does not wait.
+The leader delays its answer until it has records. News meanwhile go in a second request, for which the leader ends the
+first: so a partition that begins to follow does not wait.
 """
 
 import logging
@@ -26,13 +26,13 @@ from barnabas_core.loop_turns import timed
 log = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 2
-"""Under way at once."""
+"""The most requests in flight."""
 TIMER_S_MIN: Final = 0.001
 NO_EPOCH: Final = -1
 
 
 class Fetcher:
-    """`session` has the partitions; made and told of them by `Fetchers`."""
+    """The fetch requests to one leader; `session` has the partitions, which `Fetchers` adds and removes."""
 
     def __init__(self, leader_id: int, environment: FetchEnvironment, throttle: Throttle) -> None:
         self.leader_id = leader_id
@@ -43,7 +43,7 @@ class Fetcher:
         self._next_number = 1
         self._broker_epoch = NO_EPOCH
         self._sent_s: deque[float] = deque()
-        """When the requests went that are not answered, the oldest first."""
+        """The times at which the unanswered requests were sent, the oldest first."""
         self._is_woken = False
         self._is_taking_over = False
         self._failures = 0
@@ -53,29 +53,29 @@ class Fetcher:
         self.bytes_in = 0
 
     def follow(self, partition: Partition) -> None:
-        """Fetch this partition too, or by another leader epoch than before."""
+        """Fetch a partition, or continue with its current leader epoch."""
         self.session.follow(partition)
         self._wake()
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more; without any the link is closed."""
+        """Stop fetching a partition; after the last one close the link."""
         self.session.unfollow(partition)
         self._wake()
 
     def close(self) -> None:
-        """Closes the link; nothing is fetched any more."""
+        """Stop fetching all partitions and close the link."""
         self.session.clear()
         self._rest()
 
     def _rest(self) -> None:
-        """There is nothing to fetch."""
+        """Close the link and cancel a retry, as there is nothing to fetch."""
         self._drop_link()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
 
     def _wake(self) -> None:
-        """Ask at the end of this turn, as one change of the metadata often concerns many partitions."""
+        """Send a request at the end of this turn, as one change of the metadata often concerns many partitions."""
         if not self._is_woken:
             self._is_woken = True
             self._environment.timers.call_soon(self._woken)
@@ -85,7 +85,7 @@ class Fetcher:
         self._ask()
 
     def _ask(self) -> None:
-        """Send what is to be sent now."""
+        """Send a request if none is in flight, or a second one with news; open the link if needed."""
         if self.session.is_empty:
             self._rest()
             return
@@ -100,7 +100,7 @@ class Fetcher:
 
     def _send(self, link: Link) -> None:
         number, broker_epoch = self._next_number, self._environment.broker_epoch()
-        if broker_epoch != self._broker_epoch:  # Another incarnation: leaders hear it from every partition.
+        if broker_epoch != self._broker_epoch:  # A new incarnation is sent for every partition.
             self._broker_epoch = broker_epoch
             self.session.restart(number)
         named, forgotten = self.session.news(number)
@@ -145,7 +145,7 @@ class Fetcher:
 
     @timed("append of a fetch")
     def _take_over(self) -> None:
-        """Append what has arrived, in turns; a large answer must not hold up everybody else."""
+        """Apply queued results over several turns, so that a large answer does not block the loop."""
         self._is_taking_over = self.session.take_over(APPENDED_BYTES)
         if self._is_taking_over:
             self._environment.timers.call_soon(self._take_over)
@@ -153,7 +153,7 @@ class Fetcher:
             self._ask()
 
     def _broke(self, reason: str) -> None:
-        """The link, whichever side ended it: the leader's broker may be dead."""
+        """Drop a failed link, report the broker as suspect, and retry later."""
         level = logging.DEBUG if self._failures else logging.INFO
         log.log(level, "the link to broker %d broke: %s", self.leader_id, reason)
         self._drop_link()
@@ -184,7 +184,7 @@ class Fetcher:
         self._watchdog = self._environment.timers.call_later(max(delay_s, TIMER_S_MIN), self._look_for_answer)
 
     def _look_for_answer(self) -> None:
-        """The oldest request must be answered within `replica.socket.timeout.ms`."""
+        """Drop the link if the oldest request is unanswered after `replica.socket.timeout.ms`."""
         self._watchdog = None
         if not self._sent_s:
             return

@@ -1,4 +1,4 @@
-"""The followers of this broker: a `Fetcher` for each broker that leads some of them."""
+"""The fetchers of this broker: a `Fetcher` for each broker that leads partitions followed here."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class FetchStatus(NamedTuple):
-    """Of one partition. `lag`: committed offsets that are not here; `is_failing`: the last try went wrong."""
+    """The status of a fetched partition: `lag` in committed offsets; `is_failing` if the last try failed."""
 
     topic_partition: TopicPartition
     leader_id: int
@@ -21,7 +21,7 @@ class FetchStatus(NamedTuple):
 
 
 class Fetchers:
-    """Told by the replica manager which partitions follow whom."""
+    """The fetchers by leader; the replica manager adds and removes partitions."""
 
     def __init__(self, environment: FetchEnvironment) -> None:
         self._environment = environment
@@ -30,7 +30,7 @@ class Fetchers:
         self._fetched_from: dict[tuple[UUID, int], Fetcher] = {}
 
     def follow(self, partition: Partition) -> None:
-        """Fetch it from the leader and by the leader epoch that it has now."""
+        """Fetch a partition from its current leader, with its current leader epoch."""
         key = partition.topic_id, partition.topic_partition.partition
         leader_id = partition.leader_id
         previous = self._fetched_from.get(key)
@@ -43,26 +43,26 @@ class Fetchers:
         fetcher.follow(partition)
 
     def go_on(self, partition: Partition) -> None:
-        """Fetch on, if it is fetched: its log had to be synced first."""
+        """Continue to fetch a followed partition after a sync of its log."""
         fetcher = self._fetched_from.get((partition.topic_id, partition.topic_partition.partition))
         if fetcher is not None:
             fetcher.follow(partition)
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more. Harmless when it was not fetched."""
+        """Stop fetching a partition, if it is fetched."""
         fetcher = self._fetched_from.pop((partition.topic_id, partition.topic_partition.partition), None)
         if fetcher is not None:
             fetcher.unfollow(partition)
 
     def close(self) -> None:
-        """Fetch nothing more; the links are closed."""
+        """Stop fetching all partitions and close the links."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
         self._fetched_from.clear()
 
     def status(self) -> Iterator[FetchStatus]:
-        """Of every partition that is fetched, also where that changes before the last was asked for."""
+        """Yield the status of every fetched partition; partitions may change during the iteration."""
         for fetcher in list(self._fetchers.values()):
             for each in list(fetcher.session.followed):
                 yield FetchStatus(
@@ -71,10 +71,10 @@ class Fetchers:
 
     @property
     def requests(self) -> int:
-        """Fetch requests sent so far."""
+        """The number of fetch requests sent by the current fetchers."""
         return sum(fetcher.requests for fetcher in self._fetchers.values())
 
     @property
     def bytes_in(self) -> int:
-        """Bytes of answers so far."""
+        """The bytes of answers to the current fetchers."""
         return sum(fetcher.bytes_in for fetcher in self._fetchers.values())

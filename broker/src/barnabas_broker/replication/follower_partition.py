@@ -1,4 +1,4 @@
-"""One partition in a follower's fetch session, as its leader sees it."""
+"""A partition in a follower's fetch session, on the leader."""
 
 from typing import Final, Protocol
 
@@ -12,51 +12,51 @@ NO_OFFSET: Final = -1
 
 
 class Session(Protocol):
-    """Who is to hear of changes; both calls are cheap and may come many times a turn."""
+    """The session to notify; both calls are cheap and may come many times in a turn of the loop."""
 
     follower_id: int
 
     def has_records(self, partition: "FollowerPartition") -> None:
-        """There may be records or an error for it."""
+        """Note that there may be records or an error for the partition."""
         ...
 
     def has_news(self, partition: "FollowerPartition") -> None:
-        """There is something to tell with the next answer."""
+        """Note that the partition's offsets go with the next answer."""
         ...
 
 
 class FollowerPartition:
-    """An AppendWatcher. While `is_waiting` the follower has all it was sent and waits for what comes next."""
+    """An AppendWatcher for one follower. While `is_waiting`, the follower's fetch for the partition is open."""
 
     __slots__ = ("_session", "_told", "is_waiting", "partition", "topic", "wanted")
 
     def __init__(self, session: Session, topic: FetchTopic, partition: Partition, wanted: FetchPartition) -> None:
         self._session = session
         self._told = (NO_OFFSET, NO_OFFSET)
-        """High watermark and log start offset that the follower knows."""
+        """The high watermark and log start offset that were sent last."""
         self.topic = topic
         self.partition = partition
         self.wanted = wanted
         self.is_waiting = False
 
     def changed(self) -> None:
-        """Records were appended, or leadership has changed."""
+        """Notify the session that records were appended or leadership has changed."""
         if self.is_waiting:
             self._session.has_records(self)
 
     def high_watermark_advanced(self) -> None:
-        """Worth telling when there is an answer anyway."""
+        """Notify the session of new offsets, which go with the next answer."""
         if self.is_waiting:
             self._session.has_news(self)
 
     def named(self, wanted: FetchPartition, broker_epoch: int, now_ms: int) -> FetchResult | None:
-        """The follower asks from here on, so all before is on its disk; a result when that parts from the log here.
+        """Record the follower's fetch offset, below which all is on its disk; return a result if its log diverges.
 
-        ApiError, StorageError.
+        Raises ApiError and StorageError.
         """
         self.wanted = wanted
         self.is_waiting = False
-        self._told = (NO_OFFSET, NO_OFFSET)  # Who asks anew may not have taken over what came with the last answer.
+        self._told = (NO_OFFSET, NO_OFFSET)  # It may have lost the last answer.
         partition, follower_id, offset = self.partition, self._session.follower_id, wanted.fetch_offset
         partition.check_readable(wanted.current_leader_epoch)
         self._check_is_replica()
@@ -73,11 +73,14 @@ class FollowerPartition:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something that the follower does not have."""
+        """True if the log ends after the follower's fetch offset."""
         return self.partition.log.log_end_offset > self.wanted.fetch_offset
 
     def read(self, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """What there is now; None when there is nothing, or its first batch is too long. ApiError, StorageError."""
+        """Return records from the fetch offset; None if there are none or the first batch is too long.
+
+        Raises ApiError and StorageError.
+        """
         partition, wanted = self.partition, self.wanted
         partition.check_readable(wanted.current_leader_epoch)
         self._check_is_replica()
@@ -90,29 +93,29 @@ class FollowerPartition:
             raise no_replica(follower_id, replicas)
 
     def counts_for_throttle(self, leader_id: int) -> bool:
-        """Whether what is sent of it counts for the leaders' throttle here."""
+        """True if the records sent for the partition count for the leaders' throttle."""
         partition = self.partition
         return partition.log.config.leader_throttled_replicas.includes(self.wanted.partition, leader_id)
 
     @property
     def is_in_sync(self) -> bool:
-        """Whether the follower is in the ISR: then nothing is held back."""
+        """True if the follower is in the ISR, which exempts it from the throttle."""
         return self._session.follower_id in self.partition.state.isr
 
     def sent(self, records: FileSlice) -> FetchResult:
-        """These records go to the follower; nothing more does until it has named the partition again."""
+        """Return the result for these records; nothing more is sent until the follower names the partition again."""
         self.is_waiting = False
         self.partition.sent_to_follower(records.length)
         return self._result(records)
 
     def news(self) -> FetchResult | None:
-        """A result without records, if the follower waits and does not know the offsets of now."""
+        """Return a result without records if the follower waits and its offsets are outdated, else None."""
         partition = self.partition
         is_known = self._told == (partition.high_watermark, partition.log_start_offset)
         return None if is_known or not self.is_waiting else self._result(None)
 
     def refused(self, error: ApiError) -> FetchResult:
-        """The error goes to the follower. Out of range it is told the log's ends, the last of them as stable offset."""
+        """Return the result for an error. OFFSET_OUT_OF_RANGE has the start offset and, as stable offset, the end."""
         self.is_waiting = False
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             return refusal(self.wanted.partition, error)
@@ -141,12 +144,12 @@ class FollowerPartition:
 
 
 def refusal(index: int, error: ApiError) -> FetchResult:
-    """An error and no offsets."""
+    """Return a result with an error and no offsets."""
     return FetchResult(index, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
 
 
 def diverging_epoch(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Where the logs part, for who has fetched beyond what the leader knows of that epoch (KIP-595)."""
+    """Return the epoch and end offset where a follower's log diverges from the leader's, or None (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)

@@ -1,8 +1,8 @@
 """The leader's end of the followers' fetch sessions (KIP-227): one for each broker that follows partitions here.
 
-A partition is looked at only when a request names it, or after it has changed. Records or an error that were sent to a
-follower are sent again only when it names the partition anew. A request that finds nothing waits. It is answered at the
-end of the turn in which something is appended, or when its time is up.
+A partition is read only when a request names it, or after it has changed. After records or an error were sent for a
+partition, nothing more is sent until the follower names it again. A request without results waits. It is answered at
+the end of the turn in which records are appended, or when its `max_wait_ms` is over.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,12 @@ NO_SESSION: Final = 0
 SESSION_EPOCH_MAX: Final = 2**31 - 1
 
 TopicKey = bytes | str
-"""A topic by its id, or by its name where the request has none."""
+"""The topic id, or the topic name where the request has no id."""
 FetchResults = dict[TopicKey, tuple[FetchTopic, list[FetchResult]]]
 
 
 class FollowerAnswer(NamedTuple):
-    """What the response says: an error for the whole request, or the results that are news to the follower."""
+    """The content of a response: an error for the whole request, or the results that are new to the follower."""
 
     error: int
     session_id: int
@@ -39,21 +39,21 @@ Respond = Callable[[FollowerAnswer], None]
 
 
 class LeaderEnvironment(NamedTuple):
-    """What the sessions of all followers are given to work with."""
+    """The dependencies that the sessions of all followers share."""
 
     broker_id: int
     find: Callable[[str | None, bytes | None, int], Partition]
-    """ApiError when the partition is not here."""
+    """Return a partition by topic name or id, and index. Raises ApiError if it is not on this broker."""
     storage_failed: Callable[[Partition, StorageError], ApiError]
     clock: Clock
     timers: Timers
     config: Callable[[], BrokerConfig]
     registered_epoch: Callable[[int], int | None]
-    """The broker epoch of the registered incarnation of a broker; so there are no more sessions than brokers."""
+    """Return the broker epoch of a registered broker, or None. Bounds the sessions by the number of brokers."""
 
 
 class FollowerSessions:
-    """By the follower's broker id; a new session takes the place of the follower's earlier one."""
+    """The sessions by the follower's broker id; a new session replaces the follower's earlier one."""
 
     def __init__(self, environment: LeaderEnvironment) -> None:
         self._environment = environment
@@ -62,9 +62,9 @@ class FollowerSessions:
         self._last_id = NO_SESSION
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
-        """Answer a follower's request, now or later; an earlier one of its session that waits is answered before.
+        """Answer a follower's request, now or later, after an earlier request of its session that waits.
 
-        Only the incarnation of a broker that is registered counts (KIP-903): no other request moves the high watermark.
+        Refuse a request whose broker epoch is not the registered one (KIP-903): it must not move the high watermark.
         """
         follower_id = request.replica_id
         registered_epoch = self._environment.registered_epoch(follower_id)
@@ -85,7 +85,7 @@ class FollowerSessions:
             session.fetch(request, respond)
 
     def _refuse(self, follower_id: int, error: ErrorCode, respond: Respond) -> None:
-        """An earlier request that waits may be of the same connection, on which answers come in order."""
+        """Answer with an error, after a waiting request: it may be of the same connection, whose answers keep order."""
         session = self._sessions.get(follower_id)
         if session is not None:
             session.end_wait()
@@ -102,19 +102,19 @@ class FollowerSessions:
         return session
 
     def close(self) -> None:
-        """Ends and forgets all sessions."""
+        """Close and remove all sessions."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
 
     @property
     def partition_counts(self) -> dict[int, int]:
-        """How many partitions each follower follows here, by its broker id."""
+        """The number of partitions in each follower's session, by broker id."""
         return {follower_id: session.partition_count for follower_id, session in self._sessions.items()}
 
 
 class _Attempt:
-    """What one look brings; nothing of it has happened to the follower's records until it is answered."""
+    """The results of one pass over the partitions; records count as sent only once it is answered."""
 
     __slots__ = ("bytes_read", "is_urgent", "results", "served")
 
@@ -128,7 +128,7 @@ class _Attempt:
         self.results.setdefault(_topic_key(topic), (topic, []))[1].append(result)
 
     def refuse(self, topic: FetchTopic, result: FetchResult) -> None:
-        """An error or diverging epoch: the follower is to know at once."""
+        """Add an error or a diverging epoch, which is answered at once."""
         self.is_urgent = True
         self.add(topic, result)
 
@@ -138,7 +138,7 @@ class _Attempt:
 
 
 class FollowerSession:
-    """One follower's session, and its request that waits, if one does."""
+    """A follower's session, with its waiting request if there is one."""
 
     def __init__(self, environment: LeaderEnvironment, throttle: Throttle, follower_id: int, session_id: int) -> None:
         self._environment = environment
@@ -148,12 +148,12 @@ class FollowerSession:
         self.next_epoch = 0
         self._partitions: dict[tuple[TopicKey, int], FollowerPartition] = {}
         self._ready: dict[FollowerPartition, None] = {}
-        """May have records, or an error; in the order in which they are served."""
+        """The partitions that may have records or an error, in the order in which they are served."""
         self._held: dict[FollowerPartition, None] = {}
-        """Wait until the throttle lets them be read."""
+        """The partitions that wait for the throttle."""
         self._release: Cancellable | None = None
         self._news: dict[FollowerPartition, None] = {}
-        """May have offsets that the follower does not know."""
+        """The partitions whose high watermark or log start offset may be new to the follower."""
         self._respond: Respond | None = None
         self._bytes_min = self._bytes_max = 0
         self._deadline: Cancellable | None = None
@@ -161,11 +161,11 @@ class FollowerSession:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has."""
+        """The number of partitions in the session."""
         return len(self._partitions)
 
     def close(self) -> None:
-        """Hear of nothing any more; a request that waits is told so."""
+        """Stop watching all partitions; answer a waiting request with FETCH_SESSION_ID_NOT_FOUND."""
         respond = self._respond
         self._stop_waiting()
         if self._release is not None:
@@ -176,18 +176,18 @@ class FollowerSession:
             respond(SESSION_GONE)
 
     def has_records(self, partition: FollowerPartition) -> None:
-        """There may be records or an error for it: if a request waits it is looked at when this turn is over."""
+        """Mark a partition that may have records or an error; a waiting request is tried at the end of this turn."""
         self._ready[partition] = None
         if self._respond is not None and not self._is_woken:
             self._is_woken = True
             self._environment.timers.call_soon(self._woken)
 
     def has_news(self, partition: FollowerPartition) -> None:
-        """There is something to tell with the next answer."""
+        """Mark a partition whose offsets go with the next answer."""
         self._news[partition] = None
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
-        """Take note of what the follower has by now; answer at once if there is anything to say."""
+        """Record the follower's positions; answer at once if the results are enough or urgent, else wait."""
         self.end_wait()
         attempt = _Attempt(is_urgent=self.next_epoch == 0 or request.max_wait_ms <= 0)
         self.next_epoch = self.next_epoch % SESSION_EPOCH_MAX + 1
@@ -205,7 +205,7 @@ class FollowerSession:
             self._deadline = self._environment.timers.call_later(request.max_wait_ms / 1000, self._expired)
 
     def end_wait(self) -> None:
-        """Answer the request that waits, if one does, with what there is."""
+        """Answer the waiting request, if there is one, with the records available now."""
         if self._respond is not None:
             self._expired()
 
@@ -230,7 +230,7 @@ class FollowerSession:
             self._ready[each] = None
 
     def _find(self, topic: FetchTopic, wanted: FetchPartition) -> FollowerPartition:
-        """The partition in this session, which may be new in it. ApiError."""
+        """Return the partition in this session, added if it is new. Raises ApiError if it is not on this broker."""
         key = _topic_key(topic), wanted.partition
         partition = self._environment.find(topic.name, topic.topic_id, wanted.partition)
         each = self._partitions.get(key)
@@ -255,17 +255,17 @@ class FollowerSession:
         return each.refused(error)
 
     def _woken(self) -> None:
-        """The turn is over in which something changed."""
+        """Try the waiting request, as the turn in which a partition changed is over."""
         self._is_woken = False
         if self._respond is not None:
             self._answer_if_due(_Attempt())
 
     def _expired(self) -> None:
-        """The time is up, or the follower has more to ask: answer with what there is."""
+        """Answer with the records available now: the deadline is over, or the follower has sent another request."""
         self._answer_if_due(_Attempt(is_urgent=True))
 
     def _answer_if_due(self, attempt: _Attempt) -> bool:
-        """Whether there was enough, or something urgent."""
+        """Read the ready partitions; answer and return True if there are `min_bytes` or an urgent result."""
         for each in list(self._ready):
             if not self._read(each, attempt):
                 break
@@ -275,7 +275,7 @@ class FollowerSession:
         return is_due
 
     def _read(self, each: FollowerPartition, attempt: _Attempt) -> bool:
-        """Whether there is room for more."""
+        """Read one partition into the attempt; return False if there is no room for more."""
         if self._throttle.is_limited and self._holds_back(each):
             return True
         bytes_left = self._bytes_max - attempt.bytes_read
@@ -295,7 +295,7 @@ class FollowerSession:
         return True
 
     def _holds_back(self, each: FollowerPartition) -> bool:
-        """Whether a throttled follower that is not in sync has to wait for its records."""
+        """True if the throttle delays the partition, which counts for it and whose follower is not in the ISR."""
         if not each.has_more or each.is_in_sync or not each.counts_for_throttle(self._environment.broker_id):
             return False
         pause_s = self._throttle.pause_s()

@@ -1,4 +1,4 @@
-"""A topic of which partitions are on this broker."""
+"""A topic with partitions on this broker."""
 
 from uuid import UUID
 
@@ -7,7 +7,7 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class HostedTopic:
-    """One topic with its settings and those of its partitions that are here, by number."""
+    """A topic with its settings and its partitions on this broker, by number."""
 
     __slots__ = ("config", "name", "partitions", "topic_id")
 

@@ -1,12 +1,11 @@
-"""Carries the leaders' proposals for their in-sync replicas to the metadata, many in one write.
+"""The batching of the leaders' ISR proposals into writes of the metadata.
 
-One write is under way at a time, and what is proposed meanwhile goes with the next. A replica that joins where enough
-are in sync holds nobody up: it waits a moment for others, so that a broker that is back costs few writes a topic. Those
-writes are beside the others: a replica that has to leave, and holds up the high watermark, does not wait for them.
+One write is in flight at a time, and later proposals go with the next. A replica that joins an ISR that suffices delays
+nothing: it waits `JOINS_TOGETHER_S` for others, so that a broker that is back costs few writes a topic. Those writes
+run beside the others: a replica that has to leave, and holds up the high watermark, does not wait for them.
 
-What comes of a proposal reaches the partition through the metadata image. Only a refusal is reported from here; where
-it is not known whether a proposal was written, the ISR that is known is written once more: after that nothing older can
-be.
+A written proposal reaches the partition through the metadata image. Only a refusal is reported from here. If it is
+unknown whether a proposal was written, the known ISR is written again; after that the proposal cannot take effect.
 """
 
 import logging
@@ -25,7 +24,7 @@ RETRY_S: Final = 0.5
 JOINS_TOGETHER_S: Final = 0.3
 """A broker that is back catches up with all idle partitions of a leader within a few of its fetches."""
 JOINS_MAX: Final = 500
-"""In one write. Those of one document go together."""
+"""The most joins in one write. Those of one document go together."""
 
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 
@@ -37,25 +36,25 @@ class IsrProposer(Protocol):
 
     @property
     def isr_size(self) -> int:
-        """Replicas that are in sync."""
+        """The number of in-sync replicas."""
         ...
 
     @property
     def isr_size_min(self) -> int:
-        """With fewer nothing is committed."""
+        """The number of in-sync replicas below which nothing is committed."""
         ...
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """What it proposes; with `confirms` the ISR that it knows. None when it does not lead any more."""
+        """Return the pending proposal, with `confirms` the known ISR instead; None if no proposal is pending."""
         ...
 
     def isr_change_refused(self, change: IsrChange) -> None:
-        """Nothing of `change` was written."""
+        """Drop the pending ISR, as `change` was not written."""
         ...
 
 
 class IsrChanges:
-    """`change_isr` is the controller's; `spawn` runs a coroutine beside everything else."""
+    """The queue of proposals. `change_isr` is the controller's; `spawn` runs a coroutine in the background."""
 
     def __init__(
         self,
@@ -74,10 +73,10 @@ class IsrChanges:
         self._writes_joins = False
         self._waits_for_joins = False
         self.failed_total = 0
-        """Proposals that were refused, or whose outcome is unknown."""
+        """The number of proposals that were refused, or whose outcome is unknown."""
 
     def propose(self, proposer: IsrProposer) -> None:
-        """Write what the partition wants: at the end of this turn, or soon where nobody waits for it."""
+        """Write a proposal at the end of this turn, or within `JOINS_TOGETHER_S` if nothing waits for it."""
         which = proposer.topic_partition
         if _may_wait(proposer) and which not in self._urgent:
             self._joining[which] = proposer
@@ -130,7 +129,7 @@ class IsrChanges:
     async def _attempt(
         self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
     ) -> dict[TopicPartition, IsrProposer]:
-        """One write; those whose outcome is not known."""
+        """Write the proposals at once; return those whose outcome is unknown."""
         made = {each: proposers[each].isr_change(confirms=confirms) for each in proposers}
         changes = {each: change for each, change in made.items() if change is not None}
         if not changes:
@@ -150,6 +149,6 @@ class IsrChanges:
 
 
 def _may_wait(proposer: IsrProposer) -> bool:
-    """Whether nobody is held up by what it proposes: a replica joins an ISR that suffices."""
+    """True if the proposal adds a replica to an ISR that suffices, so that nothing waits for it."""
     change = proposer.isr_change(confirms=False)
     return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min

@@ -1,4 +1,4 @@
-"""Whether the other brokers have heard who leads now: a broker that stops goes on serving until they have.
+"""The wait for other brokers to learn of new leaders: a stopping broker serves until they have.
 
 A client that asks for a leader, and gets a broker that is gone, tries that address again with growing pauses
 (librdkafka's reconnect.backoff.max.ms is 10 s). So no broker may go while others still name it as leader. Kafka's
@@ -35,7 +35,7 @@ ExpectedEpochs = Mapping[TopicPartition, int]
 
 
 class LeaderPropagation:
-    """`links` reaches the other brokers; `broker_id` is this one."""
+    """The wait; `links` reaches the other brokers, `broker_id` is this one."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ def _request(topics: Sequence[str]) -> MetadataRequest:
 
 
 def _late(response: MetadataResponse, expected: ExpectedEpochs) -> list[str]:
-    """The topics that it tells of as they were before. One that it does not know is gone, or not known to clients."""
+    """Return the topics in a response with older leader epochs than expected; unknown topics do not count."""
     return [
         topic.name
         for topic in response.topics

@@ -1,8 +1,8 @@
-"""What a leader knows of its followers, and what follows from that: the high watermark and the in-sync replicas. Pure.
+"""The leader's view of its followers, from which it computes the high watermark and the in-sync replicas. Pure.
 
-Whoever may be in the ISR by now counts, the pending change included (the maximal ISR): so no replica that could be
-elected lacks what was acknowledged. Kafka's rules with those of KIP-903 (only this incarnation of a broker) and KIP-966
-(no high watermark while fewer than `min.insync.replicas` are in sync).
+The high watermark counts the maximal ISR, which includes a pending change: so no replica that could be elected lacks an
+acknowledged record. The rules are Kafka's with KIP-903 (only the registered incarnation of a broker joins) and KIP-966
+(the high watermark stops while fewer than `min.insync.replicas` are in sync).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -15,11 +15,11 @@ NEVER_MS: Final = -(2**62)
 UNKNOWN_BROKER_EPOCH: Final = -1
 
 IsEligible = Callable[[int, int], bool]
-"""Whether a broker id with this broker epoch may join an ISR: it is alive, and it is this incarnation of it."""
+"""A function of broker id and broker epoch; True if this incarnation is registered, alive and may join an ISR."""
 
 
 class FollowerProgress:
-    """How far one follower is, as its fetches tell."""
+    """A follower's progress, as its fetches show it. Times are in ms of the monotonic clock."""
 
     __slots__ = (
         "broker_epoch",
@@ -36,16 +36,16 @@ class FollowerProgress:
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.caught_up_ms = caught_up_ms
-        """When it last had all that the leader had."""
+        """The last time at which it had all of the leader's log."""
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.left_at = UNKNOWN_OFFSET
-        """The end of its log when it was found to lag: it joins again once it has got on."""
+        """The end of its log when it was found to lag; it may join the ISR again once its log end is beyond."""
 
     def fetched(
         self, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """A fetch from `fetch_offset` on: everything below is on the follower's disk."""
+        """Record a fetch from `fetch_offset`: all records below it are on the follower's disk."""
         if fetch_offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif fetch_offset >= self.leader_end_at_fetch:
@@ -57,12 +57,12 @@ class FollowerProgress:
         self.fetched_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
-        """It has all, or had all not longer ago than `replica.lag.time.max.ms`."""
+        """True if it has all of the leader's log, or had it within the last `lag_ms_max`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 
 
 class LeaderState:
-    """One leader epoch of one partition on the broker `leader_id`. Times are those of the clock that nobody sets."""
+    """The state of one leader epoch of a partition on broker `leader_id`. Times are in ms of the monotonic clock."""
 
     __slots__ = ("_is_eligible", "epoch_start_offset", "followers", "is_refused", "isr", "leader_id", "pending_isr")
 
@@ -71,12 +71,12 @@ class LeaderState:
     ) -> None:
         self.leader_id = leader_id
         self.epoch_start_offset = log_end_offset
-        """Where the records of this epoch begin."""
+        """The log end offset at which this epoch began."""
         self.isr: frozenset[int] = frozenset(state.isr)
         self.pending_isr: frozenset[int] | None = None
-        """Proposed, and not known to be refused."""
+        """The proposed ISR, or None; it may have been written."""
         self.is_refused = False
-        """The last proposal was: fetches bring no other before the metadata has changed, or all is looked at anew."""
+        """True if the last proposal was refused: fetches propose no other until the metadata changes or `check_isr`."""
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)
@@ -89,30 +89,30 @@ class LeaderState:
         }
 
     def committed(self, state: PartitionState, now_ms: int) -> None:
-        """The metadata has a newer state of this epoch: no earlier proposal can come true any more."""
+        """Take over a newer state of this epoch; no earlier proposal can be written any more."""
         self.isr = frozenset(state.isr)
         self.pending_isr, self.is_refused = None, False
         self._take_replicas(state.replicas, now_ms)
 
     def refused(self) -> None:
-        """The proposal was: nothing of it is written."""
+        """Drop the pending proposal: it was not written."""
         self.pending_isr, self.is_refused = None, True
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """All that are in the ISR, or may be by now."""
+        """The ISR with the members of a pending proposal."""
         return self.isr if self.pending_isr is None else self.isr | self.pending_isr
 
     def appended(self, previous_end_offset: int, now_ms: int) -> None:
-        """Who had everything until this append was caught up until now; its time begins to run."""
+        """Start the lag time of the followers that had all of the log before this append."""
         for follower in self.followers.values():
             if follower.log_end_offset == previous_end_offset:
                 follower.caught_up_ms = now_ms
 
     def high_watermark(self, log_end_offset: int, isr_size_min: int, now_ms: int, lag_ms_max: int) -> int:
-        """The end of what is committed, UNKNOWN_OFFSET when that cannot be said.
+        """Return the high watermark, or UNKNOWN_OFFSET while fewer than `isr_size_min` are in sync.
 
-        Who is about to join counts too: it would never get there if the high watermark ran ahead of it.
+        A caught-up replica that may join counts too: it could never join if the high watermark ran ahead of it.
         """
         if len(self.isr) < isr_size_min:
             return UNKNOWN_OFFSET
@@ -130,15 +130,15 @@ class LeaderState:
         return end_offset
 
     def low_watermark(self, log_start_offset: int, live: Container[int]) -> int:
-        """Where the records begin that are still on a broker that is alive: nothing before comes back with a leader."""
+        """Return the lowest log start offset of this leader and its live followers (UNKNOWN_OFFSET before a fetch)."""
         starts = [each.log_start_offset for broker_id, each in self.followers.items() if broker_id in live]
         return min([log_start_offset, *starts])
 
     def isr_with_joining(self, high_watermark: int) -> frozenset[int] | None:
-        """The ISR to propose with all who may join: alive, and with everything up to the high watermark and the epoch.
+        """Return the ISR with all that may join: alive, with the log up to the high watermark and the epoch's start.
 
-        The high watermark stands still while the ISR is too small, so who was found to lag has to have got on, too.
-        None when nobody may, or a change is on its way.
+        The high watermark stops while the ISR is too small, so a replica that lagged must also have advanced since.
+        None if no replica may join, a proposal is pending, or the last one was refused.
         """
         if self.pending_isr is not None or self.is_refused or len(self.isr) > len(self.followers):
             return None
@@ -154,7 +154,7 @@ class LeaderState:
         return self.isr | joining if joining else None
 
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
-        """The ISR to propose when somebody has not been caught up for too long; None when nobody has to leave."""
+        """Return the ISR without replicas that lag too long; None if none does or a proposal is pending."""
         if self.pending_isr is not None:
             return None
         staying = {
@@ -168,7 +168,7 @@ class LeaderState:
         return None if staying == self.isr else frozenset(staying)
 
     def broker_epochs(self, members: Iterable[int], own_broker_epoch: int) -> dict[int, int]:
-        """The broker epoch that each member of an ISR last fetched with."""
+        """Return the broker epoch with which each member of an ISR last fetched, and the leader's own (KIP-903)."""
         return {
             each: own_broker_epoch if each == self.leader_id else self.followers[each].broker_epoch
             for each in sorted(members)

@@ -1,4 +1,4 @@
-"""What followers need of the network: requests to other brokers, and their answers in the same order.
+"""The network interface of followers: requests to other brokers, and their answers in the same order.
 
 `server.peer_link` has sockets; a simulated network takes their place in tests.
 """
@@ -11,7 +11,7 @@ class Link(Protocol):
     """A connection to one broker."""
 
     def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
-        """Send a framed request; it waits while the link is on its way.
+        """Send a framed request, once the link is connected.
 
         `on_response` gets the answer without its size, never from within `send`. It may keep it: that memory is not
         used again before the memoryview and all slices of it are gone.
@@ -19,16 +19,16 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it; none of its callbacks is called any more. Harmless when it is closed."""
+        """Close the link, if it is open; none of its callbacks is called any more."""
         ...
 
 
 class Links(Protocol):
-    """Opens links to other brokers."""
+    """The opener of links to other brokers."""
 
     def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Link:
-        """A link to that broker, as its registration says where it is now.
+        """Return a link to a broker at its registered address.
 
-        `on_closed` gets the reason, once and never from within `open` or `send`, when the link cannot be had or breaks.
+        `on_closed` gets the reason, once and never from within `open` or `send`, if connecting fails or it breaks.
         """
         ...

@@ -1,6 +1,6 @@
-"""Moves replicas between the log dirs of this broker while they are used (KIP-113): copy, catch up, swap.
+"""The moves of replicas between log dirs of this broker while they are in use (KIP-113): copy, catch up, swap.
 
-Whoever asks for a new disk to be used moves hundreds at once: one of them copies, or swaps, in a turn of the loop.
+A new disk may bring hundreds of moves: one of them copies or swaps in a turn of the loop.
 `replica.alter.log.dirs.io.max.bytes.per.second` bounds the copying.
 """
 
@@ -22,11 +22,11 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 TRUNCATION_S: Final = 0.05
-"""So often a move looks whether the truncation of its log is complete: until then it is not swapped."""
+"""The interval at which a move checks whether its log accepts appends again; before that it does not swap."""
 
 
 class MoveSteps(NamedTuple):
-    """`copy_bytes` are copied in one turn of the loop.
+    """The limits of a move: `copy_bytes` are copied in one turn of the loop.
 
     A copy that lacks at most `swap_lag_bytes` is synced; the turn that swaps copies what comes in meanwhile.
     """
@@ -39,7 +39,7 @@ STEPS: Final = MoveSteps()
 
 
 class LogMover:
-    """`spawn` runs a move beside everything else."""
+    """The mover; `spawn` runs a move in the background."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class LogMover:
         self._sleep = sleep
         self._steps = steps
         self._turn = asyncio.Lock()
-        """Of the loop: whose it is may copy or swap."""
+        """The lock that lets one move copy or swap at a time."""
 
     def resume(self) -> None:
-        """Begin anew what a stop or a crash has interrupted. For a start, once the partitions are here."""
+        """Restart the moves that a stop or crash interrupted; called at the start, once the partitions are created."""
         for topic_partition, log_dir in self._logs.moves.interrupted.items():
             try:
                 self.move(topic_partition, log_dir)
@@ -70,10 +70,10 @@ class LogMover:
         self._logs.moves.interrupted.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there, or offline.
+        """Begin to move a partition's log to `log_dir`. Raises ApiError if either is missing or offline.
 
-        A partition that is offline does not move: what its disk has again is not its log before the metadata allow it.
-        One that is not here yet is made there when it comes; it is an ApiError all the same, as in Kafka.
+        An offline partition does not move: a log that is back with its disk must not be used before the metadata allows
+        it. A partition that is not here yet is created there later, and still raises ApiError, as in Kafka.
         """
         topic, number = topic_partition
         if self._replicas.lookup.hosted(topic_partition) is None:
@@ -105,7 +105,7 @@ class LogMover:
                 self._logs.moves.stop(topic_partition)
 
     async def _catch_up(self, move: ReplicaMove) -> None:
-        """Until little is missing: a truncation or a compaction may have voided what was copied."""
+        """Copy until the lag is at most `swap_lag_bytes`; a truncation or compaction may have voided the copy."""
         while move.lag_bytes > self._steps.swap_lag_bytes and self._is_wanted(move):
             async with self._turn:
                 pause_s = self._throttle.pause_s()
@@ -117,7 +117,7 @@ class LogMover:
                 await self._sleep(pause_s)
 
     def _may_swap(self, move: ReplicaMove) -> bool:
-        """Looked at when it is its turn: it may have begun to be cut while it waited for that."""
+        """True if the lag is small and no truncation has begun while the move waited for the lock."""
         return move.lag_bytes <= self._steps.swap_lag_bytes and move.log.takes_appends
 
     def _is_wanted(self, move: ReplicaMove) -> bool:

@@ -1,4 +1,4 @@
-"""Which log a replica has: the one in its place, a new one, or none yet."""
+"""The choice of a replica's log: the one in its place, a new one, or none yet."""
 
 import logging
 from typing import Final
@@ -18,20 +18,21 @@ from barnabas_core.errors import ApiError
 log = logging.getLogger(__name__)
 
 _NOT_FOUND: Final = (ReplicaState.AWAY, ReplicaState.DAMAGED, ReplicaState.LOST)
-"""There was a log, and it could not be used."""
+"""The states in which a log existed and could not be used."""
 
 
 class LogOpening:
-    """Opens logs for replicas of this broker."""
+    """The opening of logs for replicas on this broker."""
 
     def __init__(self, broker_id: int, logs: LogManager) -> None:
         self._broker_id: Final = broker_id
         self._logs = logs
 
     def open(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
-        """What becomes of a replica that has no log yet; the log with OPENED only.
+        """Return the trigger for a replica without a log, and the log with OPENED or, if found, with LACKING.
 
-        Nothing passes for a log that may lie somewhere, and nothing that may lack records for one that is relied on.
+        A new log never replaces one that may be in an offline log dir, and no log that may lack records is opened while
+        the metadata relies on it.
         """
         where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
         found, is_known = self.claim(record), record.state in _NOT_FOUND
@@ -48,7 +49,7 @@ class LogOpening:
         return self._make(record, state, config)
 
     def _may_lack(self, found: Log | None) -> bool:
-        """Whether a log whose dir was away at the start is nowhere, or may have lost its end to a power cut."""
+        """True if a log was not found, or may have lost its end to a power cut."""
         return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
 
     def _make(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
@@ -61,7 +62,7 @@ class LogOpening:
             return Trigger.NOT_MADE, None
 
     def claim(self, record: ReplicaRecord) -> Log | None:
-        """The log of a replica in its place, if there is one."""
+        """Return the log in the replica's place, or None."""
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)
         except StorageError as error:
@@ -72,7 +73,7 @@ class LogOpening:
         return found
 
     def load_again(self, record: ReplicaRecord, partition: Partition) -> Log | None:
-        """The log of a replica that is offline: what its disk has, or else an empty one where all is elsewhere."""
+        """Return the log of an offline replica from its disk; an empty one if it is lost and another broker leads."""
         found, where = self.claim(record), record.topic_partition
         if found is not None:
             return found if found is not partition.log else None

@@ -1,4 +1,4 @@
-"""What this broker finds its logs to be, reported to the metadata until that shows that it has heard of it."""
+"""The reports of lost logs and logs ahead of the metadata, repeated until the metadata reflects them."""
 
 import logging
 from typing import Final
@@ -11,7 +11,7 @@ from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaSta
 from barnabas_broker.storage.logs.log import Log
 
 OTHERS_COME_S: Final = 30.0
-"""So long a partition whose logs are ahead of the metadata waits for replicas that may have more."""
+"""The time for which a partition with logs ahead of the metadata waits for replicas that may have more."""
 
 AHEAD: Final = (
     "the log of %s has records of leader epoch %d, and the metadata has %d: was an older copy restored? "
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LogReports:
-    """Asked again and again, about once a second: by the chore that looks at disks."""
+    """The reports; repeated about once a second by the chore that checks the disks."""
 
     def __init__(self, broker_id: int, environment: ReplicaEnvironment, states: ReplicaStates) -> None:
         self._broker_id = broker_id
@@ -32,7 +32,7 @@ class LogReports:
         self._states = states
 
     def lacks_committed(self, record: ReplicaRecord, partition: Partition, loaded: Log) -> bool:
-        """Whether a log that comes back lacks what was committed, and nobody else has it: then it does not lead."""
+        """True if this broker leads and the reloaded log ends below the high watermark; report it as lost."""
         state, end_offset, committed = partition.state, loaded.log_end_offset, partition.high_watermark
         if state.leader != self._broker_id or end_offset >= committed:
             return False
@@ -41,14 +41,14 @@ class LogReports:
         return True
 
     def lost(self, record: ReplicaRecord, leader_epoch: int, what: str) -> None:
-        """The metadata relies on a log that lacks records, as was found in this leader epoch."""
+        """Report a log that lacks records and that the metadata relies on, as found in this leader epoch."""
         if record.state is not ReplicaState.LOST:
             log.error("the log of %s %s", record.topic_partition, what)
         self._states.change(record, Trigger.LACKING)
         self._environment.lost({record.topic_partition: leader_epoch})
 
     def is_ahead(self, record: ReplicaRecord, partition: Partition) -> bool:
-        """Whether the log has a later epoch than the metadata: then it neither leads nor follows."""
+        """True if the log has a later epoch than the metadata; report it. It then neither leads nor follows."""
         where, log_epoch, state = record.topic_partition, partition.log.epochs.latest_epoch, partition.state
         was_ahead, now_s = record.state is ReplicaState.AHEAD, self._environment.clock.monotonic_s()
         if not is_ahead(partition.log, state):

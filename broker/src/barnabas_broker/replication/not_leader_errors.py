@@ -1,4 +1,4 @@
-"""Why a partition does not answer who asks for it: the answer for the client, or for a follower."""
+"""The errors for requests to a partition that is not led or not hosted here."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -10,7 +10,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 def why_missing(
     image: MetadataImage, broker_id: int, name: str | None, topic_id: UUID | None, index: int, *, is_unmade: bool
 ) -> ApiError:
-    """`is_unmade`: it is to be made in the next turns of the loop."""
+    """Return the error for a partition that is not here; `is_unmade` if it is still to be created."""
     if name is None:
         name = image.topic_name(topic_id) if topic_id is not None else None
         if name is None:
@@ -29,11 +29,11 @@ def why_missing(
 
 
 def other_epoch(asked: int, current: int) -> ApiError:
-    """For who asks in an epoch that is over, or that this replica has not heard of (KIP-320)."""
+    """Return the error for a leader epoch that is over, or unknown to this replica (KIP-320)."""
     code = ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
     return ApiError(code, f"leader epoch {asked}; {current} is current")
 
 
 def no_replica(broker_id: int, replicas: Sequence[int]) -> ApiError:
-    """For a broker that fetches as a follower, and is none as far as this leader knows."""
+    """Return the error for a follower that is not a replica in this leader's metadata."""
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} is no replica; {tuple(replicas)} are")

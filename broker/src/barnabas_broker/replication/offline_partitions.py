@@ -1,4 +1,4 @@
-"""Where a broken disk (StorageError) becomes an answer (KAFKA_STORAGE_ERROR) and an offline partition."""
+"""The place that turns a disk failure (StorageError) into KAFKA_STORAGE_ERROR and an offline partition."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class OfflinePartitions:
-    """`resign` tells the metadata, by a compare-and-set, that partitions go on elsewhere.
+    """The handler of disk failures. `resign` removes this broker as leader or ISR member, by a compare-and-set.
 
-    A failed log dir takes its partitions offline some a turn of the loop. Until its turn comes one goes on, as if the
-    disk had failed a little later.
+    A failed log dir takes its partitions offline over several turns of the loop. Until then a partition is served, as
+    if the disk had failed a little later.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class OfflinePartitions:
         self._resign = resign
         self._rounds = FairRounds(clock, timers, lookup.partitions, self._follow_log_dir)
         self._full: set[str] = set()
-        """Log dirs that were said to be full, and not yet to have space again."""
+        """The log dirs that were logged as full and not yet as having space again."""
 
     @contextmanager
     def using(self, name: str | None, index: int, topic_id: bytes | None = None) -> Iterator[Partition]:
-        """A partition by its topic's name or id; what the disk does to it inside becomes an ApiError."""
+        """Yield a partition by its topic's name or id; turn a StorageError in the block into an ApiError."""
         partition = self._lookup.find(name, topic_id, index)
         try:
             yield partition
@@ -55,10 +55,9 @@ class OfflinePartitions:
             raise self.storage_failed(partition, error) from error
 
     def storage_failed(self, partition: Partition, error: StorageError) -> ApiError:
-        """Take what broke offline and say so once; the answer for the client.
+        """Take the failed log or log dir offline, log the failure, and return the error for the client.
 
-        A full disk takes no appends while it is full, and nothing more: the next append tries again. So it does where
-        descriptors or memory are used up.
+        A full disk only fails appends, and the next append tries again; so do exhausted descriptors or memory.
         """
         if not isinstance(error, DiskFull):
             self._take_offline(partition, error)
@@ -71,14 +70,14 @@ class OfflinePartitions:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def _take_offline(self, partition: Partition, error: StorageError) -> None:
-        """One corrupt log takes its partition, a failed directory all that are in it; not one that moves there."""
+        """Take the partition of a corrupt log offline, or all of a failed log dir, but not one that is moving there."""
         if isinstance(error, LogDirFailed):
             self.log_dir_failed(error)
         if not isinstance(error, LogDirFailed) or partition.log.log_dir == error.log_dir:
             self._go_offline(partition, error)
 
     def _go_offline(self, partition: Partition, error: StorageError) -> None:
-        """It goes on elsewhere. Not one that is about to be removed: its name may be another topic's by now."""
+        """Take a hosted partition offline and give it up. Skip a removed one: a new topic may have its name."""
         topic_partition = partition.topic_partition
         if partition.failure is None and self._lookup.hosted(topic_partition) is partition:
             self._fetching.unfollow(partition)
@@ -93,15 +92,15 @@ class OfflinePartitions:
 
     @property
     def are_going_offline(self) -> bool:
-        """Whether a log dir has failed, and some of its partitions have not heard of that. It must not come back."""
+        """True if partitions of a failed log dir are still to be taken offline; it must not come back before."""
         return self._rounds.is_under_way
 
     def give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """These go on without this broker: their logs failed here, in these leader epochs."""
+        """Give up partitions whose logs failed here in these leader epochs."""
         self._resign(failed_epochs)
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        """What somebody met who works on logs, and not for a client."""
+        """Handle a disk failure of background work on a log."""
         partition = self._lookup.hosted(topic_partition)
         if partition is not None:
             self.storage_failed(partition, error)
@@ -116,7 +115,7 @@ class OfflinePartitions:
             self._rounds.begin()
 
     def look_at_full_dirs(self) -> None:
-        """Say of a full directory that it has space again, so that its next shortage is told, too."""
+        """Log that a full log dir has space again, so that its next shortage is logged, too."""
         for log_dir in self._logs.log_dirs:
             if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
                 self._full.remove(log_dir.path)

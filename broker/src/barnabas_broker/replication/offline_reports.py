@@ -1,7 +1,7 @@
-"""Tells the metadata of logs here with which their partitions cannot go on: they failed, lack records, or are ahead.
+"""The reports to the metadata of logs here that failed, lack records, or are ahead of the metadata.
 
-One write at a time carries all that was said meanwhile. Nothing is tried again here: the replica manager says it once
-more as long as the metadata shows that it was not heard.
+One write is in flight at a time, and later reports go with the next. Nothing is retried here: the replica manager
+repeats a report until the metadata reflects it.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 from barnabas_core.topic_partition import TopicPartition
 
 Found = TypeVar("Found")
-"""What is said of a partition."""
+"""The content of a report on a partition."""
 
 
 class OfflineReports(Generic[Found]):
-    """`resign` is the controller's; `spawn` runs a coroutine beside everything else."""
+    """The queue of reports. `resign` is the controller's; `spawn` runs a coroutine in the background."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class OfflineReports(Generic[Found]):
         self._writes = False
 
     def propose(self, found: Mapping[TopicPartition, Found]) -> None:
-        """Say this of these partitions: in which leader epoch their logs failed (-1: before all), for one."""
+        """Report partitions, for example with the leader epoch in which their logs failed (-1: before all)."""
         self._found.update(found)
         if not self._writes:
             self._writes = True

@@ -1,6 +1,6 @@
-"""One replica of a partition on this broker, whether it leads or follows as the metadata says.
+"""A replica of a partition on this broker, which leads or follows as the metadata says.
 
-As leader it appends what clients send, knows its followers and moves the high watermark. `replica` is what it does as
+A leader appends the clients' batches, tracks its followers and advances the high watermark. `replica` has the part of a
 follower.
 """
 
@@ -35,7 +35,7 @@ NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
 class Partition(Replica):
-    """`failure` says why the partition is offline, if it is; `failed_epoch` is the leader epoch in which that began."""
+    """A replica that may lead. `failure` is why it is offline; `failed_epoch` is the leader epoch of the failure."""
 
     __slots__ = (
         "_environment",
@@ -71,10 +71,10 @@ class Partition(Replica):
     ) -> None:
         super().__init__(topic_partition, topic_id, log, high_watermark)
         self.waiters = waiters
-        """Who waits for committed records, or for leadership to change."""
+        """The requests that wait for committed records or a change of leadership."""
         self.commits = commits
         self._syncs: CommitQueue | None = None
-        """Who waits for this disk; few topics have `flush.messages`."""
+        """The appends that wait for a sync of this log; few topics have `flush.messages`."""
         self.failure: StorageError | None = None
         self.failed_epoch = -1
         self.messages_in = 0
@@ -84,7 +84,7 @@ class Partition(Replica):
         self.isr_expands = 0
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
-        """Which `acks` any client's Produce may ask for now; `check_writable` says why not the others."""
+        """The `acks` that a Produce of any client may use now; `check_writable` gives the error for others."""
         self._environment = environment
         self._leadership: LeaderState | None = None
         self._watchers: dict[int, AppendWatcher] = {}
@@ -92,22 +92,22 @@ class Partition(Replica):
 
     @property
     def is_leader(self) -> bool:
-        """Whether it is this replica that leads."""
+        """True if this replica leads."""
         return self._leadership is not None
 
     @property
     def leadership(self) -> LeaderState | None:
-        """What the leader knows of its followers; None on a follower."""
+        """The leader's state of its followers; None on a follower."""
         return self._leadership
 
     @property
     def isr_size(self) -> int:
-        """How many replicas are in sync, as the metadata has it."""
+        """The number of in-sync replicas in the metadata."""
         return len(self._state.isr)
 
     @property
     def isr_size_min(self) -> int:
-        """How many replicas acks=all wants in sync: `min.insync.replicas`, or all where there are fewer (KIP-966)."""
+        """The in-sync replicas that acks=all requires: `min.insync.replicas`, at most all replicas (KIP-966)."""
         return min(self.log.config.min_insync_replicas, len(self._state.replicas))
 
     def configure(self, config: LogConfig) -> None:
@@ -122,13 +122,13 @@ class Partition(Replica):
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _set_accepted_acks(self) -> None:
-        """What follows from leadership, ISR, settings and the disk. Few clients may write to an internal topic."""
+        """Compute the accepted acks; none for an internal topic, to which only few clients may write."""
         enough = self.isr_size >= self.isr_size_min
         is_open = self.is_leader and self.failure is None and not is_internal(self.topic_partition.topic)
         self.accepted_acks = (ANY_ACKS if enough else LEADER_ACKS) if is_open else NO_ACKS
 
     def go_offline(self, failure: StorageError) -> None:
-        """Answer everybody with an error until the log comes back."""
+        """Answer all requests with KAFKA_STORAGE_ERROR until `come_back`."""
         self.failure = failure
         self.failed_epoch = self.leader_epoch
         self._set_accepted_acks()
@@ -136,7 +136,7 @@ class Partition(Replica):
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
-        """The log was loaded anew from a disk that works again; the metadata counts on it no more (`counts_on`)."""
+        """Serve a log that was loaded again; the metadata must not count on it any more (`counts_on`)."""
         config, self.log, self.failure = self.log.config, log, None
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
         if is_ahead(log, self._state):
@@ -147,7 +147,7 @@ class Partition(Replica):
         self._wake_all()
 
     def apply(self, state: PartitionState) -> None:
-        """Lead or follow as the metadata says now. What is older than what is known changes nothing."""
+        """Lead or follow as a newer state says; ignore one with the same or an older partition epoch."""
         if state.partition_epoch <= self._state.partition_epoch:
             return
         previous, self._state = self._state, state
@@ -167,7 +167,7 @@ class Partition(Replica):
         self._wake_all()
 
     def resign(self) -> None:
-        """The replica is not here any more: whoever waits has to look for the leader elsewhere."""
+        """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and all waiting fetches are tried again."""
         self._resign()
         self._set_accepted_acks()
         self._wake_all()
@@ -187,7 +187,7 @@ class Partition(Replica):
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
-        """ApiError unless this replica leads and the client knows its epoch (-1: the client does not say; KIP-320)."""
+        """Raise ApiError unless this replica leads in the client's leader epoch (-1: not given; KIP-320)."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
@@ -198,14 +198,14 @@ class Partition(Replica):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
 
     def check_writable(self, *, all_replicas: bool) -> None:
-        """ApiError unless this replica leads and, for acks=all, enough replicas are in sync."""
+        """Raise ApiError unless this replica leads and, for acks=all, enough replicas are in sync."""
         self.check_readable(-1)
         if all_replicas and self.isr_size < self.isr_size_min:
             allowed = f"min.insync.replicas={self.log.config.min_insync_replicas}"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} replicas in sync; {allowed}")
 
     def check_caught_up(self) -> None:
-        """ApiError while a new leader's high watermark has not reached its epoch: the end may look too small."""
+        """Raise ApiError while a new leader's high watermark is below its epoch's start: it may be too low."""
         leadership = self._leadership
         if leadership is not None and self.high_watermark < leadership.epoch_start_offset:
             raise ApiError(
@@ -215,9 +215,9 @@ class Partition(Replica):
             )
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
-        """Append one checked batch and wake who waits; `now_ms` is the wall clock's, all other times here are not.
+        """Append a checked batch and wake waiting requests; `now_ms` is wall-clock time, all other times are monotonic.
 
-        ApiError for its sequence or its timestamps, StorageError for the disk.
+        Raises ApiError for sequence, timestamps or size, or if this replica does not lead; StorageError for the disk.
         """
         if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # Too early: `inspects_records`.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
@@ -244,7 +244,7 @@ class Partition(Replica):
         return appended
 
     def append_marker(self, marker: Marker, transaction_version: int, now_ms: int) -> int:
-        """Append what ends a transaction; return its offset. ApiError, StorageError."""
+        """Append a transaction marker; return its offset. Raises ApiError and StorageError."""
         leadership = self._leadership
         if leadership is None:
             raise LOST_LEADERSHIP
@@ -256,15 +256,15 @@ class Partition(Replica):
         return offset
 
     def delete_records_before(self, offset: int) -> None:
-        """Followers hear of it with their next answer."""
+        """Advance the log start offset; followers get it with their next answer."""
         self.log.increment_log_start_offset(offset)
         for watcher in self._watchers.values():
             watcher.high_watermark_advanced()
 
     def when_committed(self, end_offset: int, done: Done, *, all_replicas: bool = True) -> None:
-        """`done(None)` once the high watermark is at `end_offset`, `done(error)` when this leadership ends before.
+        """Call `done(None)` once the high watermark is at `end_offset`, `done(error)` if this leadership ends before.
 
-        Not for all replicas: once this log may acknowledge up to there.
+        Without `all_replicas`: once this log's `ack_end_offset` is there.
         """
         if all_replicas:
             self.commits.wait(end_offset, done)
@@ -274,13 +274,13 @@ class Partition(Replica):
             self._syncs.wait(end_offset, done)
 
     def synced(self) -> None:
-        """More of the log is on the disk, as `flush.messages` asks."""
+        """Advance the high watermark and complete waiting appends after a sync of the log (`flush.messages`)."""
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
         if self._syncs is not None:
             self._syncs.committed(self.log.ack_end_offset)
 
     def _advance_high_watermark(self, now_ms: int) -> None:
-        """On the leader; it never goes back. Nothing is committed without those that may be elected (KIP-966)."""
+        """Advance the leader's high watermark, never back; not while the partition has an ELR (KIP-966)."""
         leadership = self._leadership
         if leadership is None or self.failure is not None or self._state.elr:
             return
@@ -306,16 +306,16 @@ class Partition(Replica):
             watcher.changed()
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return batches from `offset` to `offset_max`; None if there are none. ApiError OFFSET_OUT_OF_RANGE."""
+        """Return batches from `offset` to `offset_max`; None if there are none. Raises OFFSET_OUT_OF_RANGE."""
         records = self.log.read(offset, length_max, offset_max, at_least_one_batch=at_least_one_batch)
         if records is not None:
             self.bytes_out += records.length
         return records
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch` that is known here, and where it ends; (-1, -1) when that is unknown.
+        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) if there is none.
 
-        The epoch of a leader that has not written yet counts too: whatever lies behind its start is not its own.
+        A leader's current epoch counts even before its first append.
         """
         leadership, latest_epoch = self._leadership, self.log.epochs.latest_epoch
         if leadership is None or epoch <= latest_epoch or epoch > self.leader_epoch:
@@ -327,22 +327,22 @@ class Partition(Replica):
     # As leader, to its followers.
 
     def watch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Tell `watcher` of every change from now on; it takes the place of the follower's earlier one."""
+        """Notify `watcher` of every change; it replaces the follower's earlier watcher."""
         self._watchers[follower_id] = watcher
 
     def unwatch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """No more, unless another watcher has taken its place."""
+        """Stop notifying `watcher`, unless another one has replaced it."""
         if self._watchers.get(follower_id) is watcher:
             del self._watchers[follower_id]
 
     def sent_to_follower(self, size_bytes: int) -> None:
-        """Count what a follower gets."""
+        """Count bytes sent to a follower."""
         self.replication_bytes_out += size_bytes
 
     def fetched_by(
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> None:
-        """A replica fetches from `fetch_offset` on, which is in the log, so all below it is on its disk."""
+        """Record a follower's fetch from `fetch_offset`, which is in the log: all below is on its disk."""
         leadership = self._leadership
         follower = leadership.followers.get(follower_id) if leadership is not None else None
         if leadership is None or follower is None:
@@ -354,7 +354,7 @@ class Partition(Replica):
         self._advance_high_watermark(now_ms)
 
     def check_isr(self, now_ms: int) -> None:
-        """Propose an ISR without those that lag, or with those that could not join when they fetched last."""
+        """Propose an ISR without replicas that lag, else with replicas that could not join at their last fetch."""
         leadership = self._leadership
         if leadership is None or self.failure is not None:
             return
@@ -376,7 +376,7 @@ class Partition(Replica):
         self._environment.propose_isr(self)
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """The proposal; with `confirms` the ISR as it is known. None when there is none any more."""
+        """Return the pending proposal, with `confirms` the known ISR instead; None if no proposal is pending."""
         leadership = self._leadership
         if leadership is None or leadership.pending_isr is None:
             return None
@@ -390,7 +390,7 @@ class Partition(Replica):
         )
 
     def isr_change_refused(self, change: IsrChange) -> None:
-        """Nothing of `change` was written, and it will not be."""
+        """Drop the pending ISR, as `change` was not written and will not be."""
         if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
             self._leadership.refused()
             self._advance_high_watermark(monotonic_ms(self._environment.clock))

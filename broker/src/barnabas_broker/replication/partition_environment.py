@@ -1,4 +1,4 @@
-"""What a partition is given of its broker, and the small types it speaks in."""
+"""The dependencies of a partition on its broker, and the small types it uses."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ from barnabas_core.clock import Clock
 
 
 class FetchPosition(NamedTuple):
-    """Where a follower goes on: what its next Fetch says of this partition."""
+    """The position that a follower's next Fetch names for a partition."""
 
     offset: int
     last_fetched_epoch: int
@@ -20,24 +20,24 @@ class FetchPosition(NamedTuple):
 
 
 class AppendWatcher(Protocol):
-    """Somebody with a cheap look at one partition after each change: a follower's fetch session."""
+    """The observer of a partition's changes, a follower's fetch session; its calls are cheap."""
 
     def changed(self) -> None:
-        """Records were appended, or leadership has changed."""
+        """Note that records were appended or leadership has changed."""
         ...
 
     def high_watermark_advanced(self) -> None:
-        """Worth telling when there is an answer anyway."""
+        """Note that the high watermark or log start offset advanced, which goes with the next answer."""
         ...
 
 
 def is_ahead(log: Log, state: PartitionState) -> bool:
-    """Whether a log has a later epoch than the metadata, of which somebody must have restored an older copy."""
+    """True if a log has a later epoch than the metadata, as after an older copy of the metadata was restored."""
     return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 
 class PartitionEnvironment(NamedTuple):
-    """What all partitions of a broker share. `lag_ms_max` is `replica.lag.time.max.ms` as it is now."""
+    """The dependencies that all partitions of a broker share. `lag_ms_max` returns `replica.lag.time.max.ms`."""
 
     broker_id: int
     clock: Clock
@@ -46,4 +46,4 @@ class PartitionEnvironment(NamedTuple):
     propose_isr: Callable[[IsrProposer], object]
     own_broker_epoch: Callable[[], int]
     turned_away: Callable[[], object]
-    """Hears of each request for a partition that is led elsewhere, or in another epoch than the client knows."""
+    """Note a request for a partition that is led elsewhere, or in another epoch than the client's."""

@@ -1,4 +1,4 @@
-"""The partitions that this broker hosts, by what requests call them. `replica_manager` adds and removes them."""
+"""The partitions on this broker by topic name and id. `replica_manager` adds and removes them."""
 
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -13,7 +13,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class PartitionLookup:
-    """`is_awake` is False while this broker may not know that others lead by now."""
+    """The lookup; `is_awake` returns False while this broker may not know that others lead."""
 
     def __init__(
         self, broker_id: int, image: MetadataImage, states: ReplicaStates, is_awake: Callable[[], bool]
@@ -24,10 +24,10 @@ class PartitionLookup:
         self._is_awake = is_awake
         self.topics: dict[str, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
-        """By the bytes of the topic id: to make a UUID takes longer than to find the partition."""
+        """The topics by the bytes of their id: creating a UUID takes longer than the lookup."""
 
     def find(self, name: str | None, topic_id: bytes | None, index: int) -> Partition:
-        """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
+        """Return a partition by topic name or, without a name, topic id. Raises ApiError if it is not here."""
         if not self._is_awake():
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker was paused, and checks who leads now")
         topic = self.topics.get(name) if name is not None else self._by_id.get(topic_id)  # type: ignore[arg-type]
@@ -44,21 +44,21 @@ class PartitionLookup:
         return why_missing(self._image, self._broker_id, name, uuid, index, is_unmade=is_unmade)
 
     def hosted(self, topic_partition: TopicPartition) -> Partition | None:
-        """The partition, if it is here, be it offline."""
+        """Return the partition, also an offline one, or None."""
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
     def partitions(self) -> Iterator[Partition]:
-        """All that are here, offline ones too."""
+        """Yield all partitions on this broker, offline ones included."""
         for topic in self.topics.values():
             yield from topic.partitions.values()
 
     def add(self, topic: HostedTopic) -> None:
-        """It has partitions here, or will have."""
+        """Add a topic that has or will have partitions on this broker."""
         self.topics[topic.name] = self._by_id[topic.topic_id.bytes] = topic
 
     def remove(self, name: str) -> HostedTopic | None:
-        """The topic is deleted; what was here of it."""
+        """Remove a deleted topic; return it, or None if it had no partitions here."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             del self._by_id[topic.topic_id.bytes]

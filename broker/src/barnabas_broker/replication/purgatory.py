@@ -1,8 +1,8 @@
-"""Where requests wait that cannot be answered yet: a Fetch without enough bytes, a DeleteRecords that followers lack.
+"""The requests that cannot be answered yet: a Fetch without enough bytes, a DeleteRecords that followers lack.
 
 A Produce that is not replicated waits in the partition's `commit_queue`.
 
-Nothing polls: a change of a partition marks it, and once a turn the operations that wait on marked ones try again.
+Nothing polls: a change marks a partition, and at the end of the turn the operations that wait on it are tried again.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,11 +15,11 @@ class DelayedOperation(Protocol):
     """A request that waits for something, or for its timeout."""
 
     def try_complete(self, changed: "WaitList") -> bool:
-        """Something changed there: answer if it can be; True when it has been answered."""
+        """Answer if possible after a change of `changed`; return True if answered."""
         ...
 
     def expire(self) -> None:
-        """The deadline has come: answer with what there is."""
+        """Answer with the results so far, as the deadline has passed."""
         ...
 
 
@@ -37,26 +37,26 @@ class WaitList:
         return bool(self._waiting)
 
     def mark(self) -> None:
-        """Something changed: whoever waits here is tried when this turn of the loop is over."""
+        """Schedule the waiting operations to be tried at the end of this turn of the loop."""
         if self._waiting and not self.is_marked:
             self.is_marked = True
             self._purgatory.schedule(self)
 
     def add(self, waiting: "_Waiting") -> None:
-        """Adds an operation; it may wait in other lists, too."""
+        """Add an operation, which may wait in other lists, too."""
         self._waiting[waiting] = None
 
     def remove(self, waiting: "_Waiting") -> None:
-        """Takes an operation out of this list."""
+        """Remove an operation from this list."""
         self._waiting.pop(waiting, None)
 
     def snapshot(self) -> "list[_Waiting]":
-        """Who waits now, in the order of arrival."""
+        """Return the waiting operations in the order of their arrival."""
         return list(self._waiting)
 
 
 class _Waiting:
-    """One operation with the places where it waits and its deadline."""
+    """A waiting operation with its wait lists and its deadline."""
 
     __slots__ = ("lists", "operation", "timer")
 
@@ -79,18 +79,18 @@ class _Waiting:
 
 
 class Purgatory:
-    """All delayed operations of a broker."""
+    """The delayed operations of a broker."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._marked: list[WaitList] = []
 
     def wait_list(self) -> WaitList:
-        """A new place to wait, for one partition."""
+        """Return a new wait list, for one partition."""
         return WaitList(self)
 
     def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> Callable[[], None]:
-        """Try `operation` after each change of `lists`, and let it expire after `timeout_s`; what ends that before."""
+        """Try `operation` after each change of `lists`, expire it after `timeout_s`; return a function that cancels."""
         waiting = _Waiting(operation, tuple(lists))
         for wait_list in waiting.lists:
             wait_list.add(waiting)
@@ -98,7 +98,7 @@ class Purgatory:
         return waiting.leave
 
     def schedule(self, wait_list: WaitList) -> None:
-        """Called by a list when it is marked."""
+        """Schedule a marked list to be tried at the end of this turn."""
         if not self._marked:
             self._timers.call_soon(self._try_marked)
         self._marked.append(wait_list)

@@ -1,4 +1,4 @@
-"""An internal topic as a log of keys and values: what the coordinators write their state to and load it from."""
+"""An internal topic as a log of keys and values, in which the coordinators store their state."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -18,14 +18,14 @@ from barnabas_core.errors import ApiError
 KeyValue = tuple[bytes, bytes | None]
 
 BATCH_BYTES_MAX: Final = 100 * 1024 * 1024
-"""No batch of ours is larger uncompressed; what claims to be is damaged."""
+"""The largest uncompressed batch that the coordinators write; one that claims to be larger is damaged."""
 
 
 class RecordLog:
     """The partitions of one internal topic that this broker leads."""
 
     def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, codec: int, read_bytes: int) -> None:
-        """`codec`: that of new batches, by its number; `read_bytes`: how much is read from the disk at once."""
+        """Take the number of the `codec` of new batches, and `read_bytes`, the bytes of one read from the disk."""
         self._codec = codec
         self._read_bytes = read_bytes
         self._topic = topic
@@ -39,9 +39,10 @@ class RecordLog:
         done: Callable[[ApiError | None], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append one batch, of the producer's transaction if one is named. `done(error)` before this returns: nothing
-        was written. Else later, in the order of the appends: `done(None)` once it is committed, `done(error)` when
-        nobody can say whether it will be.
+        """Append one batch, of the producer's transaction if one is given.
+
+        Call `done(error)` before returning if nothing was written. Otherwise call it later, in the order of the
+        appends: `done(None)` once the batch is committed, `done(error)` if it is unknown whether it will be.
         """
         now_ms = self._clock.now_ms()
         written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
@@ -60,7 +61,7 @@ class RecordLog:
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
     ) -> None:
-        """Append what ends a transaction; `done` as for `append`."""
+        """Append a transaction marker; call `done` as `append` does."""
         try:
             with self._replicas.failures.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)
@@ -71,7 +72,7 @@ class RecordLog:
         hosted.when_committed(offset + 1, done)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """`done(None)` once all that is in the log now is committed, `done(error)` when nobody can say that."""
+        """Call `done(None)` once the log's current end is committed, `done(error)` if that is unknown."""
         try:
             hosted = self._replicas.lookup.find(self._topic, None, partition)
             hosted.check_readable(-1)
@@ -81,11 +82,10 @@ class RecordLog:
         hosted.when_committed(hosted.log.log_end_offset, done)
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
-        """The last value of each key, for one slice after the other from the log's start to its end of now; a slice
-        takes about a millisecond. After a None the disk is being read, in a thread: go on when `on_ready` is called.
-        ApiError, StorageError.
+        """Yield the last value of each key, slice by slice, from the log's start to its current end.
 
-        A new leader has everything that was ever committed, but may not know yet that it is.
+        A slice takes about a millisecond. After a None the disk is being read in a thread: continue when `on_ready` is
+        called. Raises ApiError and StorageError. Reads beyond the high watermark: that of a new leader may be too low.
         """
         hosted = self._replicas.lookup.find(self._topic, None, partition)
         hosted.check_readable(-1)
@@ -101,12 +101,12 @@ class RecordLog:
 def _read_in_thread(
     hosted: Partition, records: FileSlice, on_ready: Callable[[], object]
 ) -> Generator[None, None, bytes]:
-    """What is not in the page cache takes as long as the disk does, and the loop has others to serve."""
+    """Read records in a thread, as a read outside the page cache would block the loop; return the bytes."""
     loop = asyncio.get_running_loop()
     reading = loop.run_in_executor(hosted.log.threads, records.file.read_at, records.position, records.length)
 
     def ready(done: asyncio.Future[bytes]) -> None:
-        done.exception()  # Whoever reads may be gone by now; then nobody else asks.
+        done.exception()  # The reader may be gone; an unread exception would be logged.
         on_ready()
 
     reading.add_done_callback(ready)
@@ -119,7 +119,7 @@ def _read_in_thread(
 
 
 def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValueSlice, None, int]:
-    """The records of the whole batches in `data`; returns where to read on."""
+    """Yield the records of the whole batches in `data`; return the offset to continue from."""
     reader = KeyValueReader(data, BATCH_BYTES_MAX)
     try:
         yield from reader.slices()

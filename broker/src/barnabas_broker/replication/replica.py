@@ -1,7 +1,7 @@
-"""A replica of a partition on this broker, and what it does while another broker leads.
+"""A replica of a partition on this broker while another broker leads.
 
-It appends what it fetches, and truncates where its log parts from the leader's (KIP-101, KIP-279, KIP-595).
-`partition.Partition` adds what it does as leader.
+It appends fetched batches, and truncates where its log diverges from the leader's (KIP-101, KIP-279, KIP-595).
+`partition.Partition` adds the part of a leader.
 """
 
 from uuid import UUID
@@ -15,7 +15,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Replica:
-    """A log, how much of it is committed, and what the metadata says of the partition."""
+    """A log with its high watermark and the partition's state in the metadata."""
 
     __slots__ = ("_state", "high_watermark", "log", "replication_bytes_in", "topic_id", "topic_partition")
 
@@ -29,12 +29,12 @@ class Replica:
 
     @property
     def state(self) -> PartitionState:
-        """What the metadata says of it."""
+        """The partition's state in the metadata."""
         return self._state
 
     @property
     def leader_id(self) -> int:
-        """NO_LEADER when there is none."""
+        """The leader's broker id, NO_LEADER if there is none."""
         return self._state.leader
 
     @property
@@ -48,19 +48,19 @@ class Replica:
         return self.log.log_start_offset
 
     def move_to(self, log: Log) -> None:
-        """The same records, in another directory."""
+        """Take over a log with the same records in another log dir."""
         log.configure(self.log.config)
         self.log = log
 
     def fetch_position(self) -> FetchPosition:
-        """Where a follower's fetch goes on: the ends and epochs of its log."""
+        """Return the position of a follower's next fetch: the ends and epochs of its log."""
         log = self.log
         return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, self.leader_epoch, log.log_start_offset)
 
     def append_as_follower(
         self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
     ) -> None:
-        """Whole batches as the leader has them, perhaps none; ApiError for what cannot follow, StorageError."""
+        """Append the leader's whole batches, perhaps none. Raises ApiError for invalid batches, and StorageError."""
         if records:
             self.replication_bytes_in += append_as_follower(
                 self.log, records, self.leader_epoch, leader_high_watermark, now_ms
@@ -71,13 +71,13 @@ class Replica:
             self.log.increment_log_start_offset(start_offset)
 
     def _follow_high_watermark(self, leader_high_watermark: int) -> None:
-        """What is committed stays committed; what is not here is not reported."""
+        """Advance the high watermark, never back and never beyond the log end offset."""
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
 
     def diverged(self, epoch: int, end_offset: int) -> None:
-        """The leader's log has `epoch` as the largest one up to ours, ending at `end_offset`: truncate, and ask again.
+        """Truncate to the leader's largest epoch up to this log's, which ends at `end_offset` there.
 
-        If this log does not know that epoch it keeps what it has of lower ones, as far as the leader's goes (KIP-279).
+        A log without that epoch keeps its records of lower epochs, up to `end_offset` (KIP-279).
         """
         own_epoch, own_end_offset = self.log.end_offset_for_epoch(epoch)
         if end_offset < 0:
@@ -89,7 +89,7 @@ class Replica:
         self._truncate_to(kept)
 
     def out_of_range(self, leader_log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
-        """The leader has nothing where this log ends: all here is older, or it goes beyond the leader's end."""
+        """Truncate a log that ends beyond the leader's; restart one that ends before the leader's log start offset."""
         if self.log.log_end_offset > leader_log_end_offset:
             self._truncate_to(leader_log_end_offset)
         elif self.log.log_end_offset < leader_log_start_offset:
@@ -103,7 +103,7 @@ class Replica:
             self._uncommit_what_is_cut()
 
     def _uncommit_what_is_cut(self) -> None:
-        """After an unclean election: the checkpoint must not have it, either."""
+        """Lower the high watermark to the log end offset, also in the checkpoint, as after an unclean election."""
         if self.log.log_end_offset < self.high_watermark:
             self.high_watermark = self.log.log_end_offset
             self.log.await_checkpoint()

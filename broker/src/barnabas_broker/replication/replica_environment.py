@@ -1,4 +1,4 @@
-"""What the replica manager is given of its broker."""
+"""The dependencies of the replica manager on its broker."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -12,23 +12,23 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Fetching(Protocol):
-    """What fetches for the followers here."""
+    """The fetchers of the followers on this broker."""
 
     def follow(self, partition: Partition) -> None:
-        """Fetch it from the leader that it has now, by its leader epoch of now."""
+        """Fetch a partition from its current leader, with its current leader epoch."""
         ...
 
     def go_on(self, partition: Partition) -> None:
-        """Fetch on, if it is fetched: its log had to be synced first."""
+        """Continue to fetch a followed partition after a sync of its log."""
         ...
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more. Harmless when it was not fetched."""
+        """Stop fetching a partition, if it is fetched."""
         ...
 
 
 class ReplicaEnvironment(NamedTuple):
-    """What the replica manager works with. Those callables that tell something end in a compare-and-set."""
+    """The dependencies. The callables that report to the metadata end in a compare-and-set."""
 
     clock: Clock
     timers: Timers
@@ -36,12 +36,12 @@ class ReplicaEnvironment(NamedTuple):
     fetching: Fetching
     propose_isr: Callable[[IsrProposer], object]
     give_up: Callable[[Mapping[TopicPartition, int]], object]
-    """These are to go on without this broker: their logs failed here, in these leader epochs."""
+    """Report partitions whose logs failed here in these leader epochs, to continue on other brokers."""
     lost: Callable[[Mapping[TopicPartition, int]], object]
-    """Logs here lack records that were committed, as was found in these leader epochs."""
+    """Report logs here that lack committed records, as found in these leader epochs."""
     ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]
-    """Logs here have later leader epochs than the metadata."""
+    """Report logs here that have later leader epochs than the metadata."""
     is_awake: Callable[[], bool]
-    """False while this broker may not know that others lead by now."""
+    """Return False while this broker may not know that others lead."""
     turned_away: Callable[[], object]
-    """See `PartitionEnvironment`."""
+    """The same as in `PartitionEnvironment`."""

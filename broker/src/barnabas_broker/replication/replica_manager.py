@@ -1,4 +1,4 @@
-"""The partitions that this broker hosts: made and removed as the metadata image says, brought back when a disk is.
+"""The partitions on this broker: created and removed by the metadata image, reloaded when a failed disk is back.
 
 `partition_lookup` finds them for requests, `offline_partitions` takes them offline.
 """
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """Follows the image: makes, leads, follows and removes."""
+    """The manager that applies changes of the metadata image to the replicas on this broker."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ReplicaManager:
             environment.turned_away,
         )
         self.checkpointed: dict[TopicPartition, int] = {}
-        """High watermarks from before the start, of partitions that are not made yet."""
+        """The checkpointed high watermarks of partitions that are not created yet."""
         self.lookup: Final = PartitionLookup(broker_id, image, self.states, environment.is_awake)
         clock, timers, states = environment.clock, environment.timers, self.states
         self.failures: Final = OfflinePartitions(
@@ -79,11 +79,11 @@ class ReplicaManager:
         self._removals = FairRounds(clock, timers, lambda: states.of(ReplicaState.GOING), self._remove)
         self._burials = FairRounds(clock, timers, self._policy.strays_to_bury, self._policy.bury)
         self._is_making = False
-        """Whether the next turn of the loop makes some."""
+        """True if the next turn of the loop creates more partitions."""
         self._has_stopped = False
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Who may join an ISR: alive, going to stay, and the incarnation of it that is registered (KIP-903)."""
+        """True if a broker may join an ISR: unfenced, not shutting down, and registered with this epoch (KIP-903)."""
         found = self._image.brokers.get(broker_id)
         return (
             found is not None and not found.fenced and not found.is_shutting_down and found.broker_epoch == broker_epoch
@@ -94,14 +94,14 @@ class ReplicaManager:
         return -1 if found is None else found.broker_epoch
 
     def bring_back(self) -> None:
-        """What is offline and has a log again, loaded anew, and what no disk could take. Some a turn of the loop.
+        """Retry the replicas that are not served, some in each turn of the loop.
 
-        Of the rest is said once more that it goes on elsewhere.
+        Load the logs that are back, create those that no disk accepted, and report the others to the metadata again.
         """
         self._returns.begin()
 
     def _look_again(self, record: ReplicaRecord) -> None:
-        """One that is not served, unless that has changed before its turn came."""
+        """Retry one replica that is not served, unless its record is outdated."""
         if self._has_stopped or self.states.get(record.topic_partition) is not record:
             return
         if record.partition is None:
@@ -112,7 +112,7 @@ class ReplicaManager:
             self._reports.is_ahead(record, record.partition)
 
     def _look_after(self, partition: Partition) -> None:
-        """An offline one: first the metadata goes on without it, then it comes back with what its disk has."""
+        """Give up an offline partition while the metadata counts on it; after that load its log again."""
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self.failures.give_up({topic_partition: partition.failed_epoch})
@@ -126,14 +126,11 @@ class ReplicaManager:
             log.info("%s is online again", topic_partition)
 
     def offline(self) -> list[TopicPartition]:
-        """The partitions that should be here and cannot be served: their disk failed or their log is damaged."""
+        """Return the assigned partitions that cannot be served, as their disk failed or their log is damaged."""
         return [each for each in self._assigned() if not (self.states.is_unmade(each) or self._is_served(each))]
 
     def out_of_sync(self) -> list[TopicPartition]:
-        """The partitions that are followed here and whose leader does not count this broker in yet, or any more.
-
-        A replica that is only being added is not missed by anybody.
-        """
+        """Return the partitions with a leader whose ISR lacks this broker, without replicas that are being added."""
         return [
             TopicPartition(document.name, index)
             for document in self._image.topics.values()
@@ -154,7 +151,7 @@ class ReplicaManager:
         return partition is not None and partition.failure is None
 
     async def start(self) -> None:
-        """Take over what the image holds, some of it a turn of the loop; its changes are followed meanwhile, too."""
+        """Create the partitions of the image, some in each turn of the loop; its changes are applied meanwhile, too."""
         self.checkpointed = self._logs.checkpointed_high_watermarks()
         are_online = all(each.is_online for each in self._logs.log_dirs)
         absent = set() if are_online else set(self._assigned()) - self._logs.logs.keys()
@@ -174,17 +171,18 @@ class ReplicaManager:
         while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
             self._make(unmade)
             await turn.give_way()
-        await self._policy.sweep(turn)  # Nobody heard of replicas that went during the first one.
+        await self._policy.sweep(turn)  # Replicas may have been removed during the first one.
 
     async def sweep(self, *, is_due: bool = True) -> None:
-        """Logs that came back with a disk, of partitions that went meanwhile, and those that no disk has let go."""
+        """Remove logs of unassigned partitions that are back with a disk (`is_due`), or whose removal has failed."""
         if is_due or self._policy.is_sweep_due:
             await self._policy.sweep(FairTurn(self._environment.clock))
 
     def stop(self) -> None:
-        """Make no more, and lead none, whatever the metadata says from now on.
+        """Resign all partitions and ignore later changes of the metadata.
 
-        A batch that was looked into meanwhile must not come to a log that is closed."""
+        A batch that is still being inspected must not be appended to a closed log.
+        """
         self._has_stopped = True
         self._removals.stop()
         self._burials.stop()
@@ -194,7 +192,7 @@ class ReplicaManager:
             partition.resign()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Other broker settings: the topics' effective ones change with them."""
+        """Take over new broker settings, and compute the topics' effective settings again."""
         self._config = config
         self.settings.under(config)
         self._configurations.begin()
@@ -217,10 +215,10 @@ class ReplicaManager:
         self._removals.begin()
         self._make_some()
         if change.brokers:
-            self.check_isr()  # Who is alive again may join; an idle follower has no other occasion.
+            self.check_isr()  # An idle follower that is alive again joins only here.
 
     def _host(self, document: TopicDocument) -> None:
-        """Take over leaders and settings of a topic's partitions here; what is missing of them is to be made."""
+        """Apply a topic's leaders and settings to its partitions here; schedule the creation of missing ones."""
         config, topic = self.settings.of(document).config, self._topic(document)
         is_configured, topic.config = topic.config is config, config
         for index, state in enumerate(document.partitions):
@@ -240,7 +238,7 @@ class ReplicaManager:
         return found or HostedTopic(document.name, document.topic_id, self.settings.of(document).config)
 
     def _unassign(self, topic_partition: TopicPartition) -> None:
-        """Nobody finds it from now on."""
+        """Remove a replica from the lookup; its log is removed later."""
         record = self.states.get(topic_partition)
         if record is None:
             return
@@ -253,7 +251,7 @@ class ReplicaManager:
             topic.partitions.pop(topic_partition.partition, None)
 
     def _want(self, topic: HostedTopic, index: int) -> None:
-        """It is to be made."""
+        """Schedule the creation of a partition; create one of an internal topic at once."""
         self.lookup.add(topic)
         topic_partition = TopicPartition(topic.name, index)
         if self.states.get(topic_partition) is None:
@@ -262,7 +260,7 @@ class ReplicaManager:
                 self._make(record)
 
     def _make_some(self) -> None:
-        """As many as a turn of the loop has time for, unless the next turn does that."""
+        """Create as many partitions as fit in a turn of the loop, unless the next turn is scheduled to."""
         if not self._is_making:
             self._make_next()
 
@@ -277,7 +275,7 @@ class ReplicaManager:
             self._environment.timers.call_soon(self._make_next)
 
     def _make(self, record: ReplicaRecord) -> None:
-        """Open its log, or make one, and begin to lead or to follow, by the image of now."""
+        """Open or create the log of a replica, and lead or follow as the current image says."""
         where = record.topic_partition
         document, topic = self._image.topics.get(where.topic), self.lookup.topics.get(where.topic)
         if document is None or topic is None or where.partition >= len(document.partitions):
@@ -317,7 +315,7 @@ class ReplicaManager:
             self._look_after(partition)
 
     def _follow(self, partition: Partition) -> None:
-        """Fetch from the leader of now, if it is another broker."""
+        """Fetch from the current leader, if it is another broker."""
         fetching = self._environment.fetching
         fetching.unfollow(partition)
         record = self.states.hosted(partition.topic_partition)
@@ -326,7 +324,7 @@ class ReplicaManager:
             fetching.follow(partition)
 
     def _remove(self, record: ReplicaRecord) -> None:
-        """The replica is elsewhere now, or its topic is gone."""
+        """Stop a GOING replica, and delete or keep its log."""
         if record.state is not ReplicaState.GOING:
             return
         topic_partition, partition = record.topic_partition, record.partition
@@ -339,7 +337,7 @@ class ReplicaManager:
         self.states.change(record, Trigger.REMOVED)
 
     def _drop(self, document: TopicDocument) -> None:
-        """A deleted topic: nothing answers for it from now on, and its files go in the background."""
+        """Stop serving a deleted topic; its logs are deleted in the background."""
         self.settings.forget(document.name)
         topic = self.lookup.remove(document.name)
         for index in {*range(len(document.partitions)), *(topic.partitions if topic is not None else ())}:
@@ -350,14 +348,14 @@ class ReplicaManager:
                 self.states.begin(topic_partition, document.topic_id, Trigger.UNASSIGNED)
 
     def synced(self, topic_partition: TopicPartition) -> None:
-        """More of a log is on the disk, as its `flush.messages` asks: what waited for that goes on."""
+        """Continue appends and fetches that waited for a sync of a log (`flush.messages`)."""
         partition = self.lookup.hosted(topic_partition)
         if partition is not None and partition.failure is None:
             partition.synced()
             self._environment.fetching.go_on(partition)
 
     def check_isr(self) -> None:
-        """Who lags for too long leaves the ISR of the partitions led here, who can joins. Some a turn of the loop."""
+        """Check the ISR of all partitions for replicas that lag or may join, some in each turn of the loop."""
         self._isr_checks.begin()
 
     def _check_isr(self, partition: Partition) -> None:

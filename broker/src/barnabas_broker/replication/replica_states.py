@@ -1,7 +1,6 @@
-"""The state of each replica that this broker has, is to have, or had: one record, one table of transitions.
+"""The state of each replica on this broker, present, planned or being removed, and the table of transitions.
 
-`ReplicaStates.change` is the only way from one state to the next. A trigger that the table does not know in a state is
-a bug. Pure.
+`ReplicaStates.change` is the only writer of a state. A trigger that the table does not list for a state is a bug. Pure.
 """
 
 from enum import Enum
@@ -13,32 +12,32 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class ReplicaState(Enum):
-    """What can be done with a replica. Only one that is ONLINE is served."""
+    """The states of a replica. Only an ONLINE replica is served."""
 
     UNMADE = "unmade"
-    """Its log is opened or made in one of the next turns of the loop."""
+    """The log is to be opened or created in one of the next turns of the loop."""
     REFUSED = "refused"
-    """No log dir took a new log: tried again every second."""
+    """No log dir accepted a new log; retried every second."""
     AWAY = "away"
-    """Its log may lie in a log dir that is offline, or was set aside."""
+    """The log may be in an offline log dir, or was set aside."""
     DAMAGED = "damaged"
-    """Its log is in its place, and could not be loaded."""
+    """The log is in its place and could not be loaded."""
     LOST = "lost"
-    """Its log lacks records, and the metadata still relies on it: reported every second."""
+    """The log is gone or lacks records, and the metadata still relies on it; reported every second."""
     ONLINE = "online"
-    """It leads or follows."""
+    """The replica leads or follows."""
     AHEAD = "ahead"
-    """Its log has a later leader epoch than the metadata: it neither leads nor follows."""
+    """The log has a later leader epoch than the metadata: the replica neither leads nor follows."""
     OFFLINE = "offline"
-    """Its disk or its log failed while it was online."""
+    """The disk or the log failed while the replica was online."""
     GOING = "going"
-    """Nobody finds it, and its log is deleted or kept in one of the next turns."""
+    """The replica is unassigned; its log is deleted or kept in one of the next turns of the loop."""
     NONE = "none"
-    """There is no record of it."""
+    """No record of the replica exists."""
 
 
 class Trigger(Enum):
-    """What changes a state."""
+    """The events that change a state."""
 
     ASSIGNED = "the metadata assigns it to this broker"
     ABSENT = "a start does not find its log, and a log dir is offline"
@@ -57,7 +56,7 @@ class Trigger(Enum):
 
 
 class Transition(NamedTuple):
-    """`needs` is what must be true, on the disk or in the metadata, before it."""
+    """A change of state; `needs` says what must be true before it, on the disk or in the metadata."""
 
     before: tuple[ReplicaState, ...]
     trigger: Trigger
@@ -69,7 +68,7 @@ _S, _T = ReplicaState, Trigger
 WITHOUT_LOG: Final = (_S.UNMADE, _S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST)
 _WITH_LOG: Final = (_S.ONLINE, _S.AHEAD, _S.OFFLINE)
 NOT_SERVED: Final = (_S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST, _S.AHEAD, _S.OFFLINE)
-"""Looked at again every second."""
+"""The states that are checked again every second."""
 
 TRANSITIONS: Final = (
     Transition((_S.NONE,), _T.ASSIGNED, _S.UNMADE, "the topic's document names this broker"),
@@ -91,7 +90,7 @@ _AFTER: Final = {(before, each.trigger): each.after for each in TRANSITIONS for 
 
 
 class ReplicaRecord:
-    """One replica. `partition` serves it, from the first time that it has a log."""
+    """A replica; `partition` is set once its log was first opened."""
 
     __slots__ = ("ahead_since_s", "partition", "state", "topic_id", "topic_partition")
 
@@ -101,48 +100,48 @@ class ReplicaRecord:
         self.state = ReplicaState.NONE
         self.partition: Partition | None = None
         self.ahead_since_s = 0.0
-        """By the clock that nobody sets."""
+        """The time, in seconds of the monotonic clock, since when the log is ahead of the metadata."""
 
 
 class ReplicaStates:
-    """The records by name: of each name at most one that is going, and one that is assigned to this broker."""
+    """The records by topic and partition: for each at most one that is GOING and one assigned to this broker."""
 
     def __init__(self) -> None:
         self._by_state: dict[ReplicaState, dict[TopicPartition, ReplicaRecord]] = {each: {} for each in ReplicaState}
         self._assigned: dict[TopicPartition, ReplicaRecord] = {}
 
     def get(self, topic_partition: TopicPartition) -> ReplicaRecord | None:
-        """The one that is assigned to this broker."""
+        """Return the record of the replica assigned to this broker, or None."""
         return self._assigned.get(topic_partition)
 
     def is_unmade(self, topic_partition: TopicPartition) -> bool:
-        """True if it is to be made in the next turns of the loop."""
+        """True if the replica is UNMADE."""
         return topic_partition in self._by_state[ReplicaState.UNMADE]
 
     def hosted(self, topic_partition: TopicPartition) -> ReplicaRecord:
-        """The one of a partition that is here."""
+        """Return the record of the replica assigned to this broker, which must exist."""
         return self._assigned[topic_partition]
 
     def going(self, topic_partition: TopicPartition) -> ReplicaRecord | None:
-        """The one whose log is still to be removed."""
+        """Return the record of the replica whose log is still to be removed, or None."""
         return self._by_state[ReplicaState.GOING].get(topic_partition)
 
     def of(self, *states: ReplicaState) -> list[ReplicaRecord]:
-        """Those in one of these states, the longest first in each."""
+        """Return the records in these states, state by state, each in the order in which they entered it."""
         return [record for state in states for record in self._by_state[state].values()]
 
     def first(self, state: ReplicaState) -> ReplicaRecord | None:
-        """The one that is longest in a state."""
+        """Return the record that entered a state first, or None."""
         return next(iter(self._by_state[state].values()), None)
 
     def begin(self, topic_partition: TopicPartition, topic_id: UUID, trigger: Trigger) -> ReplicaRecord:
-        """A record of a replica that has none."""
+        """Create the record of a replica that has none, and change its state by `trigger`."""
         record = ReplicaRecord(topic_partition, topic_id)
         self.change(record, trigger)
         return record
 
     def change(self, record: ReplicaRecord, trigger: Trigger) -> None:
-        """Go to the next state, as the table says."""
+        """Move a record to the state that the table gives for `trigger`."""
         where, before = record.topic_partition, record.state
         after = _AFTER.get((before, trigger))
         assert after is not None, f"{where} is {before.value}, where nothing is known of: {trigger.value}"

@@ -1,4 +1,4 @@
-"""Questions to another broker, one after the other, for those who wait for each answer."""
+"""Requests to another broker one at a time, each awaited."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from barnabas_broker.replication.links import Links
 
 
 class RequestLink:
-    """A link to one broker, to be closed by who opened it."""
+    """A link to one broker, to be closed by its creator."""
 
     def __init__(self, links: Links, broker_id: int) -> None:
         self._answer: asyncio.Future[memoryview] | None = None
@@ -15,23 +15,23 @@ class RequestLink:
 
     @property
     def is_broken(self) -> bool:
-        """True if it will never answer any more."""
+        """True if the link broke."""
         return self._reason is not None
 
     async def ask(self, request: bytes | bytearray) -> memoryview:
-        """The answer to a framed request, without its size. ConnectionError, also when the link broke before."""
+        """Return the answer to a framed request, without its size. Raises ConnectionError if the link is broken."""
         if self._reason is not None:
             raise ConnectionError(self._reason)
         asked: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._answer = asked
-        # Who asks may have lost patience in this very turn of the loop, and closes the link only in the next.
+        # The caller may have timed out in this turn of the loop, and closes the link only in the next.
         self._link.send(request, lambda answer: None if asked.done() else asked.set_result(answer))
         answer = await asked
         self._answer = None
         return answer
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Close the link."""
         self._link.close()
 
     def _closed(self, reason: str) -> None:

@@ -1,10 +1,9 @@
-"""What becomes of logs whose partitions are not on this broker. A log is deleted because somebody said so, never by
-inference.
+"""The policy for logs whose partitions are not on this broker: keep them unless the metadata says to delete them.
 
-Two things delete a log: a tombstone with its topic's id, or a document of its topic that is not older than the log and
-has the replica elsewhere. All other logs that the metadata does not know stay where they are, and nobody uses them: an
-older copy of the metadata may have been restored, or somebody removed a document by hand. `barnabas restore-metadata`
-writes their topics anew, `barnabas forget-topic` their tombstones.
+A log is deleted for a tombstone with its topic id, or for a document of its topic that is not older than the log and
+has the replica elsewhere. All other logs that the metadata does not know stay in place, unused: an older copy of the
+metadata may have been restored, or a document removed by hand. `barnabas restore-metadata` writes their topics again,
+`barnabas forget-topic` their tombstones.
 """
 
 import logging
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, number: int) -> TopicPartition | None:
-    """The partition of this broker with this topic id and number."""
+    """Return the partition with this topic id and number if it is assigned to this broker, else None."""
     document = image.topics.get(image.topic_name(topic_id) or "")
     if document is None or number >= len(document.partitions):
         return None
@@ -34,9 +33,9 @@ def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, num
 
 
 def only_topic(image: MetadataImage, name: str) -> UUID | None:
-    """The topic that a log of this name is of which has lost its id: None where an earlier one had that name, too.
+    """Return the topic id for a log without partition.metadata; None if an earlier topic had the name, too.
 
-    Its tombstone is there as long as a broker is down that may have a log of it.
+    The tombstone of an earlier topic stays as long as a broker that may have a log of it is down.
     """
     document = image.topics.get(name)
     had_earlier = any(tombstone.name == name for tombstone in image.tombstones.values())
@@ -46,7 +45,10 @@ def only_topic(image: MetadataImage, name: str) -> UUID | None:
 def why_kept(
     image: MetadataImage, topic_partition: TopicPartition, topic_id: UUID | None, latest_epoch: int
 ) -> str | None:
-    """None where the log of a partition that is not assigned to this broker can go; `latest_epoch` is the log's."""
+    """Return why a log whose partition is not assigned here is kept, or None to delete it.
+
+    `latest_epoch` is the latest leader epoch in the log.
+    """
     name, number = topic_partition
     document = image.topics.get(name)
     if topic_id in image.tombstones:
@@ -66,9 +68,9 @@ def why_kept(
 
 
 class StrayLogPolicy:
-    """Deletes logs, and keeps them.
+    """The deletion and keeping of unassigned logs.
 
-    What a disk refuses is said in the log, once, and `is_sweep_due`.
+    A rename or delete that a disk refuses is logged once and sets `is_sweep_due`.
     """
 
     def __init__(self, broker_id: int, logs: LogManager, image: MetadataImage) -> None:
@@ -76,7 +78,7 @@ class StrayLogPolicy:
         self._logs = logs
         self._image = image
         self._refused: set[str] = set()
-        """What no disk let go, since the last sweep began."""
+        """The logs whose rename or delete has failed since the last sweep began."""
         self._told: set[str] = set()
 
     @property
@@ -85,7 +87,7 @@ class StrayLogPolicy:
         return bool(self._refused)
 
     async def sweep(self, turn: FairTurn) -> None:
-        """All logs that were loaded: whatever was decided while nobody could carry it out."""
+        """Apply the policy to all loaded, damaged and stray logs, for changes of the metadata that were missed."""
         self._told, self._refused = self._refused, set()
         async for stray in turn.over(self.strays_to_bury()):
             self.bury(stray)
@@ -102,7 +104,7 @@ class StrayLogPolicy:
                     self.remove(topic_partition, topic_id)
 
     def _damaged_ids(self, topic_partition: TopicPartition) -> set[UUID]:
-        """Of which topics the logs of this name are that could not be loaded, as far as a disk tells that."""
+        """Return the topic ids of the damaged logs of this partition name, as far as they can be read."""
         found = set()
         for log_dir in self._logs.log_dirs:
             if log_dir.is_online and topic_partition in log_dir.damaged:
@@ -111,36 +113,36 @@ class StrayLogPolicy:
         return {each for each in found if each is not None}
 
     def _damaged_epoch(self, topic_partition: TopicPartition) -> int:
-        """The latest of the logs of this name that could not be loaded. Above all others where no disk tells it."""
+        """Return the latest epoch of the damaged logs of this name: -1 without any, maxsize if one is unreadable."""
         dirs = [each for each in self._logs.log_dirs if topic_partition in each.damaged]
         epochs = [self._logs.strays.damaged_epoch(each, topic_partition) for each in dirs]
         return max((sys.maxsize if each is None else each for each in epochs), default=-1)
 
     def is_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
-        """Whether there is a log of a partition that is not here: back with a disk, or damaged."""
+        """True if an unassigned partition has a log here: back with a disk, or damaged."""
         found = self._logs.get(topic_partition)
         if found is not None:
             return found.topic_id == topic_id
         return topic_id in self._damaged_ids(topic_partition)
 
     def remove_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """The replica is elsewhere, and nobody had its log here."""
+        """Remove the log of an unassigned partition, if there is one."""
         if self.is_untaken(topic_partition, topic_id):
             self.remove(topic_partition, topic_id)
 
     def _is_assigned(self, topic_partition: TopicPartition) -> bool:
-        """By its name: the log of an earlier topic is set aside when the one of now is made."""
+        """True if this name is assigned here. The log of an earlier topic is set aside when the new one is made."""
         document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
         if document is None or number >= len(document.partitions):
             return False
         return self._broker_id in document.partitions[number].replicas
 
     def strays_to_bury(self) -> list[StrayLog]:
-        """Logs that nobody serves, of topics that somebody has deleted."""
+        """Return the stray logs whose topics have a tombstone."""
         return [stray for stray in self._logs.strays if stray.topic_id in self._image.tombstones]
 
     def bury(self, stray: StrayLog) -> None:
-        """It goes."""
+        """Delete a stray log."""
         in_place = self._logs.get(stray.topic_partition)
         if in_place is not None and in_place.directory == stray.directory:
             self.remove(stray.topic_partition, stray.topic_id)
@@ -151,7 +153,7 @@ class StrayLogPolicy:
             self._is_refused(stray.directory, error)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
-        """The log, if there is one, of a partition that is not here any more; not that of another topic of its name."""
+        """Delete or keep the log of a partition that left this broker, but not that of another topic of its name."""
         try:
             found = self._logs.get(topic_partition)
             if found is not None and topic_id is not None and found.topic_id not in (None, topic_id):

@@ -1,4 +1,4 @@
-"""How many bytes a second throttled replicas may send or fetch (KIP-73): a bucket that a second's worth fills."""
+"""The rate limit of throttled replicas (KIP-73): a token bucket that holds one second's bytes."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,12 +9,12 @@ from barnabas_core.config.log_config import LONG_MAX
 UNLIMITED: Final = LONG_MAX
 BURST_S: Final = 1.0
 PAUSE_S_MAX: Final = 1.0
-"""Looks again at least so often, as the rate may have been changed."""
+"""The longest pause, as the rate may change meanwhile."""
 PAUSE_S_MIN: Final = 0.01
 
 
 class Throttle:
-    """`rate` gives the bytes a second of now. What is taken is only known afterwards: the bucket may owe some."""
+    """The bucket; `rate` returns the bytes per second. Sizes are known only afterwards, so it may go below zero."""
 
     def __init__(self, clock: Clock, rate: Callable[[], int]) -> None:
         self._clock = clock
@@ -25,17 +25,17 @@ class Throttle:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a limit at all."""
+        """True if a rate is set."""
         return self._rate() < UNLIMITED
 
     def take(self, size_bytes: int) -> None:
-        """So much was sent or fetched for throttled replicas."""
+        """Count bytes that were sent or fetched for throttled replicas."""
         self.bytes_total += size_bytes
         self._fill()
         self._left_bytes -= size_bytes
 
     def pause_s(self) -> float:
-        """How long throttled replicas have to wait now; 0 when they need not."""
+        """Return the seconds for which throttled replicas have to wait now, or 0."""
         if not self.is_limited:
             return 0.0
         self._fill()

@@ -1,4 +1,4 @@
-"""The settings in force for each topic, and which of the stored ones are not: that is logged once, and in a metric."""
+"""The effective settings of each topic, and the stored ones that are ignored: logged once, and in a metric."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from barnabas_core.config.topic_configs import EffectiveLogConfig, effective_log
 log = logging.getLogger(__name__)
 
 KEPT_MAX: Final = 1_000
-"""Different sets of topic settings whose result is kept: most topics have none, or the same as many others."""
+"""The most cached sets of topic settings: most topics have none, or the same as many others."""
 
 
 class TopicSettings:
-    """Under one broker's settings; `under` makes those of others."""
+    """The topics' settings under the broker's; `under` changes the broker's."""
 
     def __init__(self, broker: BrokerConfig) -> None:
         self._broker = broker
@@ -24,23 +24,23 @@ class TopicSettings:
         self._ignored: dict[str, tuple[ConfigProblem, ...]] = {}
 
     def under(self, broker: BrokerConfig) -> None:
-        """The broker's settings are others now."""
+        """Replace the broker's settings."""
         self._broker = broker
         self._kept.clear()
 
     def of(self, topic: TopicDocument) -> EffectiveLogConfig:
-        """What is in force. What is ignored is logged when it first is."""
+        """Return a topic's effective settings; log a change of the ignored ones."""
         effective = self._effective(topic.configs)
         if effective.ignored != self._ignored.get(topic.name, ()):
             self._tell(topic.name, effective.ignored)
         return effective
 
     def forget(self, topic: str) -> None:
-        """Drops the settings of a topic that is deleted."""
+        """Drop the ignored settings of a deleted topic."""
         self._ignored.pop(topic, None)
 
     def ignored(self) -> Iterator[tuple[str, ConfigProblem]]:
-        """Topics and their settings that have no effect."""
+        """Return the topics' ignored settings, as pairs of topic name and problem."""
         return ((topic, problem) for topic, problems in self._ignored.items() for problem in problems)
 
     def _effective(self, configs: Mapping[str, str]) -> EffectiveLogConfig:
