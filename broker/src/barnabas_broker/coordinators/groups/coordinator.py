@@ -1,4 +1,4 @@
-"""The group coordinator of one broker: checks a request, finds the shard of its group, and has it decided there.
+"""The group coordinator of a broker: it checks a request and runs it in the shard of its group.
 
 Handlers call it with typed requests and a callback for the answer. Its `runtime` knows the partitions of
 `__consumer_offsets` that this broker leads. One event-loop thread; nothing here waits.
@@ -34,11 +34,11 @@ from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
 
 _TEXT_BYTES_MAX: Final = 32_000
-"""Strings of records have 16-bit lengths; a member id is 37 bytes longer than the client id it is made of."""
+"""The longest text: strings in records have 16-bit lengths, and a member id is 37 bytes longer than a client id."""
 
 
 class GroupOffset(NamedTuple):
-    """One committed offset with its group's state, for metrics and lag."""
+    """A committed offset with its group's state, for metrics and lag."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -48,7 +48,7 @@ class GroupOffset(NamedTuple):
 
 
 class GroupCoordinator:
-    """All groups whose partition this broker leads."""
+    """The groups whose partition this broker leads."""
 
     def __init__(self, environment: GroupEnvironment, partition_count: int) -> None:
         self.config = environment.config
@@ -71,24 +71,24 @@ class GroupCoordinator:
     # Time, and topics that go
 
     def start(self) -> None:
-        """Begin to look for expired offsets, every `offsets.retention.check.interval.ms`."""
+        """Begin to expire offsets every `offsets.retention.check.interval.ms`."""
         self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
 
     def expire_offsets(self) -> None:
-        """Look for expired offsets now."""
+        """Expire offsets now."""
         self.runtime.sweep(self._expire)
 
     def _expire(self, shard: GroupShard) -> Iterator[None]:
         return expire(shard, self._warned)
 
     def on_topics_deleted(self, topics: Mapping[UUID, str]) -> None:
-        """Topics are gone, names by id: so are all offsets in them."""
+        """Remove the offsets of deleted topics, given as names by id."""
         self.runtime.sweep(lambda shard: removal.forget_topics(shard, topics))
 
     # Requests of members
 
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
-        """A JoinGroup; one without a member id may begin a group."""
+        """Handle a JoinGroup; one without a member id may create a group."""
         try:
             _check_join(request, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
             shard = self.runtime.find(request.group_id)
@@ -105,7 +105,7 @@ class GroupCoordinator:
         )
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
-        """A SyncGroup. While the coordinator loads, the rebalance that this belongs to is lost: join again."""
+        """Handle a SyncGroup. While the coordinator loads, answer REBALANCE_IN_PROGRESS: its rebalance is lost."""
         try:
             shard, group = self._group(request.group_id)
         except ApiError as error:
@@ -115,7 +115,7 @@ class GroupCoordinator:
         shard.ask(group, partial(sync.sync, group, request), answer, SyncReply)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """A Heartbeat; it can only put deadlines off. While the coordinator loads, every member is taken to be well."""
+        """Handle a Heartbeat, which can only postpone deadlines; while the coordinator loads, answer NONE."""
         try:
             shard, group = self._group(group_id)
         except ApiError as error:
@@ -124,7 +124,7 @@ class GroupCoordinator:
         return membership.heartbeat(group, member_id, instance_id, generation, shard.now())
 
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
-        """A LeaveGroup: a result for each. ApiError where there is no coordinator."""
+        """Handle a LeaveGroup; return a result for each member. Raises ApiError if this is not the coordinator."""
         try:
             shard, group = self._group(group_id)
         except ApiError as error:
@@ -142,7 +142,7 @@ class GroupCoordinator:
     # Offsets
 
     def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
-        """An OffsetCommit: an error for each offset, in their order, once the good ones are committed."""
+        """Handle an OffsetCommit; answer an error for each offset, in order, once the valid ones are committed."""
         try:
             shard = self.runtime.find(request.group_id)
         except ApiError as error:
@@ -174,7 +174,7 @@ class GroupCoordinator:
     def end_transaction(
         self, partition: int, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]
     ) -> None:
-        """A marker for a partition of `__consumer_offsets`: the producer's offsets count from now on, or never."""
+        """Handle a marker for a partition of `__consumer_offsets`, which commits or aborts the producer's offsets."""
         try:
             shard = self.runtime.at(partition)
         except ApiError as error:
@@ -183,7 +183,7 @@ class GroupCoordinator:
         shard.writer.end_transaction(marker, transaction_version, answer)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """The partitions whose offsets an open transaction may change. ApiError where there is no coordinator."""
+        """Return the partitions with offsets in open transactions. Raises ApiError if this is not the coordinator."""
         return self.runtime.find(group_id).unstable(group_id)
 
     def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
@@ -191,9 +191,7 @@ class GroupCoordinator:
         return ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """What the group has committed; nothing for a group that is not known. ApiError where there is no
-        coordinator.
-        """
+        """Return a group's committed offsets, none if it is unknown. Raises ApiError if this is not the coordinator."""
         return self.runtime.find(group_id).tables.offsets.get(group_id, {})
 
     def delete_offsets(
@@ -202,7 +200,7 @@ class GroupCoordinator:
         partitions: Sequence[TopicPartition],
         answer: Callable[[ErrorCode, list[ErrorCode]], object],
     ) -> None:
-        """An OffsetDelete: an error for all, or one for each partition, in their order."""
+        """Handle an OffsetDelete; answer an error for all, or one for each partition, in order."""
         try:
             shard = self.runtime.find(group_id)
         except ApiError as error:
@@ -213,7 +211,7 @@ class GroupCoordinator:
     # Administration
 
     def delete_group(self, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
-        """One group of a DeleteGroups."""
+        """Handle one group of a DeleteGroups."""
         try:
             shard = self.runtime.find(group_id)
         except ApiError as error:
@@ -222,16 +220,16 @@ class GroupCoordinator:
         removal.delete_group(shard, group_id, answer)
 
     def describe(self, group_id: str) -> Group:
-        """One group of a DescribeGroups. ApiError: no coordinator, or GROUP_ID_NOT_FOUND."""
+        """Return one group of a DescribeGroups. Raises ApiError, GROUP_ID_NOT_FOUND for a missing group."""
         group = self.runtime.find(group_id).tables.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
     def list_groups(self) -> list[Group]:
-        """All groups of this coordinator. ApiError while one of its partitions is loading: the list would lack some.
+        """Return all groups of this coordinator. Raises ApiError while a partition is loading.
 
-        Those of a partition that cannot be loaded are left out, as in Kafka, or nobody could list the others.
+        The groups of a partition whose loading failed are left out, as in Kafka, so that the others can be listed.
         """
         if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -239,7 +237,7 @@ class GroupCoordinator:
         return [group for group in groups if group.state is not GroupState.DEAD]
 
     def _group(self, group_id: str) -> tuple[GroupShard, Group]:
-        """The group that a member says it is in. ApiError: no coordinator, or UNKNOWN_MEMBER_ID."""
+        """Return a member's group with its shard. Raises ApiError, UNKNOWN_MEMBER_ID for a missing group."""
         _check_named(group_id)
         shard = self.runtime.find(group_id)
         group = shard.tables.groups.get(group_id)
@@ -248,8 +246,9 @@ class GroupCoordinator:
         return shard, group
 
     def group_offsets(self) -> Iterator[GroupOffset]:
-        """All committed offsets of loaded groups, for metrics and lag, also of groups without members. What changes
-        before the last was asked for is described as it was, or as it is.
+        """Yield all committed offsets of loaded groups, for metrics and lag, also of groups without members.
+
+        An offset that changes during the iteration is given as before or after the change.
         """
         for shard in self.runtime.loaded():
             for group_id, committed_by_group in list(shard.tables.offsets.items()):
@@ -260,14 +259,14 @@ class GroupCoordinator:
                     yield GroupOffset(group_id, topic_partition, committed, group.state, len(group.members))
 
     def member_counts(self) -> Iterator[tuple[str, int]]:
-        """How many members each group has, for metrics; of those that are loaded. As for the offsets."""
+        """Yield each loaded group's id and number of members, for metrics; groups may change meanwhile."""
         for shard in self.runtime.loaded():
             for group_id, group in list(shard.tables.groups.items()):
                 yield group_id, len(group.members)
 
 
 def _serve(shard: GroupShard) -> Iterator[None]:
-    """What begins once groups are loaded: their sessions, and the removal of offsets whose topics went meanwhile."""
+    """Start the sessions of loaded groups, and remove offsets of topics that were deleted meanwhile, in slices."""
     yield from shard.serve()
     yield from removal.forget_deleted_topics(shard)
 
@@ -292,7 +291,7 @@ def _check_length(what: str, text: str, error: ErrorCode = ErrorCode.INVALID_REQ
 
 
 def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) -> None:
-    """What can be said of a join before its group is looked at."""
+    """Check the fields of a JoinGroup that do not depend on the group. Raises ApiError."""
     _check_named(request.group_id)
     if not session_min_ms <= request.session_timeout_ms <= session_max_ms:
         allowed = f"{session_min_ms} to {session_max_ms}"

@@ -1,4 +1,4 @@
-"""Time takes offsets away (KIP-211), and Empty groups that have none left. Looks through all offsets in slices."""
+"""The expiry of offsets (KIP-211) and of Empty groups without any, checked in slices."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _WARN_AT_RETENTION_FRACTION: Final = 7
-"""A warning when a seventh of the retention is left: a day of Kafka's default week."""
+"""The divisor for warnings: a seventh of the retention is left, a day of Kafka's default week."""
 _PER_GROUP: Final = 10
-"""What it costs to look at a group, in offsets."""
+"""The cost of checking a group, in offsets."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What a look at one group's offsets has found, so far."""
+    """The expired and soon expiring offsets of a group, found so far."""
 
     now: Now
     retention_ms: int
@@ -34,7 +34,7 @@ class _Found:
     first_at_ms: int | None = None
 
     def look(self, group: Group, offsets: Offsets) -> None:
-        """At some more of them."""
+        """Check some more of the group's offsets."""
         horizon_ms = self.now.wall_ms + self.retention_ms // _WARN_AT_RETENTION_FRACTION
         for partition, at_ms in expiries(group, offsets, self.retention_ms):
             if at_ms <= self.now.wall_ms:
@@ -45,9 +45,7 @@ class _Found:
 
 
 def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
-    """Remove offsets that have had their time, and Empty groups without any; warn, once, of those that soon will
-    have.
-    """
+    """Remove expired offsets, and Empty groups without any; warn once of a group's offsets that expire soon."""
     pace = Pace()
     for group in list(shard.tables.groups.values()):
         found = _Found(shard.now(), shard.environment.config.offsets_retention_ms)
@@ -64,7 +62,7 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
 
 
 def _is_idle(shard: GroupShard, group: Group) -> bool:
-    """Nothing about it is under way; else it is looked at the next time."""
+    """True if no record of the group is being written; otherwise it is checked the next time."""
     group_id = group.group_id
     is_here = not shard.writer.is_closed and shard.tables.groups.get(group_id) is group
     return is_here and group.state is not GroupState.DEAD and not shard.writer.is_writing(group_id)
@@ -86,9 +84,9 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
 
 
 def _is_all(expired: Sequence[tuple[TopicPartition, CommittedOffset]], offsets: Offsets) -> bool:
-    """Whether nothing is left, and nothing was committed anew in a turn between: that would be in the same place.
+    """True if all offsets have expired and none was replaced by a commit in a turn between.
 
-    Compared without a step of Python for each offset: all of a large group are looked at in one turn.
+    Compared without a Python step for each offset: all of a large group are compared in one turn.
     """
     return len(expired) == len(offsets) and all(map(is_, offsets.values(), map(itemgetter(1), expired)))
 

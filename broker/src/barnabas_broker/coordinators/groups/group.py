@@ -1,9 +1,9 @@
 """One classic consumer group: its members, its state, and the rules that hold in every phase. No IO, no clock.
 
-What is durable of a group is in its record (`stored_group`); the rest is soft and gone with the broker. The phases
+The durable state of a group is in its record (`stored_group`); the rest is soft and lost with the broker. The phases
 have a file each: `rebalance` (the join phase), `sync`, `membership` (heartbeat, leave, deadlines), `offsets`. They
-decide; only the group writes its fields and its members'. A `Step` takes what else is to be done: replies, a record,
-lines of the log. `shard` does that.
+decide; only the group writes its fields and its members'. A `Step` collects the effects (replies, a record, log lines)
+for `shard` to carry out.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from barnabas_core.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """The states, by the names that clients are shown."""
+    """The states of a group, by the names that clients see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -37,7 +37,7 @@ class GroupState(Enum):
 
 
 _GENERATION_MAX: Final = 2**31 - 1
-"""The one after it is 0: negative ones mean that there is none."""
+"""The largest generation, which 0 follows: negative ones mean that there is none."""
 
 PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
@@ -46,12 +46,12 @@ PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
-"""From where a state may be entered. Empty after Dead: a deletion whose record could not be written is taken back."""
+"""The states from which each may be entered. Dead to Empty: a deletion whose record was not written is undone."""
 
 
 @dataclass(slots=True)
 class JoinDeadline:
-    """When the join phase ends at the latest. The first after Empty is extended by new members while time remains."""
+    """The latest end of the join phase. New members extend the first one after Empty while time remains."""
 
     at_ms: int
     is_initial: bool = False
@@ -59,16 +59,16 @@ class JoinDeadline:
     remaining_ms: int = 0
     new_member_added: bool = False
     paused_until_ms: int = 0
-    """Until then it does not end, though everybody may have joined: what fails at once is not to spin."""
+    """The earliest end, even if all members have joined, so that a step that fails at once does not spin."""
 
     def end_pause(self) -> None:
-        """It may end from now on."""
+        """Allow the phase to end from now on."""
         self.paused_until_ms = 0
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The group. Whoever sets a deadline calls `expect`, so that `wake_ms` is never later than the first of them."""
+    """A classic group. Each deadline is set with `expect`, so that `wake_ms` is never later than the first."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -79,26 +79,26 @@ class Group:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    """Member id by group instance id."""
+    """The member ids by group instance id."""
     pending_joins: dict[str, int] = field(default_factory=dict)
-    """Ids given out but not yet used, with the deadline of each."""
+    """The member ids that were given out but not yet used, with their deadlines."""
     pending_syncs: set[str] = field(default_factory=set)
-    """Members that know the generation and have not asked for their assignment."""
+    """The members that know the generation and have not sent a SyncGroup."""
     join_deadline: JoinDeadline | None = None
     sync_deadline_ms: int | None = None
     subscribed_topics: frozenset[str] | None = None
-    """None: not known, as the group does not speak the consumer protocol."""
+    """The topics of all members; None if unknown, for example without the consumer protocol."""
     storing_assignment: bool = False
     failed_stores: int = 0
-    """How many assignments in a row could not be stored."""
+    """The number of assignments in a row that could not be stored."""
     wake_ms: int | None = None
     protocol_counts: Counter[str] = field(default_factory=Counter)
-    """How many members know each protocol."""
+    """The number of members that support each protocol."""
 
     # Members
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take in a member; the first gives the group its protocol type and is its leader."""
+        """Add a member; the first gives the group its protocol type and is its leader."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -112,15 +112,15 @@ class Group:
             self.join_deadline.new_member_added = True
 
     def give_id(self, member_id: str, deadline_ms: int) -> None:
-        """A member id is given out, to be used until then."""
+        """Note a member id that was given out, valid until the deadline."""
         self.pending_joins[member_id] = self.expect(deadline_ms)
 
     def take_back_id(self, member_id: str) -> bool:
-        """False where that id was not given out, or is used."""
+        """Drop a pending member id; return False if it was not given out or is used."""
         return self.pending_joins.pop(member_id, None) is not None
 
     def remove(self, member_id: str) -> Member:
-        """Let a member go; the first of the others leads if it led."""
+        """Remove a member; if it led, the first of the others leads."""
         member = self.members.pop(member_id)
         self.pending_syncs.discard(member_id)
         self.protocol_counts.subtract(_names(member.protocols))
@@ -150,7 +150,7 @@ class Group:
         return member
 
     def await_generation(self, member: Member, request: JoinRequest, token: Token) -> None:
-        """A member joins again, with what it can do now; its join waits."""
+        """Update a member from its JoinGroup, which waits for the next generation."""
         self.protocol_counts.subtract(_names(member.protocols))
         member.protocols = request.protocols
         self.protocol_counts.update(_names(request.protocols))
@@ -159,17 +159,17 @@ class Group:
         member.awaiting_join = token
 
     def await_assignment(self, member: Member, token: Token) -> bool:
-        """A member's sync waits. True if it brings the assignment, which is to be stored once a generation."""
+        """Let a member's sync wait; return True if it has the leader's assignment, stored once a generation."""
         member.awaiting_sync = token
         is_first = self.leader == member.member_id and not self.storing_assignment
         self.storing_assignment |= is_first
         return is_first
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether it is who it says it is: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE.
+        """Check a member's ids: return UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE.
 
-        FENCED_INSTANCE_ID ends a client for good, so it needs proof that another one has the name: a request under the
-        current id. The log alone is none, as a client may know an id before it is written.
+        FENCED_INSTANCE_ID ends a client for good, so it needs proof that another client has the instance id: a request
+        with the current member id. The log is no proof, as a client may get an id before it is written.
         """
         if instance_id is not None:
             current = self.static_members.get(instance_id)
@@ -182,20 +182,20 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Protocols
 
     def select_protocol(self) -> str:
-        """The protocol with most votes among those that all know; of equals the one voted for first."""
+        """Return the protocol with most votes among those that all support; of equals the first voted for."""
         size = len(self.members)
         candidates = {name for name, count in self.protocol_counts.items() if count == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def learn_subscribed_topics(self) -> None:
-        """Read what the members say for the protocol that is chosen."""
+        """Read the members' subscriptions from their metadata for the chosen protocol."""
         self.subscribed_topics = self._read_subscribed_topics()
 
     def _read_subscribed_topics(self) -> frozenset[str] | None:
@@ -210,7 +210,7 @@ class Group:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member uses the topic; assumed of a consumer group whose subscriptions cannot be read."""
+        """True if a member uses the topic, or may: the subscriptions of a consumer group cannot be read."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(self.members)
         return topic in self.subscribed_topics
@@ -218,7 +218,7 @@ class Group:
     # Phases
 
     def begin_join_phase(self, deadline: JoinDeadline, now: Now) -> None:
-        """All members are to join again; what the generation before had not assigned is void."""
+        """Enter the join phase; an assignment of the previous generation that was not stored is void."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
@@ -229,12 +229,12 @@ class Group:
         self.await_joins(deadline)
 
     def await_joins(self, deadline: JoinDeadline) -> None:
-        """The join phase lasts until then at most."""
+        """Set the deadline of the join phase."""
         self.join_deadline = deadline
         self.expect(deadline.paused_until_ms or deadline.at_ms)
 
     def begin_generation(self, now: Now) -> None:
-        """End the join phase: the leader stays if it joined, else the first who did leads; without any it is Empty."""
+        """End the join phase: the leader stays if it joined, else the first that did; without any it is Empty."""
         self.join_deadline = None
         self.generation = (self.generation + 1) & _GENERATION_MAX
         joined = [member for member in self.members.values() if member.awaiting_join is not None]
@@ -255,13 +255,13 @@ class Group:
             self.touch(member, now)
 
     def has_synced(self, member: Member) -> None:
-        """It asked for its assignment; once all have there is nobody to wait for."""
+        """Note a member's SyncGroup; after the last one cancel the deadline."""
         self.pending_syncs.discard(member.member_id)
         if not self.pending_syncs:
             self.sync_deadline_ms = None
 
     def become_stable(self, assignments: Mapping[str, bytes], now: Now) -> None:
-        """The assignment is stored."""
+        """Take over the stored assignment and become Stable."""
         self.transition(GroupState.STABLE, now)
         self.storing_assignment = False
         self.failed_stores = 0
@@ -269,39 +269,39 @@ class Group:
             member.assignment = assignments[member.member_id]
 
     def store_failed(self) -> None:
-        """The assignment could not be stored."""
+        """Count an assignment that could not be stored."""
         self.failed_stores += 1
 
     # States and deadlines
 
     def transition(self, state: GroupState, now: Now) -> None:
-        """Enters a state, and notes when."""
+        """Enter a state, and note the wall-clock time."""
         assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state.value} to {state.value}"
         self.state = state
         self.state_timestamp_ms = now.wall_ms
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin, as none is in its join phase."""
+        """True if a rebalance may begin: the group is Empty, Stable or CompletingRebalance."""
         return self.state in PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     def expect(self, deadline_ms: int) -> int:
-        """Note a deadline, so that the group is woken for it; returns it."""
+        """Note a deadline, so that the group is woken for it; return it."""
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms
         return deadline_ms
 
     def touch(self, member: Member, now: Now) -> None:
-        """The member lives: its session begins anew."""
+        """Restart a member's session timeout, after a sign of life."""
         member.is_unheard_of = False
         member.session_deadline_ms = self.expect(now.steady_ms + member.session_timeout_ms)
 
     def reset_alarm(self) -> None:
-        """What was due has been done: the group is woken for the next deadline."""
+        """Set `wake_ms` to the next deadline, after the due ones were handled."""
         self.wake_ms = self.first_deadline_ms()
 
     def first_deadline_ms(self) -> int | None:
-        """The first of all deadlines; None where nothing is awaited."""
+        """Return the first of all deadlines, or None."""
         deadlines = [member.session_deadline_ms for member in self.members.values() if not member.waits]
         deadlines.extend(self.pending_joins.values())
         if self.join_deadline is not None:
@@ -315,7 +315,7 @@ class Group:
     # Views
 
     def join_reply(self, member: Member) -> JoinReply:
-        """The current generation, as this member is told of it."""
+        """Return the JoinGroup reply with the current generation; the leader's lists all members."""
         leads = self.leader == member.member_id
         return JoinReply(
             ErrorCode.NONE,
@@ -333,5 +333,5 @@ class Group:
 
 
 def _names(protocols: Iterable[MemberProtocol]) -> set[str]:
-    """Each once, though a client may name one twice."""
+    """Return the protocol names, each once: a client may name one twice."""
     return {protocol.name for protocol in protocols}

@@ -1,4 +1,4 @@
-"""One member of a classic consumer group."""
+"""A member of a classic consumer group."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from barnabas_broker.coordinators.groups.messages import MemberProtocol, Token
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member, whose fields its group writes. Of its requests `awaiting_join` or `awaiting_sync` waits, or none."""
+    """A member, whose fields its group writes. At most one of `awaiting_join` and `awaiting_sync` is set."""
 
     member_id: str
     instance_id: str | None
@@ -22,29 +22,29 @@ class Member:
     awaiting_sync: Token | None = None
     session_deadline_ms: int = 0
     is_new: bool = False
-    """Has not had its first join answered, so it cannot send heartbeats yet."""
+    """True until its first join is answered: before that it cannot send heartbeats."""
     is_unheard_of: bool = False
-    """Known from the log alone. The coordinator before may have told the client a newer id that it could not write."""
+    """True if known only from the log: the client may have got a newer id that was never written."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says for that protocol; nothing where it does not know it."""
+        """Return its metadata for a protocol, empty if it does not support it."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """The candidate it likes best."""
+        """Return the first of its protocols that is a candidate."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
     @property
     def waits(self) -> bool:
-        """It is owed an answer, so no heartbeat is expected. A new member may be gone, so it does not count."""
+        """True if a request waits, so that no heartbeat is expected; not for a new member, which may be gone."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def end_join(self) -> Token | None:
-        """The request whose join waits, which is answered now; None where there is none."""
+        """Return the token of the waiting join, or None, and clear it."""
         token, self.awaiting_join = self.awaiting_join, None
         return token
 
     def end_sync(self) -> Token | None:
-        """The request whose sync waits, which is answered now; None where there is none."""
+        """Return the token of the waiting sync, or None, and clear it."""
         token, self.awaiting_sync = self.awaiting_sync, None
         return token

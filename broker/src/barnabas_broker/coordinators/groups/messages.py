@@ -1,4 +1,4 @@
-"""What goes into a group and what comes out: requests, replies, effects. All frozen but `Step`."""
+"""The requests, replies and effects of a group. All are frozen but `Step`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,30 +11,28 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 Token = NewType("Token", int)
-"""Names a request whose answer may come later."""
+"""The id of a request whose answer may come later."""
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
 
 
 class Now(NamedTuple):
-    """The time of one step: `wall_ms` for what is written down, `steady_ms`, which never jumps, for deadlines."""
+    """The time of one step: `wall_ms` for records, the monotonic `steady_ms` for deadlines."""
 
     wall_ms: int
     steady_ms: int
 
 
 class MemberProtocol(NamedTuple):
-    """One way to assign partitions that a member can do (`range`), with what it tells the leader for that way."""
+    """An assignment protocol that a member supports (such as `range`), with its metadata for the leader."""
 
     name: str
     metadata: bytes
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup request of any version. `new_member_id` is the id to give, should the member need one: the
-    coordinator puts it in.
-    """
+    """A JoinGroup request of any version; `new_member_id`, set by the coordinator, is for a member without id."""
 
     group_id: str
     member_id: str
@@ -47,14 +45,14 @@ class JoinRequest(NamedTuple):
     protocols: tuple[MemberProtocol, ...]
     new_member_id: str = NO_MEMBER_ID
     requires_known_member_id: bool = True
-    """From version 4 on: a new dynamic member is told its id first (KIP-394)."""
+    """True from version 4 on: a new dynamic member first gets its id with MEMBER_ID_REQUIRED (KIP-394)."""
     supports_skipping_assignment: bool = True
-    """From version 9 on: a static leader that comes back is told that nothing is to be assigned (KIP-814)."""
+    """True from version 9 on: the reply to a returning static leader has SkipAssignment (KIP-814)."""
     reason: str | None = None
 
 
 class JoinedMember(NamedTuple):
-    """One member as the leader sees it."""
+    """A member in the leader's JoinGroup reply."""
 
     member_id: str
     instance_id: str | None
@@ -75,7 +73,7 @@ class JoinReply(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A SyncGroup request; `assignments` by member id, from the leader alone. Type and name from version 5 on."""
+    """A SyncGroup request; `assignments` by member id only from the leader. Type and name from version 5 on."""
 
     group_id: str
     member_id: str
@@ -96,7 +94,7 @@ class SyncReply(NamedTuple):
 
 
 class MemberIdentity(NamedTuple):
-    """Who is to leave; an empty member id means the static member of that instance id (KIP-345)."""
+    """The member that is to leave; an empty member id means the static member of that instance id (KIP-345)."""
 
     member_id: str
     instance_id: str | None = None
@@ -104,14 +102,14 @@ class MemberIdentity(NamedTuple):
 
 
 class LeaveResult(NamedTuple):
-    """What became of one member that was to leave."""
+    """The result for one member of a LeaveGroup."""
 
     identity: MemberIdentity
     error: ErrorCode
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit, or a TxnOffsetCommit of a `producer`; generation -1 and no member id from a stranger.
+    """An OffsetCommit, or a TxnOffsetCommit of a `producer`; generation -1 and no member id without membership.
 
     The coordinator sets commit timestamps.
     """
@@ -123,7 +121,7 @@ class CommitRequest(NamedTuple):
     api_version: int
     offsets: Sequence[tuple[TopicPartition, CommittedOffset]]
     producer: ProducerEpoch | None = None
-    """Whose transaction the offsets belong to: they count once that has committed."""
+    """The producer of the transaction that the offsets belong to; they count once it has committed."""
 
 
 Reply = JoinReply | SyncReply
@@ -137,7 +135,7 @@ class StaticRejoin(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A record to append. Its fate comes back through `sync.appended` or `sync.append_failed`."""
+    """A record to append; `sync.appended` or `sync.append_failed` gets the outcome."""
 
     metadata: GroupMetadata
     rejoin: StaticRejoin | None = None
@@ -145,9 +143,7 @@ class Append(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """One step of a group: it goes in with the time and the settings, and comes out with what is to be done: answers to
-    give, a record to append, lines to log.
-    """
+    """A step of a group: the time and settings as input; replies, a record to append and log lines as output."""
 
     now: Now
     config: GroupConfig

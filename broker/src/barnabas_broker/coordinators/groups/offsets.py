@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit and delete, and when an offset has had its time (KIP-211). Pure functions."""
+"""The rules for committed offsets: which may be committed and deleted, and when they expire (KIP-211). Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,14 +11,14 @@ from barnabas_core.reset_mark import is_marked, says_nothing
 from barnabas_core.topic_partition import TopicPartition
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
-"""What one group has committed."""
+"""The committed offsets of one group."""
 
 
 def check_commit(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-    """Whether this one may commit: members of the current generation, and strangers while the group is Empty.
+    """Check a commit: members of the current generation may, and clients without a generation while it is Empty.
 
-    While members join again the old generation may still commit; once they have, it may not until it is assigned anew.
-    A commit is a sign of life.
+    In PreparingRebalance the old generation may still commit; in CompletingRebalance no member may. A commit restarts
+    the member's session timeout.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -38,7 +38,7 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
 
 
 def check_transactional_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """Whether a producer may commit for this member (KIP-447); one that names none may always."""
+    """Check a producer's commit for a member (KIP-447); without a member it is always allowed."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     is_named = generation >= 0 or member_id != NO_MEMBER_ID or instance_id is not None
@@ -51,15 +51,17 @@ def check_transactional_commit(group: Group, member_id: str, instance_id: str | 
 
 
 def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
-    """A commit for a group that is not known: strangers may begin one; members are told that it is gone."""
+    """Check a commit for an unknown group: without a generation it creates the group, with one it is an error."""
     if generation < 0:
         return ErrorCode.NONE
     return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
 
 def following(offset: CommittedOffset, before: CommittedOffset | None, member_id: str, now_ms: int) -> CommittedOffset:
-    """What a commit leaves after the one before. Where the client says nothing with it, the mark of a reset stays: it
-    tells that the reset was carried out, to whoever would do it once more. What a client says replaces it.
+    """Return the offset to store for a commit after `before`.
+
+    The mark of a reset in the metadata stays unless the client sends metadata of its own: the mark shows that the reset
+    was carried out, so that it is not repeated.
     """
     metadata = offset.metadata
     if before is not None and before.metadata and says_nothing(metadata, member_id) and is_marked(before.metadata):
@@ -68,14 +70,14 @@ def following(offset: CommittedOffset, before: CommittedOffset | None, member_id
 
 
 def check_delete_group(group: Group) -> ErrorCode:
-    """Only a group without members can be deleted."""
+    """Check a DeleteGroups: only an Empty group can be deleted."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
 def check_delete_offsets(group: Group) -> ErrorCode:
-    """Offsets of a group with members can be deleted only where it tells which topics it uses (KIP-496)."""
+    """Check an OffsetDelete: a group with members must use the consumer protocol, which names topics (KIP-496)."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     known = group.state is GroupState.EMPTY or group.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -83,10 +85,11 @@ def check_delete_offsets(group: Group) -> ErrorCode:
 
 
 def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
-    """Each offset that will expire, with the wall-clock millisecond at which it does. In an Empty group retention
-    counts from when the group became empty. In a stable consumer group it counts from the commit, for topics that no
-    member reads any more. In a group without members or protocol it counts from the commit, too. All other offsets are
-    in use and never expire.
+    """Yield each offset that will expire, with the wall-clock time in ms at which it does.
+
+    In an Empty group retention counts from when the group became empty. In a stable consumer group it counts from the
+    commit, for topics that no member reads any more. In a group without members or protocol it counts from the commit,
+    too. All other offsets are in use and never expire.
     """
     if not _may_expire(group):
         return

@@ -1,4 +1,4 @@
-"""The join phase: which members may come in, how it begins, when it is complete, and what it ends in.
+"""The join phase: which members may join, how it begins, when it is complete, and its outcome.
 
 A phase ends when every member has joined again, or at its deadline; dynamic members that did not join are dropped,
 static ones stay until their session ends. Whenever a member goes, the caller asks `complete_if_joined` again: a phase
@@ -25,14 +25,14 @@ from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
-"""The clients' own pause between two tries (`retry.backoff.ms`), for those that make none."""
+"""The pause between two tries, as of clients (`retry.backoff.ms`), for clients without one."""
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
-"""More would not be a longer pause."""
+"""The doublings after which the pause has reached its maximum."""
 
 
 def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
-    """One JoinGroup. Its answer comes with this step or a later one."""
+    """Handle a JoinGroup, which is answered with this step or a later one."""
     error = _refusal(group, request, step.config)
     if error is not ErrorCode.NONE:
         _refuse(group, request, token, error, step)
@@ -45,7 +45,7 @@ def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
 
 
 def _refusal(group: Group, request: JoinRequest, config: GroupConfig) -> ErrorCode:
-    """The first check that fails."""
+    """Return the error of the first check that fails, or NONE."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not _has_room(group, request.member_id, config.max_size):
@@ -60,7 +60,7 @@ def _refusal(group: Group, request: JoinRequest, config: GroupConfig) -> ErrorCo
 
 
 def _is_supported(group: Group, request: JoinRequest) -> bool:
-    """Whether it has the type of the others, and one protocol that all of them know."""
+    """True if the request has the group's protocol type and a protocol that all members support."""
     if not group.members:
         return bool(request.protocol_type and request.protocols)
     counts, size = group.protocol_counts, len(group.members)
@@ -68,7 +68,7 @@ def _is_supported(group: Group, request: JoinRequest) -> bool:
 
 
 def _has_room(group: Group, member_id: str, max_size: int) -> bool:
-    """While members join again, those count who have; so the last of a group that is too large are turned away."""
+    """True if there is room; in the join phase only joined members count, so the last ones are refused."""
     if group.state is GroupState.EMPTY or len(group.members) < max_size:
         return True
     member = group.members.get(member_id)
@@ -142,13 +142,13 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
 
 
 def _update(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """Take over what the request tells; a join that still waits is a lost connection's."""
+    """Update a member from its request; a join that still waits is from a lost connection."""
     answer_join(member, step, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
     group.await_generation(member, request, token)
 
 
 def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
-    """A static member starts again: the old id is fenced; a stable group goes on where nothing changed for it."""
+    """Replace the id of a restarted static member and fence the old one; rebalance if its assignment changes."""
     old_leader = group.leader
     member = group.replace_static(old_member_id, request)
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -165,7 +165,7 @@ def _replace_static(group: Group, old_member_id: str, request: JoinRequest, toke
 
 
 def _still_fits(group: Group, member: Member, topics_before: frozenset[str] | None) -> bool:
-    """Whether the assignment may stay: same protocol chosen, same topics. Kafka looks at the protocol alone."""
+    """True if the chosen protocol and the member's topics are the same; Kafka compares only the protocol."""
     return (
         group.select_protocol() == group.protocol_name
         and subscribed_topics(member.metadata(group.protocol_name)) == topics_before
@@ -177,7 +177,7 @@ def _assignments(group: Group) -> dict[str, bytes]:
 
 
 def _static_rejoin(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> StaticRejoin:
-    """Before version 9 a returned leader is shown its old id as leader, so that it does not assign (KIP-814)."""
+    """Return the rejoin; before version 9 it names the old leader id, so that the member does not assign (KIP-814)."""
     assert member.awaiting_join is not None
     reply = group.join_reply(member)
     if request.supports_skipping_assignment:
@@ -192,7 +192,7 @@ def _reason(request: JoinRequest, what: str) -> str:
 
 
 def begin_or_complete(group: Group, step: Step, reason: str) -> None:
-    """Members changed: begin a rebalance, or see whether the one that is on is complete now."""
+    """Begin a rebalance after a change of members, or complete the current join phase if all have joined."""
     if group.can_rebalance:
         begin(group, step, reason)
     else:
@@ -207,8 +207,10 @@ def begin(group: Group, step: Step, reason: str) -> None:
 
 
 def begin_after_failure(group: Group, step: Step, reason: str) -> None:
-    """Enter the join phase because the last assignment could not be stored. The next one most likely cannot either, and
-    some clients join again at once: so the phase lasts a pause at least, and only the first failure in a row is logged.
+    """Enter the join phase because the last assignment could not be stored.
+
+    The next one most likely cannot either, and some clients join again at once: so the phase lasts for a pause at
+    least, and only the first failure in a row is logged.
     """
     pause_ms = min(_FIRST_PAUSE_MS << min(group.failed_stores, _PAUSE_DOUBLINGS_MAX), _PAUSE_MS_MAX)
     group.store_failed()
@@ -219,7 +221,7 @@ def begin_after_failure(group: Group, step: Step, reason: str) -> None:
 
 
 def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
-    """Members that wait for an assignment of the old generation have to join again."""
+    """Enter the join phase, and answer waiting syncs of the old generation with REBALANCE_IN_PROGRESS."""
     for member in group.members.values():
         if answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)):
             group.touch(member, step.now)
@@ -236,7 +238,7 @@ def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
 
 
 def complete_if_joined(group: Group, step: Step) -> None:
-    """End the join phase if everybody is there. The first phase after Empty runs its time: more may come."""
+    """End the join phase if all members have joined. The first phase after Empty lasts its full time."""
     deadline = group.join_deadline
     if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
         return
@@ -245,14 +247,14 @@ def complete_if_joined(group: Group, step: Step) -> None:
 
 
 def pause_over(group: Group, step: Step) -> None:
-    """The join phase may end from now on."""
+    """End the pause, and the join phase if all members have joined."""
     assert group.join_deadline is not None
     group.join_deadline.end_pause()
     complete_if_joined(group, step)
 
 
 def deadline_passed(group: Group, step: Step) -> None:
-    """The join phase's time is over: extend it if it is the first and somebody came meanwhile, else end it."""
+    """End the join phase at its deadline, or extend the first one if a member joined meanwhile."""
     deadline = group.join_deadline
     assert deadline is not None
     if not (deadline.new_member_added and deadline.remaining_ms):
@@ -264,7 +266,7 @@ def deadline_passed(group: Group, step: Step) -> None:
 
 
 def complete(group: Group, step: Step) -> None:
-    """End the join phase: the next generation begins with those who joined; with nobody left the group is Empty."""
+    """End the join phase and begin a generation with the joined members; with none left the group is Empty."""
     members = list(group.members.values())
     absent = [member for member in members if member.awaiting_join is None]
     for member in absent:
@@ -302,7 +304,7 @@ def answer_sync(member: Member, step: Step, reply: SyncReply) -> bool:
 
 
 def dismiss(group: Group, step: Step, member_id: str, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-    """Remove a member and answer what it waits for, so that a client that is still there joins anew."""
+    """Remove a member and answer its waiting request with an error, so that a live client joins again."""
     member = group.remove(member_id)
     answer_join(member, step, JoinReply(error))
     answer_sync(member, step, SyncReply(error))

@@ -1,8 +1,7 @@
-"""What takes groups and offsets away: DeleteGroups, OffsetDelete, deleted topics; time is in `expiry`.
+"""The removal of groups and offsets by DeleteGroups, OffsetDelete and deleted topics; `expiry` has that by time.
 
-All of them write tombstones and change nothing before those are committed. A group that is deleted is Dead from the
-decision until its tombstones are committed or have failed. So nobody joins or commits in between, to be deleted with
-it.
+All of them write tombstones and change nothing before those are committed. A deleted group is Dead from the decision
+until its tombstones are committed or have failed, so that no member joins or commits in between.
 """
 
 import logging
@@ -22,7 +21,7 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _PER_GROUP: Final = 10
-"""What it costs to look at a group, in offsets."""
+"""The cost of checking a group, in offsets."""
 
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
@@ -52,7 +51,7 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
 def _write_deletion(
     shard: GroupShard, group_id: str, offsets: Sequence[TopicPartition], answer: Callable[[ErrorCode], object]
 ) -> None:
-    """All tombstones by turns, the group's own last; answers with the first error."""
+    """Write all tombstones in slices, the group's own last; answer with the first error."""
     first_error = ErrorCode.NONE
 
     def written(error: ErrorCode) -> None:
@@ -169,8 +168,9 @@ def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:
 
 
 def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:
-    """Write tombstones for offsets, a portion at a time, each when no record of the group is under way. What has been
-    committed anew by then stays.
+    """Write tombstones for offsets, a portion at a time, each when no record of the group is being written.
+
+    An offset that was replaced by a commit meanwhile stays.
     """
     rest = portions(doomed)
 

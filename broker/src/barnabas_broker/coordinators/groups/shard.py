@@ -1,4 +1,4 @@
-"""The groups of one partition of `__consumer_offsets` (a `StateMachine`): runs their steps and does what they ask for.
+"""The groups of one partition of `__consumer_offsets` (a `StateMachine`), their steps and the effects of these.
 
 A module of the phase decides a step and changes the group: no IO, no clock. The shard gives the step's record to the
 writer and its replies to the requests that wait, and sets one timer for each group (`Group.wake_ms`). `removal` takes
@@ -39,11 +39,11 @@ _logger = logging.getLogger(__name__)
 ReplyT = TypeVar("ReplyT", JoinReply, SyncReply)
 
 _SERVED_AT_ONCE: Final = 100
-"""Groups; about a millisecond."""
+"""The groups of one slice, of about a millisecond."""
 
 
 class GroupEnvironment(NamedTuple):
-    """What coordinators are given of the world."""
+    """The dependencies of the group coordinator."""
 
     config: GroupConfig
     log: CoordinatorLog
@@ -51,16 +51,16 @@ class GroupEnvironment(NamedTuple):
     timers: Timers
     topic_exists: Callable[[str], bool]
     deleted_topics: Callable[[], Mapping[UUID, str]]
-    """Names of deleted topics by id, as far as tombstones tell them."""
+    """Return the names of deleted topics that have tombstones, by id."""
     is_awake: Callable[[], bool]
-    """False while another broker may coordinate without this one knowing."""
+    """Return False while another broker may coordinate without this one knowing."""
     new_id: Callable[[], str]
-    """What makes a member id one of a kind."""
+    """Return the unique part of a member id."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What the coordinator did since the broker started, by the names of Kafka's group-coordinator-metrics."""
+    """The counts since the broker started, by the names of Kafka's group-coordinator-metrics."""
 
     offset_commits: int = 0
     offset_expirations: int = 0
@@ -78,7 +78,7 @@ class _Waiting(NamedTuple):
 
     group_id: str
     answer: Callable[[Any], object]
-    """Takes the JoinReply or SyncReply that it waits for."""
+    """Send the JoinReply or SyncReply."""
     refusal: Callable[[ErrorCode], JoinReply | SyncReply]
 
     def refuse(self, error: ErrorCode) -> None:
@@ -87,7 +87,7 @@ class _Waiting(NamedTuple):
 
 
 class GroupShard:
-    """The groups of one partition, from one loading on."""
+    """The groups of one partition after one loading."""
 
     def __init__(
         self, environment: GroupEnvironment, counters: Counters, turns: Turns, writer: PartitionWriter[GroupRecord]
@@ -104,23 +104,23 @@ class GroupShard:
     # What the runtime asks for
 
     def decoder(self) -> Callable[[bytes, bytes], GroupRecord | None]:
-        """For one loading."""
+        """Return a decoder for one loading."""
         return RecordDecoder().decode
 
     def apply(self, record: GroupRecord) -> None:
-        """A record is committed, or read again."""
+        """Apply a record, committed now or read again."""
         self.tables.apply(record)
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
-        """Members and sessions of all groups, some at a time."""
+        """Restore the members and sessions of all groups, in slices."""
         return self.tables.restore_groups(self.now(), left_out)
 
     def contents(self) -> str:
-        """How many groups and offsets there are."""
+        """Return the numbers of groups and offsets, for the log."""
         return f"{len(self.tables.groups)} groups and {sum(map(len, self.tables.offsets.values()))} offsets"
 
     def serve(self) -> Iterator[None]:
-        """They are loaded: sessions run, and a group that is larger than `group.max.size` has to join again."""
+        """Start the sessions of the loaded groups; rebalance those larger than `group.max.size`."""
         restored = iter(list(self.tables.groups.values()))
         while some := list(islice(restored, _SERVED_AT_ONCE)):
             for group in some:
@@ -135,7 +135,7 @@ class GroupShard:
         self.set_alarm(group)
 
     def close(self) -> None:
-        """The partition is led elsewhere: everybody who waits is sent to look for the new coordinator."""
+        """Cancel all timers and answer waiting requests with NOT_COORDINATOR, as the partition is led elsewhere."""
         for alarm in self._alarms.values():
             alarm.timer.cancel()
         self._alarms.clear()
@@ -153,7 +153,7 @@ class GroupShard:
         return frozenset(TopicPartition(key.topic, key.partition) for key in of_group)
 
     def now(self) -> Now:
-        """The time of a step."""
+        """Return the time for a step."""
         clock = self.environment.clock
         return Now(clock.now_ms(), int(clock.monotonic_s() * 1000))
 
@@ -164,17 +164,16 @@ class GroupShard:
         answer: Callable[[ReplyT], object],
         refusal: Callable[[ErrorCode], ReplyT],
     ) -> None:
-        """Run a request as a step of its group, whose answer may come with a later step; `refusal` makes one of an
-        error.
-        """
+        """Run a request as a step of its group, answered in this step or later; `refusal` makes a reply of an error."""
         self._last_token += 1
         token = Token(self._last_token)
         self._waiting[token] = _Waiting(group.group_id, answer, refusal)
         self.run(group, partial(decide, token))
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
-        """One step of a group, and what it asks for. A step that raises is a bug, and costs the members of that group a
-        rebalance: it may have left the group half changed.
+        """Run a step of a group and carry out its effects.
+
+        A step that raises is a bug. It may have left the group half changed, so its members have to join again.
         """
         step = Step(self.now(), self.environment.config)
         try:
@@ -185,7 +184,7 @@ class GroupShard:
             self._begin_anew(group)
 
     def _begin_anew(self, group: Group) -> None:
-        """The group as it is without members; who waits is sent to look for the coordinator again."""
+        """Replace a group by one without members; answer its waiting requests with COORDINATOR_NOT_AVAILABLE."""
         group_id, now = group.group_id, self.now()
         self.tables.groups[group_id] = Group(
             group_id,
@@ -209,7 +208,7 @@ class GroupShard:
             self.tables.groups.pop(group.group_id, None)
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
-        """The writer's word on a group's record."""
+        """Run the step that follows the commit or failure of a group's record."""
         if self.writer.is_closed or self.tables.groups.get(group.group_id) is not group:
             return
         before = group.state
@@ -221,7 +220,7 @@ class GroupShard:
             self.counters.completed_rebalances += 1
 
     def set_alarm(self, group: Group) -> None:
-        """See that the group is woken in time; a timer that rings too early does no harm."""
+        """Set the group's timer for `wake_ms`; one that fires too early is harmless."""
         if group.wake_ms is None:
             return
         alarm = self._alarms.get(group.group_id)

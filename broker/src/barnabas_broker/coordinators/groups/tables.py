@@ -1,8 +1,8 @@
-"""What one partition of `__consumer_offsets` says: groups and their offsets. Changed by its records, and by nothing
-else.
+"""The groups and offsets that the records of one partition of `__consumer_offsets` define.
 
-`apply` is the same for a record that was just committed and for one that is read again after a restart. The groups'
-soft state (who is joining, deadlines) is in `groups` beside it and is changed by the phases.
+Only records change the durable state. `apply` is the same for a record that was just committed and for one that is read
+again after a restart. The groups' soft state (joins, deadlines) is in `groups` beside it and is changed by the
+phases.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_core.topic_partition import TopicPartition
 
 _RESTORED_AT_ONCE = 20
-"""Groups; about a millisecond."""
+"""The groups of one slice, of about a millisecond."""
 
 _new = tuple.__new__
-"""Makes a NamedTuple in half the time."""
+"""The constructor of a NamedTuple in half the time."""
 
 
 class GroupTables:
@@ -31,10 +31,10 @@ class GroupTables:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self.stored: dict[str, GroupMetadata] = {}
-        """Durable state by group id; absent for groups that only commit offsets."""
+        """The durable state by group id; absent for groups that only commit offsets."""
 
     def apply(self, record: GroupRecord) -> None:
-        """A record is committed, or read again."""
+        """Apply a record, committed now or read again."""
         key, value = record
         if isinstance(key, GroupKey):
             assert not isinstance(value, CommittedOffset)
@@ -65,16 +65,14 @@ class GroupTables:
             self.group(group_id)
 
     def group(self, group_id: str) -> Group:
-        """The group, new and empty where there was none."""
+        """Return the group, created if there is none."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
         return group
 
     def restore_groups(self, now: Now, left_out: LeftOut) -> Iterator[None]:
-        """Once all records are read: members and sessions, some groups at a time. Of a group that cannot be restored
-        the offsets remain.
-        """
+        """Restore members and sessions after all records are read, in slices; a group that fails keeps its offsets."""
         stored = iter(list(self.stored))
         while some := list(islice(stored, _RESTORED_AT_ONCE)):
             for group_id in some:
@@ -89,6 +87,6 @@ class GroupTables:
             self._apply_group(group_id, None)
 
     def is_vacant(self, group: Group) -> bool:
-        """Nobody is in the group and nothing is known of it but its name."""
+        """True if the group is Empty and has no pending member ids, stored state or offsets."""
         used = group.pending_joins or group.group_id in self.stored or group.group_id in self.offsets
         return group.state is GroupState.EMPTY and not used

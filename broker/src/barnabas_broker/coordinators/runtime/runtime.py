@@ -25,9 +25,9 @@ class Runtime(Generic[MachineT]):
         new_machine: Callable[[PartitionWriter[Any]], MachineT],
         serve: Callable[[MachineT], Iterator[None]],
     ) -> None:
-        """`serve`: what begins once a partition is loaded, in slices."""
+        """Take `serve`, which runs in slices once a partition is loaded."""
         self.partition_count = partition_count
-        """Of the topic; it is set again should the topic have another count than the settings."""
+        """The topic's number of partitions; replaced if the topic differs from the settings."""
         self._environment = environment
         self._new_machine = new_machine
         self._serve = serve
@@ -35,8 +35,9 @@ class Runtime(Generic[MachineT]):
         self._sweeps: dict[Callable[[MachineT], Iterator[None]], Cancellable] = {}
 
     def elect(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads a partition, and loads it. Harmless if it did in this epoch. In a later one others may have
-        led in between, and what was on its way may be lost or not.
+        """Load a partition that this broker leads, unless it was loaded in this epoch.
+
+        In a later epoch other brokers may have led in between, and pending records may be lost or not.
         """
         known = self._shards.get(partition)
         if known is None or known.leader_epoch < leader_epoch:
@@ -53,28 +54,28 @@ class Runtime(Generic[MachineT]):
         self._environment.turns.run(self._serve(machine))
 
     def resign(self, partition: int) -> None:
-        """Another broker leads the partition: who waits is answered so."""
+        """Close a partition that another broker leads; waiting requests are answered."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
 
     def resign_all(self) -> None:
-        """The topic is gone, or the broker stops: coordinate nothing any more."""
+        """Close all partitions, as the topic is deleted or the broker stops."""
         for partition in list(self._shards):
             self.resign(partition)
 
     def stop(self) -> None:
-        """The broker is about to end."""
+        """Cancel the sweeps and close all partitions, as the broker stops."""
         for timer in self._sweeps.values():
             timer.cancel()
         self.resign_all()
 
     def find(self, name: str) -> MachineT:
-        """The state machine that a name belongs to. ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        """Return the state machine for a name. Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         return self.at(coordinator_partition(name, self.partition_count))
 
     def at(self, partition: int) -> MachineT:
-        """The state machine of a partition. ApiError as for `find`."""
+        """Return the state machine of a partition. Raises ApiError as `find` does."""
         shard = self._shards.get(partition)
         if shard is None or not self._environment.is_awake():
             raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -83,16 +84,16 @@ class Runtime(Generic[MachineT]):
         return shard.machine
 
     def loaded(self) -> list[MachineT]:
-        """The state machines of all loaded partitions."""
+        """Return the state machines of all loaded partitions."""
         return [shard.machine for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
 
     def sweep(self, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Go through all loaded partitions by turns."""
+        """Run slices over all loaded partitions, by turns."""
         for machine in self.loaded():
             self._environment.turns.run(slices(machine))
 
     def sweep_every(self, interval_s: float, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Begin to do so at that interval."""
+        """Begin a sweep after each interval."""
 
         def again() -> None:
             self.sweep(slices)
@@ -101,11 +102,11 @@ class Runtime(Generic[MachineT]):
         self._sweeps[slices] = self._environment.timers.call_later(interval_s, again)
 
     def left_out_count(self) -> int:
-        """Records that could not be decoded or restored, of the partitions that are loaded."""
+        """Return the number of records in loaded partitions that could not be decoded or restored."""
         return sum(shard.left_out.count for shard in self._shards.values() if shard.state is ShardState.ACTIVE)
 
     def partition_counts(self) -> Mapping[str, int]:
-        """How many partitions are in each state, by Kafka's names of the states."""
+        """Return the number of partitions in each state, by Kafka's names."""
         counts = {"loading": 0, "active": 0, "failed": 0}
         for shard in self._shards.values():
             counts[shard.state.value] += 1

@@ -1,10 +1,9 @@
-"""One partition of a coordinator's topic under one election of this broker: read from start to end, then served.
+"""A partition of a coordinator's topic in one leader epoch of this broker: read from start to end, then served.
 
-A new leader has all that was ever committed and perhaps more, which may be committed yet or already is without its
-knowledge. So it reads everything, and serves once its high watermark has reached what it has read. A record counts
-until the next of its key, so only the newest of each key is decoded; one of a transaction counts from the marker on
-that commits it (`pending_records`). All partitions are loaded by turns: after a
-failover they may be many, and small ones do not wait for a large one.
+A new leader has all committed records and perhaps more, and its high watermark may be too low. So it reads everything,
+and serves once its high watermark has reached the end. Only the newest record of each key counts and is decoded; one of
+a transaction counts from the marker that commits it (`pending_records`). All partitions are loaded by turns: after a
+failover they may be many, and small ones must not wait for a large one.
 """
 
 import logging
@@ -24,15 +23,15 @@ _logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
 _DAMAGED_RETRY_S: Final = 30.0
-"""To read everything once more costs more than to be refused, and damage seldom mends itself."""
+"""The pause after a damaged log: reading everything again is expensive, and damage seldom disappears."""
 _PROGRESS_S: Final = 2.0
 _APPLIED_AT_ONCE: Final = 500
-"""Records; about a millisecond."""
+"""The records applied in one slice, of about a millisecond."""
 _KEY_BYTES_SHOWN: Final = 64
 
 
 class RuntimeEnvironment(NamedTuple):
-    """What the runtime of a coordinator is given of the world."""
+    """The dependencies of a coordinator's runtime."""
 
     topic: str
     log: CoordinatorLog
@@ -40,48 +39,44 @@ class RuntimeEnvironment(NamedTuple):
     timers: Timers
     turns: Turns
     is_awake: Callable[[], bool]
-    """False while another broker may coordinate without this one knowing."""
+    """Return False while another broker may coordinate without this one knowing."""
     write_timeout_ms: int
 
 
 class LeftOut:
-    """Counts what one loading left out, as it cannot be decoded or restored, and remembers the first. A million of
-    them are reported in one line.
-    """
+    """The count and the first of the records that one loading could not decode or restore, for one log line."""
 
     def __init__(self) -> None:
         self.count = 0
         self.first = ""
 
     def add(self, what: str, error: Exception) -> None:
-        """It costs its own entry alone, and stays in the log until another record of its key replaces it."""
+        """Count a record that is left out; it stays in the log until another of its key replaces it."""
         self.count += 1
         self.first = self.first or f"{what}: {type(error).__name__}: {error}"
 
 
 class StateMachine(Protocol[RecordT]):
-    """What the records of one partition say, and what is done with it. It is made for each loading."""
+    """The state that the records of a partition define, created for each loading."""
 
     def decoder(self) -> Callable[[bytes, bytes], RecordT | None]:
-        """Decodes the records of one loading; None for kinds that this machine does not know. Raises where a record
-        is malformed.
-        """
+        """Return a decoder for one loading, which returns None for unknown kinds and raises for malformed records."""
         ...
 
     def apply(self, record: RecordT) -> None:
-        """A record is committed, or read again. The only place where durable state changes."""
+        """Apply a record, committed now or read again. The only place where durable state changes."""
         ...
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
-        """Make what serves out of all that was read, in slices of about a millisecond."""
+        """Build the soft state from the loaded records, in slices of about a millisecond."""
         ...
 
     def contents(self) -> str:
-        """How much was loaded, in words."""
+        """Return how much was loaded, for the log."""
         ...
 
     def close(self) -> None:
-        """Answer all that wait, cancel all timers: the partition is led elsewhere."""
+        """Answer all waiting requests and cancel all timers, as the partition is led elsewhere."""
         ...
 
 
@@ -89,17 +84,17 @@ MachineT = TypeVar("MachineT", bound=StateMachine[Any])
 
 
 class ShardState(Enum):
-    """How far a shard is, by Kafka's names."""
+    """The states of a shard, by Kafka's names."""
 
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """What was read cannot be loaded, or the log cannot be read; it is tried again."""
+    """The log or its records cannot be loaded; retried later."""
     CLOSED = "closed"
 
 
 class Shard(Generic[MachineT]):
-    """One partition. Once closed it stays so."""
+    """A loading or loaded partition. A closed shard stays closed."""
 
     def __init__(
         self,
@@ -110,7 +105,7 @@ class Shard(Generic[MachineT]):
         on_loaded: Callable[[MachineT], object],
         on_doubt: Callable[[], object],
     ) -> None:
-        """`on_doubt`: what is known may not be what the log says, so it has to be loaded again."""
+        """Take `on_doubt`, called if the state may differ from the log and has to be loaded again."""
         self.leader_epoch = leader_epoch
         self.state = ShardState.LOADING
         self.left_out = LeftOut()
@@ -136,7 +131,7 @@ class Shard(Generic[MachineT]):
         self._complaint = ""
 
     def close(self) -> None:
-        """Another broker leads the partition."""
+        """Stop serving, as another broker leads the partition."""
         self.state = ShardState.CLOSED
         self._writer.close()
         self.machine.close()
@@ -145,12 +140,13 @@ class Shard(Generic[MachineT]):
         self.machine.apply(record)
 
     def load(self) -> None:
-        """Begin, or go on, to load. Until it is loaded clients are answered that their coordinator is loading."""
+        """Begin or continue to load. Until it is done clients get COORDINATOR_LOAD_IN_PROGRESS."""
         self._environment.turns.add(self._advance)
 
     def _advance(self) -> bool:
-        """Do one slice; False when there is nothing more to do for now. What fails is tried again: meanwhile the names
-        of this partition are not served, and all others are.
+        """Load one slice; return False if nothing more can be done now.
+
+        A failure is retried later; meanwhile only this partition is not served.
         """
         if self.state is ShardState.CLOSED:
             return False
@@ -163,7 +159,7 @@ class Shard(Generic[MachineT]):
         return more
 
     def _read(self) -> Iterator[bool]:
-        """Each step is a slice; False to wait for `load`."""
+        """Read the log, one slice in each step; yield False to wait for `load`."""
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()
         self._keys = 0
@@ -204,7 +200,7 @@ class Shard(Generic[MachineT]):
         self.left_out.add(f"key {key[:_KEY_BYTES_SHOWN].hex()}", error)
 
     def _committed(self, error: ApiError | None) -> None:
-        """All that was read is committed, or the log cannot say."""
+        """Restore the state once all read records are committed; retry on an error."""
         if self._patience is not None:
             self._patience.cancel()
         if self.state is ShardState.CLOSED:
@@ -223,7 +219,7 @@ class Shard(Generic[MachineT]):
         self._on_loaded(self.machine)
 
     def _failed(self, error: Exception) -> None:
-        """Once more, a little later; the same reason is logged once. What is neither the log nor the disk is a bug."""
+        """Retry later; log the same reason once. An error of neither the log nor the disk is a bug."""
         self.state = ShardState.FAILED
         is_bug = not isinstance(error, (ApiError, StorageError))
         if str(error) != self._complaint:
