@@ -44,7 +44,7 @@ CURRENT_LEADER_TAG: Final = 1
 LIMITS: Final = struct.Struct(">iiib")
 """max_wait_ms, min_bytes, max_bytes, isolation_level."""
 SESSION: Final = struct.Struct(">ii")
-"""Its id and epoch."""
+"""The session id and epoch."""
 PARTITION: Final = struct.Struct(">iiqiqi")
 """The fields of FetchPartition, as in flexible versions."""
 REPLICA_STATE: Final = struct.Struct(">iq")
@@ -63,17 +63,17 @@ _THROTTLE: Final = bytes(4)
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 _RESULT_V4: Final = struct.Struct(">ihqq")
 _ABORTED: Final = struct.Struct(">qq")
-"""Producer id and first offset."""
+"""The producer id and first offset."""
 _NULL_ABORTED: Final = b"\xff\xff\xff\xff"
 _NULL_ABORTED_NO_REPLICA_V12: Final = b"\0\xff\xff\xff\xff"
 """Null for the aborted transactions, and no preferred read replica."""
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
-"""One tagged field, its tag, and its size with that of its own (no) tagged fields."""
+"""The count of one tagged field, its tag, and its size with the byte for its own (no) tagged fields."""
 
 
 class FetchPartition(msgspec.Struct, frozen=True, gc=False):
-    """From where and how much of one partition; -1 where the client does not know."""
+    """The offset and size to fetch of a partition; -1 for fields that the client does not know."""
 
     partition: int
     current_leader_epoch: int
@@ -84,7 +84,7 @@ class FetchPartition(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchTopic(msgspec.Struct, frozen=True, gc=False):
-    """`name` up to v12, `topic_id` as its bytes from v13 on; the other one is None."""
+    """A topic of a request: `name` up to v12, `topic_id` as bytes from v13 on; the other one is None."""
 
     name: str | None
     topic_id: bytes | None
@@ -92,7 +92,7 @@ class FetchTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class ForgottenTopic(msgspec.Struct, frozen=True, gc=False):
-    """Partitions that leave an incremental session (KIP-227); name and id as in FetchTopic."""
+    """The partitions that leave an incremental session (KIP-227); name and id as in FetchTopic."""
 
     name: str | None
     topic_id: bytes | None
@@ -100,7 +100,7 @@ class ForgottenTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchRequest(msgspec.Struct, frozen=True, gc=False):
-    """What to read. `replica_id` is -1 for a consumer."""
+    """A Fetch request. `replica_id` is -1 for a consumer."""
 
     replica_id: int
     replica_epoch: int
@@ -115,7 +115,7 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchResult(msgspec.Struct, frozen=True, gc=False):
-    """What there is for one partition; offsets are -1 with an error. `diverging_epoch`: an epoch and its end offset."""
+    """The result for a partition; offsets are -1 with an error. `diverging_epoch` is an epoch and its end offset."""
 
     partition: int
     error: int
@@ -125,14 +125,14 @@ class FetchResult(msgspec.Struct, frozen=True, gc=False):
     records: FileSlice | None
     diverging_epoch: tuple[int, int] | None = None
     leader: CurrentLeader | None = None
-    """Who leads the partition, if it is not this broker, or no longer in the epoch of the client."""
+    """The current leader, if it is another broker or the client's leader epoch is outdated."""
     aborted: Sequence[tuple[int, int]] | None = None
     """Producer ids and first offsets of the transactions whose records in `records` do not count; for read_committed.
     """
 
 
 def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> FetchRequest:
-    """The body in `buffer[start:end]`; MalformedRequest unless that begins with one. Bytes behind it are ignored."""
+    """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest."""
     data = buffer[:end]
     try:
         request, position = _parse(data, start, version)
@@ -144,7 +144,7 @@ def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> Fetch
 
 
 def lower_bytes(buffer: memoryview, start: int, version: int, bytes_max: int) -> None:
-    """Let a request that was parsed ask for no more than so many bytes."""
+    """Limit `min_bytes` and `max_bytes` of a parsed request in its buffer."""
     position = start if version >= REPLICA_STATE_SINCE else start + _INT32.size
     max_wait_ms, min_bytes, max_bytes, isolation_level = LIMITS.unpack_from(buffer, position)
     lower = min(min_bytes, bytes_max), min(max_bytes, bytes_max)
@@ -358,5 +358,5 @@ def _aborted_v12(aborted: Sequence[tuple[int, int]]) -> bytes:
 
 
 def _diverging(epoch_end: tuple[int, int], flexible: bool) -> bytes:
-    """The tagged fields with the one that tells where logs part, tag 0; there is none before v12."""
+    """Return the tagged fields with the diverging epoch, tag 0; nothing before v12."""
     return _DIVERGING_TAG + EPOCH_END.pack(*epoch_end) + b"\0" if flexible else b""

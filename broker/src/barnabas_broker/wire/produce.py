@@ -37,24 +37,24 @@ CURRENT_LEADERS_SINCE: Final = 10
 CURRENT_LEADER_TAG: Final = 0
 
 ProducePartition = tuple[int, int, int]
-"""Partition number, and where its batch starts and ends in the buffer (the same place for null records)."""
+"""The partition number, and the start and end of its batch in the buffer (equal for null records)."""
 
 RecordErrors = tuple[tuple[int, str | None], ...]
-"""The records at fault by their number in the batch, and why: None where the batch's message says it (KIP-467)."""
+"""The invalid records by number in the batch, each with an error; None if the batch's message has it (KIP-467)."""
 
 
 class ProduceRefusal(NamedTuple):
-    """What a result says besides its error code."""
+    """The details of an error in a result."""
 
     message: str | None
     record_errors: RecordErrors = ()
-    """Empty where the batch as a whole is at fault."""
+    """The invalid records; empty if the batch as a whole is invalid."""
     leader: CurrentLeader | None = None
-    """Who leads the partition, if it is not this broker."""
+    """The current leader, if it is another broker."""
 
 
 ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
-"""Partition number, error, base offset, log append time in ms, log start offset; -1 for none."""
+"""The partition number, error, base offset, log append time in ms and log start offset (-1: none), and details."""
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
@@ -70,7 +70,7 @@ _AFTER_ONE_RESULT: Final = b"\1\0\0\0\0\0\0\0\0"
 """No errors, no message, no tagged fields of partition and topic, throttle time, no tagged fields."""
 _ONE_RESULT_BYTES: Final = _ONE_RESULT.size + len(_AFTER_ONE_RESULT)
 _ONE: Final = 2
-"""How many elements a compact array of one says that it has."""
+"""The encoded length of a compact array with one element."""
 _RESULT: Final = struct.Struct(">ihqqq")
 _RESULT_V3: Final = struct.Struct(">ihqq")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
@@ -80,11 +80,11 @@ _NO_ERRORS_NO_MESSAGE_COMPACT: Final = b"\1\0\0"
 """Flexible: an empty array, a null string, no tagged fields."""
 _NO_THROTTLE: Final = bytes(4)
 _NO_TAGS_OF_ALL: Final = bytes(3)
-"""Of a request's partition, its topic, and itself."""
+"""The empty tagged fields of a partition, its topic and the request."""
 
 
 class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
-    """`name` up to v12, `topic_id` as its bytes from v13 on; the other one is None."""
+    """A topic of a request: `name` up to v12, `topic_id` as bytes from v13 on; the other one is None."""
 
     name: str | None
     topic_id: bytes | None
@@ -92,7 +92,7 @@ class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
-    """What a Produce asks for: which batches to append to which partitions."""
+    """A Produce request: the batches to append to partitions."""
 
     acks: int
     timeout_ms: int
@@ -101,7 +101,7 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
-    """The body in `buffer[start:end]`; MalformedRequest unless that begins with one. Bytes behind it are ignored."""
+    """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest."""
     data = buffer[:end]
     try:
         if version < FLEXIBLE_SINCE:
@@ -153,7 +153,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
 
 
 def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceRequest, int] | None:
-    """What most clients send, read at once; None where there is more than one batch, or anything unusual."""
+    """Parse a request with one batch and no tagged fields, as most clients send; return None for any other."""
     if len(data) - position < _ONE_PARTITION.size:
         return None
     unnamed, acks, timeout_ms, topic_count, topic_id, count, partition = _ONE_PARTITION.unpack_from(data, position)
@@ -209,7 +209,7 @@ def _too_many(count: int) -> MalformedRequest:
 def encode_produce_response(
     correlation_id: int, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
 ) -> bytearray:
-    """The framed response: a result for every partition of the request, in its order. Nobody is throttled."""
+    """Return the framed response with a result for every partition of the request, in order; throttle time 0."""
     if version >= TOPIC_IDS_SINCE and len(topics) == 1:
         topic, results = topics[0]
         if len(results) == 1 and results[0][-1] is None:
