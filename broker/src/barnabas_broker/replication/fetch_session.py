@@ -189,7 +189,7 @@ class FetchSession:
             return None
 
     def _is_throttled(self, key: Key, followed: Followed) -> bool:
-        """True if the partition is paused: it is throttled, has a lag, and the rate is used up."""
+        """Return True if the partition is paused: it is throttled, has a lag, and the rate is used up."""
         if followed.lag == 0 or not self._counts(followed.partition):
             return False
         pause_s = self._throttle.pause_s()
@@ -198,7 +198,7 @@ class FetchSession:
         return pause_s > 0
 
     def _counts(self, partition: Partition) -> bool:
-        """True if the bytes that this partition fetches count for the throttle."""
+        """Return True if the bytes that this partition fetches count for the throttle."""
         throttled, index = partition.log.config.follower_throttled_replicas, partition.topic_partition.partition
         return self._throttle.is_limited and throttled.includes(index, self._environment.broker_id)
 

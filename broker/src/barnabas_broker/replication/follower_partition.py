@@ -93,7 +93,7 @@ class FollowerPartition:
             raise no_replica(follower_id, replicas)
 
     def counts_for_throttle(self, leader_id: int) -> bool:
-        """True if the records sent for the partition count for the leaders' throttle."""
+        """Return True if the records sent for the partition count for the leaders' throttle."""
         partition = self.partition
         return partition.log.config.leader_throttled_replicas.includes(self.wanted.partition, leader_id)
 

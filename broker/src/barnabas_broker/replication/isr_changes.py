@@ -149,6 +149,6 @@ class IsrChanges:
 
 
 def _may_wait(proposer: IsrProposer) -> bool:
-    """True if the proposal adds a replica to an ISR that suffices, so that nothing waits for it."""
+    """Return True if the proposal adds a replica to an ISR that suffices, so that nothing waits for it."""
     change = proposer.isr_change(confirms=False)
     return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min

@@ -57,7 +57,7 @@ class FollowerProgress:
         self.fetched_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
-        """True if it has all of the leader's log, or had it within the last `lag_ms_max`."""
+        """Return True if it has all of the leader's log, or had it within the last `lag_ms_max`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 
 

@@ -117,7 +117,7 @@ class LogMover:
                 await self._sleep(pause_s)
 
     def _may_swap(self, move: ReplicaMove) -> bool:
-        """True if the lag is small and no truncation has begun while the move waited for the lock."""
+        """Return True if the lag is small and no truncation has begun while the move waited for the lock."""
         return move.lag_bytes <= self._steps.swap_lag_bytes and move.log.takes_appends
 
     def _is_wanted(self, move: ReplicaMove) -> bool:

@@ -49,7 +49,7 @@ class LogOpening:
         return self._make(record, state, config)
 
     def _may_lack(self, found: Log | None) -> bool:
-        """True if a log was not found, or may have lost its end to a power cut."""
+        """Return True if a log was not found, or may have lost its end to a power cut."""
         return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
 
     def _make(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:

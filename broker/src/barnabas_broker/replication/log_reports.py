@@ -32,7 +32,7 @@ class LogReports:
         self._states = states
 
     def lacks_committed(self, record: ReplicaRecord, partition: Partition, loaded: Log) -> bool:
-        """True if this broker leads and the reloaded log ends below the high watermark; report it as lost."""
+        """Return True if this broker leads and the reloaded log ends below the high watermark; report it as lost."""
         state, end_offset, committed = partition.state, loaded.log_end_offset, partition.high_watermark
         if state.leader != self._broker_id or end_offset >= committed:
             return False
@@ -48,7 +48,7 @@ class LogReports:
         self._environment.lost({record.topic_partition: leader_epoch})
 
     def is_ahead(self, record: ReplicaRecord, partition: Partition) -> bool:
-        """True if the log has a later epoch than the metadata; report it. It then neither leads nor follows."""
+        """Return True if the log has a later epoch than the metadata; report it. It then neither leads nor follows."""
         where, log_epoch, state = record.topic_partition, partition.log.epochs.latest_epoch, partition.state
         was_ahead, now_s = record.state is ReplicaState.AHEAD, self._environment.clock.monotonic_s()
         if not is_ahead(partition.log, state):

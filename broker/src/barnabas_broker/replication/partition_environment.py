@@ -32,7 +32,7 @@ class AppendWatcher(Protocol):
 
 
 def is_ahead(log: Log, state: PartitionState) -> bool:
-    """True if a log has a later epoch than the metadata, as after an older copy of the metadata was restored."""
+    """Return True if a log has a later epoch than the metadata, as after an older copy of the metadata was restored."""
     return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 

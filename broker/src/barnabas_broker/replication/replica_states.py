@@ -115,7 +115,7 @@ class ReplicaStates:
         return self._assigned.get(topic_partition)
 
     def is_unmade(self, topic_partition: TopicPartition) -> bool:
-        """True if the replica is UNMADE."""
+        """Return True if the replica is UNMADE."""
         return topic_partition in self._by_state[ReplicaState.UNMADE]
 
     def hosted(self, topic_partition: TopicPartition) -> ReplicaRecord:

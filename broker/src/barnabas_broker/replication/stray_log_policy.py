@@ -119,7 +119,7 @@ class StrayLogPolicy:
         return max((sys.maxsize if each is None else each for each in epochs), default=-1)
 
     def is_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
-        """True if an unassigned partition has a log here: back with a disk, or damaged."""
+        """Return True if an unassigned partition has a log here: back with a disk, or damaged."""
         found = self._logs.get(topic_partition)
         if found is not None:
             return found.topic_id == topic_id

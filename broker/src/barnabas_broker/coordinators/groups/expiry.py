@@ -62,7 +62,7 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
 
 
 def _is_idle(shard: GroupShard, group: Group) -> bool:
-    """True if no record of the group is being written; otherwise it is checked the next time."""
+    """Return True if no record of the group is being written; otherwise it is checked the next time."""
     group_id = group.group_id
     is_here = not shard.writer.is_closed and shard.tables.groups.get(group_id) is group
     return is_here and group.state is not GroupState.DEAD and not shard.writer.is_writing(group_id)
@@ -84,7 +84,7 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
 
 
 def _is_all(expired: Sequence[tuple[TopicPartition, CommittedOffset]], offsets: Offsets) -> bool:
-    """True if all offsets have expired and none was replaced by a commit in a turn between.
+    """Return True if all offsets have expired and none was replaced by a commit in a turn between.
 
     Compared without a Python step for each offset: all of a large group are compared in one turn.
     """

@@ -210,7 +210,7 @@ class Group:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True if a member uses the topic, or may: the subscriptions of a consumer group cannot be read."""
+        """Return True if a member uses the topic, or may: the subscriptions of a consumer group cannot be read."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(self.members)
         return topic in self.subscribed_topics

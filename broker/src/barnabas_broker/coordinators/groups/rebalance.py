@@ -60,7 +60,7 @@ def _refusal(group: Group, request: JoinRequest, config: GroupConfig) -> ErrorCo
 
 
 def _is_supported(group: Group, request: JoinRequest) -> bool:
-    """True if the request has the group's protocol type and a protocol that all members support."""
+    """Return True if the request has the group's protocol type and a protocol that all members support."""
     if not group.members:
         return bool(request.protocol_type and request.protocols)
     counts, size = group.protocol_counts, len(group.members)
@@ -68,7 +68,7 @@ def _is_supported(group: Group, request: JoinRequest) -> bool:
 
 
 def _has_room(group: Group, member_id: str, max_size: int) -> bool:
-    """True if there is room; in the join phase only joined members count, so the last ones are refused."""
+    """Return True if there is room; in the join phase only joined members count, so the last ones are refused."""
     if group.state is GroupState.EMPTY or len(group.members) < max_size:
         return True
     member = group.members.get(member_id)
@@ -165,7 +165,7 @@ def _replace_static(group: Group, old_member_id: str, request: JoinRequest, toke
 
 
 def _still_fits(group: Group, member: Member, topics_before: frozenset[str] | None) -> bool:
-    """True if the chosen protocol and the member's topics are the same; Kafka compares only the protocol."""
+    """Return True if the chosen protocol and the member's topics are the same; Kafka compares only the protocol."""
     return (
         group.select_protocol() == group.protocol_name
         and subscribed_topics(member.metadata(group.protocol_name)) == topics_before

@@ -87,6 +87,6 @@ class GroupTables:
             self._apply_group(group_id, None)
 
     def is_vacant(self, group: Group) -> bool:
-        """True if the group is Empty and has no pending member ids, stored state or offsets."""
+        """Return True if the group is Empty and has no pending member ids, stored state or offsets."""
         used = group.pending_joins or group.group_id in self.stored or group.group_id in self.offsets
         return group.state is GroupState.EMPTY and not used
