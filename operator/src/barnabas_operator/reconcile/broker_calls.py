@@ -18,12 +18,15 @@ _THREADS: Final = ThreadPoolExecutor(AT_ONCE_MAX, "brokers")
 
 
 async def blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the call returns or raises. If the caller is cancelled, the thread ends by itself."""
+    """Return what the call returns, or raise what it raises; run it in a thread.
+
+    If the caller is cancelled, the thread ends by itself.
+    """
     return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(call, *args, **kwargs))
 
 
 class BrokerBackoff:
-    """When to ask brokers again that did not answer: after 1, 2, 4, 5, 5, ... s, where `first_s` is 0.5."""
+    """The backoff for brokers that did not answer: ask after 1, 2, 4, 5, 5, ... s, where `first_s` is 0.5."""
 
     def __init__(self, first_s: float, now_s: Callable[[], float]) -> None:
         self._first_s = first_s
@@ -33,14 +36,14 @@ class BrokerBackoff:
 
     @property
     def is_over(self) -> bool:
-        """Whether brokers may be asked again."""
+        """True if brokers may be asked again."""
         return self._now_s() >= self._wait_until_s
 
     def lose(self) -> None:
-        """Notes that no broker answered: the next question waits."""
+        """Note that no broker answered: the next request waits."""
         self._failures += 1
         self._wait_until_s = self._now_s() + min(LOOK_S_MAX, retry_pause_s(self._first_s, self._failures))
 
     def renew(self) -> None:
-        """Somebody answered, or a pod has changed."""
+        """Reset the backoff: a broker answered, or a pod has changed."""
         self._failures, self._wait_until_s = 0, 0.0

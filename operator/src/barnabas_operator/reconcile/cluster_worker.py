@@ -56,7 +56,7 @@ POD: Final = "Pod"
 BATCH_S_MAX: Final = 2.0
 PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
 STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
-"""What does not end by itself soon."""
+"""The reasons that do not end by themselves soon."""
 
 
 class ClusterWorker:
@@ -96,11 +96,11 @@ class ClusterWorker:
         """What the brokers last reported."""
 
     def wake(self) -> None:
-        """Asks for a reconciliation soon."""
+        """Ask for a reconciliation soon."""
         self._woken.set()
 
     def object_event(self, found: Json, *, is_gone: bool) -> None:
-        """The watch reports an object of the Cluster: a pod, a Service."""
+        """Handle an event of the watch about an object of the Cluster: a pod, a Service."""
         if found["kind"] == POD:
             self._backoff.renew()
         if self._brokers.object_event(found, is_gone=is_gone):
@@ -108,18 +108,18 @@ class ClusterWorker:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """How long ago the worker, and what goes on beside its rounds, did something; infinite for what has ended."""
+        """The seconds since the worker and its workers for kinds acted, by part; infinite for one that ended."""
         beside = {f"worker for {kind}s": idle_s for kind, idle_s in self._resources.idle_s.items()}
         return {"worker": self._idle_s, **beside}
 
     @property
     def _idle_s(self) -> float:
-        """Of the round that is under way, for one may take minutes; 0 between rounds."""
+        """Return the seconds since the running round acted, as a round may take minutes; 0 between rounds."""
         answered_at = self._admin.answered_at if self._admin is not None else 0.0
         return self._loop.idle_s(max(self._statuses.wrote_at, answered_at))
 
     async def run(self) -> None:
-        """Reconciles again and again, until it is cancelled."""
+        """Reconcile again and again, until the worker is cancelled."""
         try:
             await self._loop.run()
         finally:
@@ -141,11 +141,11 @@ class ClusterWorker:
             self._on_round(took_s, has_succeeded)
 
     async def _pause(self, seconds: float) -> None:
-        """Waits so long for a change. What comes shortly after another belongs to the same reconciliation.
+        """Wait for a change, `seconds` at most; later changes within the batch belong to the same reconciliation.
 
-        A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most. And
-        so long it waits for the end of a row of changes: whoever deletes hundreds of Topics, one after the other, waits
-        for the webhook each time, which has to share this process with the reconciliation.
+        A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most. The
+        pause also waits for the end of a row of changes: a client that deletes hundreds of Topics waits for the webhook
+        each time, and the webhook shares this process with the reconciliation.
         """
         with suppress(TimeoutError):
             async with self._clock.timeout(seconds):
@@ -183,14 +183,14 @@ class ClusterWorker:
         return {body["metadata"]["name"]: body for body in self._inventory.resources_of(kind, self.key)}
 
     async def _stand_by(self, body: Json) -> float:
-        """Another operator acts: only asks the brokers, for the webhook needs to know."""
+        """Only ask the brokers, as the webhook needs their state; another operator acts."""
         self.state = await self._ask_brokers(_read(body)[0])
         return self._settings.drift_s
 
     async def _leave_alone(
         self, cluster: Cluster, body: Json, resources: BodiesByKind, problem: Refusal | None, why: str
     ) -> float:
-        """Changes nothing: the resource is paused or invalid. Its Topics get `why`."""
+        """Write the status and change nothing else: the Cluster is paused or invalid. Its Topics get `why`."""
         await self._resources.wait(resources, why)
         await self._write_status(cluster, body, problem)
         return self._settings.drift_s
@@ -278,7 +278,10 @@ class ClusterWorker:
     async def _reconcile_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
     ) -> VersionOutcome:
-        """Comes last: this status still has the previous level, so that the next one's Event can name both."""
+        """Raise the metadata version after the roll; return what was done or refused.
+
+        It runs last: the status still has the previous level, so that the Event can name both.
+        """
         if brokers is None or state is None or not brokers.pods.is_rolled_out:
             return VersionOutcome()
         return await blocking(
@@ -296,7 +299,7 @@ class ClusterWorker:
             await self._running.unregister_removed(cluster)
 
     async def _ask_brokers(self, cluster: Cluster) -> ClusterState | None:
-        """What the brokers report; None where none answers, or none did just before."""
+        """Return what the brokers report; None if none answers, or while the backoff lasts."""
         if not self._backoff.is_over:
             return None
         try:
@@ -327,7 +330,10 @@ class ClusterWorker:
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
-        """Called in threads. A worker that ends does not wait for them, so a late connection is closed again."""
+        """Return the connection to the brokers; connect if there is none. Called in threads.
+
+        A worker that ends does not wait for its threads, so a late connection is closed. Raises ClusterUnreachable.
+        """
         admin = self._admin
         if admin is None:
             bootstrap, writing = self._settings.bootstrap_of(cluster), self._leadership.writing
@@ -354,12 +360,12 @@ def _read(body: Json) -> tuple[Cluster, Refusal | None]:
 
 
 def _needs_finalizer(cluster: Cluster) -> bool:
-    """Whether something has to be done, or said, before the Cluster is gone."""
+    """True if something has to be done, or reported, before the Cluster is gone."""
     return cluster.erases or cluster.spec.deletion_policy != "Retain"
 
 
 def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
-    """And what to do, for its Topics."""
+    """Return why the Cluster is left alone, and what to do, for the status of its Topics."""
     name = cluster.metadata.name
     if problem is None:
         return f"Cluster {name} is paused: set its spec.pause to false"
@@ -367,7 +373,10 @@ def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """What the Cluster says. Brokers that do not answer are a consequence of what is waited for, if anything is."""
+    """Return the problem that the Cluster's status shows.
+
+    Silent brokers are a consequence of `waiting`, if anything is waited for.
+    """
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

@@ -54,14 +54,14 @@ class ClusterWorkers:
         self._strays_task = asyncio.create_task(strays.run())
 
     def begin(self, namespace: str | None) -> None:
-        """All resources of the namespace are known (None: of all namespaces)."""
+        """Start the workers of a namespace whose resources are all known (None: of all namespaces)."""
         self._begun.add(namespace)
         for key in self._inventory.clusters:
             self._open(key)
         self._strays_changed.set()
 
     def begin_anew(self) -> None:
-        """This operator begins or ends to act: every worker starts again and forgets what it knew."""
+        """Restart every worker without what it knew: this operator begins or ceases to act."""
         for key in list(self._workers):
             self._close(key)
         for key in self._inventory.clusters:
@@ -69,20 +69,20 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     async def close(self) -> None:
-        """Ends every worker; the next operator finishes what is under way in Kafka."""
+        """End every worker; the next operator finishes pending work in Kafka."""
         tasks = [self._strays_task, *(task for _, task in self._workers.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def state_of(self, key: Key) -> ClusterState | None:
-        """What the brokers of a Cluster last reported; None before they did, or without such a Cluster."""
+        """Return what the brokers of a Cluster last reported; None before they did, or without such a Cluster."""
         worker, _ = self._workers.get(key, (None, None))
         return worker.state if worker is not None else None
 
     @property
     def why_dead(self) -> str | None:
-        """Which worker hangs, if one does: each request has a time limit, a reconciliation has none."""
+        """Return which worker hangs, if any: each request has a time limit, a reconciliation has none."""
         for key, (worker, task) in self._workers.items():
             whose = f"of the Cluster {key.namespace}/{key.name}"
             if task.done():
@@ -189,7 +189,7 @@ class ClusterWorkers:
 
 
 def _is_own_work(known: Json, body: Json) -> bool:
-    """Whether nothing but its status has changed, which is ours to write: of some kinds that is no reason to look."""
+    """True if only the status has changed, which the operator writes, and the kind needs no look for that."""
     return not KINDS[body["kind"]].status_is_news and _without_status(known) == _without_status(needed(body))
 
 

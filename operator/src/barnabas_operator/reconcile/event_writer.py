@@ -10,13 +10,13 @@ log = logging.getLogger(__name__)
 
 
 class EventWriter:
-    """As `kubectl describe` shows them."""
+    """The writer of Events, as `kubectl describe` shows them."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
 
     async def tell(self, event: Mapping[str, Any]) -> None:
-        """Sends one Event."""
+        """Send one Event; log it if the API server refuses it or does not answer."""
         about = event["involvedObject"]
         try:
             await self._api.create(event)

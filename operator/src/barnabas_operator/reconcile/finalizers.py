@@ -19,7 +19,7 @@ async def with_finalizers(
     needs_finalizer: Callable[[ResourceT], bool],
     now: str,
 ) -> list[ResourceT]:
-    """Those whose finalizer is as it must be; of thousands few need a request."""
+    """Return the resources whose finalizer is as it must be; of thousands, few need a request."""
     asked = [
         each for each in resources if not has_finalizer_as(bodies[each.metadata.name], wanted=needs_finalizer(each))
     ]
@@ -31,7 +31,10 @@ async def with_finalizers(
 
 
 async def _has_finalizer(statuses: StatusWriter, resource: ResourceT, body: Json, now: str, *, wanted: bool) -> bool:
-    """Whether it now is as it must be: nothing is created for a resource whose deletion would go unnoticed."""
+    """True if the finalizer is now as it must be.
+
+    Nothing is created for a resource whose deletion would go unnoticed.
+    """
     try:
         return await statuses.set_finalizer(body, wanted=wanted)
     except KubeRefused as error:

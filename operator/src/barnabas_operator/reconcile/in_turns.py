@@ -1,4 +1,4 @@
-"""The same work on many resources: nothing of it goes on behind the back of whoever asked for it."""
+"""The same work on many resources; it has ended when the call returns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
-    """What each returns. Raises the first failure once all have ended; `asyncio.gather` would leave the others."""
+    """Return the result of each. Raises the first failure once all have ended; `asyncio.gather` would not wait."""
     outcomes = await asyncio.gather(*works, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
@@ -17,7 +17,7 @@ async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def in_turns(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once_max: int) -> None:
-    """So many at a time. Raises the first failure once all have ended."""
+    """Work on at most `at_once_max` items at a time. Raises the first failure once all have ended."""
     turns = asyncio.Semaphore(at_once_max)
 
     async def one(item: T) -> None:

@@ -1,4 +1,4 @@
-"""What a worker does with the resources of one kind."""
+"""The interface of a reconciler for the resources of one kind."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
@@ -19,7 +19,7 @@ Connected = Callable[[Cluster], ClusterAdmin]
 
 
 class Seen(NamedTuple):
-    """What the worker knows of the brokers so far. Each kind passes on what is true after its steps."""
+    """The worker's view of the brokers. Each reconciler passes on what is true after its steps."""
 
     state: ClusterState
     informed: Mapping[int, str | None] | None = None
@@ -27,36 +27,36 @@ class Seen(NamedTuple):
     restarting: Collection[int] = ()
     """The brokers that restart, or have to."""
     ahead: PendingMoves | None = None
-    """What moves, and has to."""
+    """The pending reassignments, and those that are to follow."""
 
 
 class ReconcilerEnvironment(NamedTuple):
-    """What the worker of a Cluster works with."""
+    """The environment of a Cluster's reconcilers."""
 
     key: Key
     worker_environment: WorkerEnvironment
     statuses: StatusWriter
     connected: Connected
     found: Callable[[str], Bodies]
-    """The Cluster's resources of a kind, by the field `kind`, as the watch has reported them by now."""
+    """The Cluster's resources of a kind, by the field `kind`, as the watch last reported them."""
 
 
 class KindReconciler(Protocol):
-    """Of one Cluster. A failure stops neither the other kinds nor the rest of the reconciliation."""
+    """A reconciler of one kind in one Cluster; its failure stops neither other kinds nor the reconciliation."""
 
     @property
     def idle_s(self) -> float:
-        """How long ago what goes on beside the rounds did something; infinite where it has ended. 0: nothing does."""
+        """Return the seconds since work beside the rounds acted; infinite if it has ended, 0 if there is none."""
         return 0.0
 
     def close(self) -> None:
-        """Ends what goes on beside the rounds: there are no more of them."""
+        """End the work beside the rounds: no round follows."""
 
     async def release(self, bodies: Bodies) -> None:
-        """Nobody reconciles them any more: removes their finalizers."""
+        """Remove the finalizers of resources that are no longer reconciled."""
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Without brokers: releases those whose deletion needs none, tells the others why nothing is done."""
+        """Release resources whose deletion needs no broker, and set `why` in the status of the others."""
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
         """Reconciles them once and writes their statuses. Also called where there are none."""

@@ -1,4 +1,4 @@
-"""What a Cluster's brokers last reported, and for how long they have been silent."""
+"""The last reported state of a Cluster's brokers, and the length of their silence."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,10 @@ PATIENCE_S: Final = 15.0
 
 
 class LastKnownState:
-    """Of one Cluster; `now_s` is a monotonic clock. In every roll a connection breaks: that alone is no news."""
+    """The last state of one Cluster; `now_s` is a monotonic clock.
+
+    In every roll a connection breaks, so short silences are ignored.
+    """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -20,23 +23,23 @@ class LastKnownState:
         self._failure = ""
 
     def heard(self, state: ClusterState) -> None:
-        """Notes that the brokers answered every request."""
+        """Note that the brokers answered every request."""
         self._state, self._missed_since_s, self._failure = state, None, ""
 
     def missed(self, failure: str) -> None:
-        """Nobody answered; `failure` says what was tried."""
+        """Note that no broker answered; `failure` says what was tried."""
         self._failure = failure
         if self._missed_since_s is None:  # A round over thousands of Topics may take longer than our patience.
             self._missed_since_s = self._now_s() if self._state is not None else -math.inf
 
     @property
     def state(self) -> ClusterState | None:
-        """What they last reported; None if that is too long ago."""
+        """Return what the brokers last reported; None if they have been silent for too long."""
         return self._state if not self._is_silent else None
 
     @property
     def silence(self) -> str:
-        """Why nobody has answered for too long; "" where somebody has."""
+        """Return why no broker has answered for too long; "" if one has."""
         return self._failure if self._is_silent else ""
 
     @property

@@ -25,29 +25,29 @@ class LookReconciler(KindReconciler):
 
     @property
     def idle_s(self) -> float:
-        """For how long the worker has done nothing; infinite where it has ended, 0 where it was not needed yet."""
+        """Return the seconds since the worker acted; infinite if it has ended, 0 if it was not needed yet."""
         if self._running is None:
             return 0.0
         return math.inf if self._running.done() else self._worker.idle_s
 
     def close(self) -> None:
-        """Ends the worker; what it has begun in pods goes on."""
+        """End the worker; pods that it started go on."""
         if self._running is not None:
             self._running.cancel()
         self._looker.close()
 
     async def release(self, bodies: Bodies) -> None:
-        """Nobody reconciles them any more: removes their finalizers."""
+        """Stop the worker and remove the finalizers of resources that are no longer reconciled."""
         await self._worker.stopped()
         await all_ended(self._release(body) for body in bodies.values())
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Starts the worker where it does not run, and tells it why no brokers can be asked; it writes the statuses."""
+        """Start the worker if needed, and pass on why no broker can be asked; the worker writes the statuses."""
         self._start_for(bodies)
         self._worker.rest(bodies, why)
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """The worker does that, in its own time."""
+        """Start the worker if needed, and pass on the resources; it reconciles them in its own time."""
         self._start_for(bodies)
         self._worker.begin(cluster, bodies)
         return seen

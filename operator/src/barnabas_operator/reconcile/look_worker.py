@@ -12,33 +12,33 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Looker(Protocol):
-    """What a look at the resources of one kind is, and what follows from it."""
+    """The look at the resources of one kind, and the steps that follow from it."""
 
     kind: str
     """The field `kind` of the resources."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """At all that is there now; whether the next look is to come soon.
+        """Look at all resources; return whether the next look is to come soon.
 
-        `cluster` is None where nothing is to be done for it (any more); `why_resting` says why brokers cannot be asked,
-        and is empty where they can be. What it raises is logged, and the look is taken again soon.
+        `cluster` is None if nothing is to be done for it (any more). `why_resting` says why no broker can be asked, and
+        is empty if they can be. An exception is logged, and the look is repeated soon.
         """
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """From the end of a look that took so long to the next."""
+        """Return the seconds from the end of a look that took `took_s` to the next."""
 
     @property
     def acted_at(self) -> float:
-        """When something was last done, by the monotonic clock."""
+        """Return when something was last done, by the monotonic clock."""
 
     async def give_back(self, body: Json) -> None:
-        """Nobody looks at this one any more: undoes what was done in Kubernetes for a while."""
+        """Undo temporary changes in Kubernetes for a resource that is no longer looked at."""
 
     def look_failed(self) -> None:
         """The look has raised something."""
 
     def close(self) -> None:
-        """There are no more looks."""
+        """End the looks."""
 
 
 class LookWorker:
@@ -67,29 +67,29 @@ class LookWorker:
         self._hear(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
-        """The brokers are not to be asked, or cannot be."""
+        """Pause requests to the brokers, because of `why`."""
         if why != self._why_resting:
             self._woken.set()
         self._why_resting = why
         self._hear(bodies)
 
     def stop(self) -> None:
-        """Nothing is to be done any more."""
+        """Forget the Cluster: nothing is done for it any more."""
         self._cluster, self._why_resting = None, ""
 
     async def stopped(self) -> None:
-        """Nothing is to be done any more: returns when the look that is under way has ended."""
+        """Forget the Cluster; return when the running look has ended."""
         self.stop()
         async with self._look_turn:
             pass
 
     @property
     def idle_s(self) -> float:
-        """How long ago the look that is under way did something; 0 between looks."""
+        """Return the seconds since the running look acted; 0 between looks."""
         return self._loop.idle_s(self._looker.acted_at)
 
     async def run(self) -> None:
-        """Look after look, until it is cancelled."""
+        """Look again and again, until it is cancelled."""
         await self._loop.run()
 
     async def _attempt(self) -> float:
@@ -101,7 +101,7 @@ class LookWorker:
             self._looker.look_failed()
 
     async def look(self) -> bool:
-        """One look at all that is there now; whether the next is to come soon."""
+        """Look once at all resources; return whether the next look is to come soon."""
         async with self._look_turn:
             bodies = self._environment.found(self._looker.kind)
             if not self._leadership.is_held:
@@ -125,6 +125,6 @@ class LookWorker:
 
 
 def _asked(body: Json) -> Json:
-    """What a resource asks for, without what the worker itself writes."""
+    """Return uid, generation and whether it is being deleted: what the worker itself does not write."""
     meta = body["metadata"]
     return {"uid": meta["uid"], "generation": meta.get("generation"), "goes": "deletionTimestamp" in meta}

@@ -38,9 +38,9 @@ class OperatorSettings:
     identity: str = ""
     neighbours: Neighbours = NOBODY_ELSE
     operator_image: str = "barnabas-operator:dev"
-    """What a lag exporter runs, which the brokers' image does not have."""
+    """The image of lag exporters, which the brokers' image does not contain."""
     jobs_image: str = "barnabas-jobs:dev"
-    """What drivers and executors of maintenance jobs run."""
+    """The image of drivers and executors of maintenance jobs."""
     pull_secrets: tuple[str, ...] = ()
     """Secrets with which pods of maintenance pull their images, in their own namespace."""
 

@@ -9,15 +9,18 @@ from barnabas_operator.resources.resource import Status
 
 
 class ParsedResources(Generic[ResourceT]):
-    """Those of one kind and one Cluster."""
+    """The parsed resources of one kind and one Cluster."""
 
     def __init__(self, kind: type[ResourceT]) -> None:
         self._kind: Final = kind
         self._read: dict[str, tuple[str, ResourceT, str | None]] = {}
-        """By name: version, the resource (where it is wrong, what can be read of it), what is wrong."""
+        """The version, the resource (its readable part if it is invalid) and the error of each, by name."""
 
     def all(self, bodies: Iterable[Json]) -> tuple[list[ResourceT], list[tuple[ResourceT, str]]]:
-        """Those that can be read, those that go as far as need be; the others with what is wrong."""
+        """Return the valid resources, and the invalid ones with their errors.
+
+        A resource that is being deleted counts as valid, with its readable part.
+        """
         before, self._read = self._read, {}
         for body in bodies:
             name, version = body["metadata"]["name"], body["metadata"]["resourceVersion"]
@@ -27,7 +30,7 @@ class ParsedResources(Generic[ResourceT]):
         return good, [(resource, wrong) for _, resource, wrong in self._read.values() if wrong is not None]
 
     def status_of(self, name: str) -> Status | None:
-        """As its object has it."""
+        """Return the status of the object of that name."""
         return self._read[name][1].status
 
     def _of(self, body: Json) -> tuple[ResourceT, str | None]:

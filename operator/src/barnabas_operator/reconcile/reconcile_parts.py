@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_S_MAX: Final = 10.0
-"""As long as the watch: both notice soon that the API server is back."""
+"""The longest pause before a retry: as long as the watch's, so that both notice soon that the API server is back."""
 DOUBLINGS_MAX: Final = 16
 
 
@@ -25,16 +25,16 @@ class ReconcileIncomplete(Exception):
 
 
 class ReconcileParts:
-    """Of one reconciliation of the named Cluster."""
+    """The parts of one reconciliation of the named Cluster."""
 
     def __init__(self, of: str) -> None:
         self._of = of
         self._failed: list[Exception] = []
 
     async def run(self, part: Awaitable[T]) -> T | None:
-        """What the part returns; None if it failed.
+        """Return what the part returns; None if it failed.
 
-        Raises NotLeading: the reconciliation ends and reports nothing, for it is no fault of the Cluster.
+        Raises NotLeading: the reconciliation ends and reports nothing, as it is no fault of the Cluster.
         """
         try:
             return await part
@@ -46,25 +46,26 @@ class ReconcileParts:
             return None
 
     def problem(self) -> Refusal | None:
-        """What to report of the parts that failed: faults of the operator first, for nothing else shows them."""
+        """Return the problem to report; faults of the operator come first, as nothing else shows them."""
         found = sorted((refusal_of(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
         return next(iter(found), None)
 
     @property
     def is_unheard(self) -> bool:
-        """Whether parts failed, each because the API server did not answer."""
+        """True if parts failed, each because the API server did not answer."""
         return bool(self._failed) and all(isinstance(each, KubeUnreachable) for each in self._failed)
 
     def check(self) -> None:
-        """Raises ReconcileIncomplete if a part failed: the worker tries again soon."""
+        """Raise ReconcileIncomplete if a part failed: the worker tries again soon."""
         if self._failed:
             raise ReconcileIncomplete(str(self._failed[0])) from self._failed[0]
 
 
 class ShortOutages:
-    """Of the reconciliations of one Cluster; `now_s` is a monotonic clock.
+    """The short outages in the reconciliations of one Cluster; `now_s` is a monotonic clock.
 
-    An API server that rolls breaks connections, as brokers do in a roll (`LastKnownState`): that alone is no news.
+    An API server that rolls breaks connections, as brokers do in a roll (`LastKnownState`), so a short outage is
+    ignored.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -72,7 +73,7 @@ class ShortOutages:
         self._since_s: float | None = None
 
     def is_one(self, parts: ReconcileParts) -> bool:
-        """Whether nothing else failed this time, and the outage is still short."""
+        """True if nothing else failed this time, and the outage is still short."""
         if not parts.is_unheard:
             self._since_s = None
             return False
@@ -81,12 +82,12 @@ class ShortOutages:
 
 
 def is_expected(error: Exception) -> bool:
-    """Others are away, refuse, or act instead: no fault of the operator."""
+    """True if the error is no fault of the operator: a server is away or refuses, or another operator acts."""
     return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | NotLeading | ReconcileIncomplete)
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What is reported of a part that failed so."""
+    """Return the refusal that reports the error."""
     if isinstance(error, ClusterUnreachable):
         return Refusal(BROKERS_UNREACHABLE, f"the brokers do not answer: {error}")
     if is_expected(error):
@@ -95,5 +96,5 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def retry_pause_s(busy_s: float, failures: int) -> float:
-    """After so many failures, one after the other."""
+    """Return the pause in seconds after so many consecutive failures."""
     return min(RETRY_S_MAX, busy_s * 2.0 ** min(failures, DOUBLINGS_MAX))

@@ -29,7 +29,7 @@ RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler
 WITHOUT_CLUSTER: Final[Mapping[str, Callable[[KubeApi, Clock, Json], Awaitable[None]]]] = {
     CONSUMER_GROUP.name: give_back_target,
 }
-"""What is done for a resource that has no Cluster, beside telling it so, by the field `kind`."""
+"""The clean-up of a resource without a Cluster, beside its status, by the field `kind`."""
 
 BodiesByKind = Mapping[str, Bodies]
 """The resources of a Cluster by kind."""
@@ -44,30 +44,30 @@ class ResourceReconcilers:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """By kind, how long ago what goes on beside the rounds did something."""
+        """Return by kind the seconds since work beside the rounds acted."""
         return {kind: reconciler.idle_s for kind, reconciler in self._reconcilers.items()}
 
     def close(self) -> None:
-        """There are no more rounds."""
+        """End the work beside the rounds."""
         for reconciler in self._reconcilers.values():
             reconciler.close()
 
     def found(self) -> BodiesByKind:
-        """What a round is about: what changes meanwhile is for the next one."""
+        """Return the resources of this round, by kind; later changes are for the next round."""
         return {kind: self._environment.found(kind) for kind in self._reconcilers}
 
     async def release(self, found: BodiesByKind) -> None:
-        """Nobody reconciles them any more: removes their finalizers."""
+        """Remove the finalizers of resources that are no longer reconciled."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.release(found[kind])
 
     async def wait(self, found: BodiesByKind, why: str) -> None:
-        """Handles the resources while no broker can be asked."""
+        """Handle the resources while no broker can be asked."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 
     async def reconcile(self, cluster: Cluster, found: BodiesByKind, seen: Seen, parts: ReconcileParts) -> Seen:
-        """Each kind in its turn; a kind that fails changes nothing of what is known."""
+        """Reconcile kind by kind; return what is known of the brokers afterwards, unchanged by a kind that fails."""
         for kind, reconciler in self._reconcilers.items():
             seen = await parts.run(reconciler.reconcile(cluster, found[kind], seen)) or seen
         return seen

@@ -68,7 +68,7 @@ class RetryingLoop:
 
     @property
     def took_s(self) -> float:
-        """How long the attempt that is under way has taken so far; 0 between attempts."""
+        """Return the seconds that the running attempt has taken so far; 0 between attempts."""
         return self.idle_s(0.0)
 
     def idle_s(self, acted_at: float) -> float:

@@ -44,17 +44,17 @@ class StatusWriter:
         self._events = EventWriter(api)
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self._written: dict[tuple[str, str, str], _Written] = {}
-        """What the watch has not reported yet, by kind, namespace and name."""
+        """The statuses that the watch has not reported yet, by kind, namespace and name."""
         self._refused: KubeRefused | None = None
         self.wrote_at = 0.0
-        """When the API server answered last, by the monotonic clock."""
+        """The time of the API server's last answer, by the monotonic clock."""
 
     def begin(self) -> None:
         """A reconciliation begins: what was refused before is tried again."""
         self._refused = None
 
     def check(self) -> None:
-        """Raises KubeRefused if, since `begin`, something was refused that may be accepted later."""
+        """Raise KubeRefused if, since `begin`, something was refused that may be accepted later."""
         if self._refused is not None:
             raise self._refused
 
@@ -63,13 +63,13 @@ class StatusWriter:
         self._written.clear()
 
     async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
-        """Writes each resource's status to its object. Returns the resources whose object is gone."""
+        """Write each resource's status to its object. Return the resources whose object is gone."""
         resources = list(changed)
         there = await all_ended(self._write(resource, body) for resource, body in resources)
         return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]
 
     async def _write(self, resource: Resource, body: Json) -> bool:
-        """Whether the object exists, as far as is known."""
+        """True if the object exists, as far as is known."""
         known = self.newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
         new = _bounded(resource.status, known)
@@ -113,13 +113,13 @@ class StatusWriter:
         return replace(resource, status=written) if written is not None else resource
 
     def is_ahead(self, body: Json) -> bool:
-        """Whether a status was written that the watch has not reported yet."""
+        """True if a status was written that the watch has not reported yet."""
         return self.newer_than(body) is not None
 
     async def set_finalizer(self, body: Json, *, wanted: bool) -> bool:
-        """Sets or removes the operator's finalizer. Whether it is now as wanted.
+        """Set or remove the operator's finalizer. Return whether it is now as wanted.
 
-        If not, somebody else has just changed the object. Raises KubeRefused, KubeUnreachable.
+        If not, the object is being deleted or has just been changed. Raises KubeRefused and KubeUnreachable.
         """
         meta = body["metadata"]
         if has_finalizer_as(body, wanted=wanted):
@@ -131,7 +131,7 @@ class StatusWriter:
         return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
 
     async def release(self, body: Json) -> bool:
-        """Removes the finalizer; whether that was done. Raises KubeUnreachable only."""
+        """Remove the finalizer; return whether that was done. Raises KubeUnreachable only."""
         try:
             return await self.set_finalizer(body, wanted=False)
         except KubeRefused as error:
@@ -140,9 +140,9 @@ class StatusWriter:
             return False
 
     async def take_annotation(self, body: Json, name: str) -> None:
-        """Removes an annotation whose request is carried out, unless it asks for something else by now.
+        """Remove an annotation whose request is carried out, unless its value has changed since.
 
-        Raises KubeRefused, KubeUnreachable.
+        Raises KubeRefused and KubeUnreachable.
         """
         kind, meta = body["kind"], body["metadata"]
         found = await self._api.get(kind, meta["namespace"], meta["name"])
@@ -160,7 +160,7 @@ class StatusWriter:
             self._refused = error
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
-        """Writes on the version that was read, so that nobody else's finalizers are lost."""
+        """Write the finalizers on the version that was read, so that finalizers of others are not lost."""
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
         try:
@@ -176,7 +176,7 @@ class StatusWriter:
 
 
 def has_finalizer_as(body: Json, *, wanted: bool) -> bool:
-    """Whether the object has the finalizer, or lacks it, as wanted."""
+    """True if the object has the finalizer, or lacks it, as wanted."""
     return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
 
 
@@ -191,7 +191,7 @@ def _fields(kind: type[Status]) -> tuple[str, ...]:
 
 
 def _patched(before: Any, now: Any) -> Any:
-    """What makes the one of the other where it is merged in: a null takes a field away, also a nested one."""
+    """Return the merge patch from `before` to `now`: a null removes a field, also a nested one."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return now
     return {name: _patched(before.get(name), now.get(name)) for name in {**before, **now}}

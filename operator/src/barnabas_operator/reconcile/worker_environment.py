@@ -1,4 +1,4 @@
-"""What the work on Clusters has of the world around it."""
+"""The environment of the work on Clusters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

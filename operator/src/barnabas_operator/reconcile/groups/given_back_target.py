@@ -1,4 +1,4 @@
-"""What a ConsumerGroup that nobody reconciles any more has changed in Kubernetes for a while."""
+"""The scale of a target, given back for a ConsumerGroup that is no longer reconciled."""
 
 import logging
 from collections.abc import Mapping

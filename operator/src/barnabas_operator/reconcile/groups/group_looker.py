@@ -42,9 +42,9 @@ from barnabas_operator.resources.json_types import Json
 log = logging.getLogger(__name__)
 
 AWAY_S: Final = 30.0
-"""For so long a group that nobody can look at stays as it was: in a roll coordinators move."""
+"""The time for which a group that cannot be read keeps its status: coordinators move in a roll."""
 BUSY_S_MIN: Final = 2.0
-"""From one look to the next while something is under way, as a reset that waits: it may for hours."""
+"""The least pause between looks while a step is pending, such as a reset that waits for hours."""
 PATIENCE_LOOKS: Final = 4
 """A group stalls, or has stopped, after as many looks without progress at least: a minute."""
 
@@ -53,11 +53,11 @@ class Looks(Protocol):
     """Looks at groups, in a thread."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
-        """At these, over the client that is connected. Raises ClusterUnreachable."""
+        """Look at these groups over the connected client. Raises ClusterUnreachable."""
 
 
 class GroupLooker(Looker):
-    """Of the ConsumerGroups of one Cluster."""
+    """The looker at the ConsumerGroups of one Cluster."""
 
     kind = CONSUMER_GROUP.name
 
@@ -84,15 +84,15 @@ class GroupLooker(Looker):
         self._cluster: Cluster | None = None
         self._before: Mapping[str, ConsumerGroupStatus | None] = {}
         self._heard_at: dict[str, float] = {}
-        """When each resource's group was looked at last, or was to be for the first time."""
+        """The time of each group's last look, or when it was first seen."""
 
     def close(self) -> None:
-        """Closes the connection for good."""
+        """Close the connection for good."""
         self._client.end()
 
     @property
     def acted_at(self) -> float:
-        """When the API server or a part of the work last answered."""
+        """Return when the API server or a part of the work last answered."""
         return max(self._statuses.wrote_at, self._work.acted_at)
 
     async def give_back(self, body: Json) -> None:
@@ -100,11 +100,11 @@ class GroupLooker(Looker):
         await give_back_target(self._api, self._clock, body)
 
     def look_failed(self) -> None:
-        """Whatever it was, the next one connects anew."""
+        """Drop the connection, whatever the error: the next look connects again."""
         self._client.drop()
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """At most half of the time is spent on looks."""
+        """Return the pause in seconds; at most half of the time is spent on looks."""
         every_s = self._settings.group_look_s
         return max(took_s, min(every_s, BUSY_S_MIN) if is_busy else every_s - took_s)
 
@@ -113,7 +113,7 @@ class GroupLooker(Looker):
         return self._settings.bootstrap_of(self._cluster)
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """At all groups at once."""
+        """Look at all groups at once; return whether the next look is to come soon."""
         self._cluster = cluster
         self._statuses.begin()
         groups = await self._readable(bodies)
@@ -150,7 +150,7 @@ class GroupLooker(Looker):
         return is_busy or any(are_left)
 
     async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
-        """At all of them at once. Where nobody answers, nothing is known of any."""
+        """Look at all of them at once. If no broker answers, nothing is known of any."""
         group_ids = {group.group_id for group in groups}
         if not group_ids:
             return Looked({}, "")
@@ -177,7 +177,7 @@ class GroupLooker(Looker):
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
     async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
-        """Whether something is under way that it has to stay for."""
+        """End a group whose resource is deleted; return whether the next look is to come soon."""
         body = bodies[group.metadata.name]
         try:
             why = await self._work.end(group, owned)
@@ -193,13 +193,13 @@ class GroupLooker(Looker):
         return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Without the brokers: those that need none of them may go, the others hear why nothing is done."""
+        """Release groups whose deletion needs no broker; set `why` in the status of the others."""
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
 
     async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
-        """What a reset scaled down is scaled up first: that needs no brokers."""
+        """Release a group once what a reset scaled down is scaled up; that needs no brokers."""
         try:
             why = await self._work.clean_up(group)
         except KubeRefused as error:
@@ -236,7 +236,7 @@ def _may_go(group: ConsumerGroup) -> bool:
 
 
 def group_looker(environment: ReconcilerEnvironment) -> GroupLooker:
-    """One that asks the brokers."""
+    """Return a looker that asks the brokers."""
     worker_environment = environment.worker_environment
     patience_s = PATIENCE_LOOKS * worker_environment.settings.group_look_s
     return GroupLooker(environment, GroupLooks(patience_s, worker_environment.clock))

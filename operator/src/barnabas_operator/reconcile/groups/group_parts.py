@@ -1,4 +1,4 @@
-"""What is done about one consumer group beside looking at it: each part says what its status says of it."""
+"""The parts of the work on a consumer group, each with its part of the status."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -27,19 +27,28 @@ class GroupEnvironment(NamedTuple):
 
 
 class GroupPart(Protocol):
-    """Of the groups of one Cluster, one after the other. It raises what ReconcileParts expects of a part."""
+    """A part of the work on the groups of one Cluster, one group after the other.
+
+    It raises what ReconcileParts expects of a part.
+    """
 
     async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Takes a step, if there is one to take. Returns `work` with what the status says of it. Never called for a
-        paused group."""
+        """Take a step, if there is one. Return `work` with this part of the status.
+
+        Never called for a paused group.
+        """
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Nothing is to be done for now, because of `why`: puts back what was changed in Kubernetes for a while. Asks
-        no brokers. Returns `work` with what the status says of it."""
+        """Restore what was changed in Kubernetes for a while, because the group is on hold for `why`.
+
+        Asks no brokers. Returns `work` with this part of the status.
+        """
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """The resource goes, whatever becomes of the group: puts back what was changed in Kubernetes for a while. Asks
-        no brokers. Why it has to wait, None where nothing is left."""
+        """Restore what was changed in Kubernetes for a while: the resource is being deleted.
+
+        Asks no brokers. Returns why the deletion has to wait; None if nothing is left.
+        """
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """Does what the deletion policy asks for; why it has to wait, None where nothing is left."""
+        """Do what the deletion policy asks for; return why the deletion has to wait, None if nothing is left."""

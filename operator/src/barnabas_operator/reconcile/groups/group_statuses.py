@@ -1,4 +1,4 @@
-"""Which statuses of groups are written now: news at once, numbers in turns, for groups come by the thousand."""
+"""The choice of group statuses to write: news at once, numbers in turns, as there may be thousands of groups."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,8 +13,10 @@ from barnabas_operator.resources.json_types import Json
 NUMBERS_EVERY_S: Final = 60.0
 """A group whose numbers change all the time is written no more often for that."""
 NUMBERS_AT_ONCE_MAX: Final = 30
-"""Of groups of which nothing but numbers has changed so many are written after a look, those first that have waited
-longest: 2 a second, however many groups there are."""
+"""The most groups to write after a look if only their numbers have changed: 2 a second.
+
+Those that have waited longest come first.
+"""
 
 
 class _Change(NamedTuple):
@@ -24,16 +26,16 @@ class _Change(NamedTuple):
 
 
 class GroupStatuses:
-    """Of one Cluster; `now_s` is a monotonic clock."""
+    """The written statuses of one Cluster's groups; `now_s` is a monotonic clock."""
 
     def __init__(self, statuses: StatusWriter, now_s: Callable[[], float]) -> None:
         self._statuses = statuses
         self._now_s = now_s
         self._written_s: dict[str, float] = {}
-        """By uid."""
+        """The monotonic time of the last write, by uid."""
 
     async def write(self, groups: Iterable[tuple[ConsumerGroup, ConsumerGroupStatus | None]], bodies: Bodies) -> None:
-        """`groups` have their new status; beside each is the one that it had when it was read."""
+        """Write the new statuses of `groups` that are due; beside each group is its status when it was read."""
         changes = [change for group, before in groups if (change := self._change(group, before, bodies)) is not None]
         numbers = sorted((each for each in changes if not each.is_news), key=lambda each: self._at(each.body))
         written = [*(each for each in changes if each.is_news), *numbers[:NUMBERS_AT_ONCE_MAX]]
@@ -43,7 +45,7 @@ class GroupStatuses:
         await self._statuses.write((each.group, each.body) for each in written)
 
     def _change(self, group: ConsumerGroup, before: ConsumerGroupStatus | None, bodies: Bodies) -> _Change | None:
-        """None where there is nothing to write, or not yet."""
+        """Return the change to write; None if there is none, or it is not due yet."""
         body = bodies[group.metadata.name]
         assert group.status is not None, "only a group with a new status is written"
         if group.status == before:

@@ -1,4 +1,4 @@
-"""What is done about each group after a look at it: its parts, its objective, its status."""
+"""The work on each group after a look: its parts, its objective, its status."""
 
 import asyncio
 import logging
@@ -36,25 +36,25 @@ PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets,
 
 
 class Worked(NamedTuple):
-    """What came of the work on a group."""
+    """The outcome of the work on a group."""
 
     group: ConsumerGroup
-    """With its new status."""
+    """The group with its new status."""
     is_busy: bool
     """The next look comes soon."""
 
 
 class GroupWork:
-    """What is done about the groups of one Cluster."""
+    """The work on the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._parts: Final = [part(environment) for part in PARTS]
         self._clock: Final = environment.clock
         self._missed_since_s: dict[str, float] = {}
-        """By name of the resource."""
+        """The monotonic time from which a group has missed its objective, by name of the resource."""
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self.acted_at = 0.0
-        """When the last part ended."""
+        """The monotonic time at which the last part ended."""
 
     async def bring(
         self, cluster: Cluster, group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen
@@ -99,7 +99,7 @@ class GroupWork:
         return await self._each(lambda part: part.end(group))
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """What the resource's end needs without the brokers, whoever has the group. Raises as `end` does."""
+        """Clean up without the brokers, also if another resource has the group. Raises as `end` does."""
         return await self._each(lambda part: part.clean_up(group))
 
     async def _each(self, ends: Callable[[GroupPart], Awaitable[Refusal | None]]) -> Refusal | None:

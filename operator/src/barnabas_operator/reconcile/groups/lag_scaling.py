@@ -28,7 +28,7 @@ READ_EVERY_S: Final = 60.0
 
 
 class _Known(NamedTuple):
-    """Of one group's target."""
+    """The last known scale of one group's target."""
 
     target: ScaleTarget
     scale: TargetScale
@@ -36,7 +36,7 @@ class _Known(NamedTuple):
     memory: Memory | None = None
 
     def is_fresh(self, scaling: Scaling, now_s: float) -> bool:
-        """Whether it is still about the target that is declared, and not read long ago."""
+        """True if it is about the declared target, and was read within READ_EVERY_S."""
         return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
 
     def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:
@@ -52,7 +52,7 @@ class LagScaling(GroupPart):
         self._scales = Scales(environment.api, environment.namespace)
         self._events = EventWriter(environment.api)
         self._known: dict[str, _Known] = {}
-        """By uid."""
+        """The last known scale, by uid of the group's resource."""
         self._scalers = Scalers([], [])
         self._scalers_read_s: float | None = None
 

@@ -84,7 +84,7 @@ class OffsetResets(GroupPart):
         return reset_refused(group, work, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """Deletes the group, or its offsets, as its deletion policy says."""
+        """Delete the group, or its offsets, as its deletion policy says; return the refusal, if any."""
         if group.spec.deletion_policy not in ASKS_BROKERS:
             return None
         refusal, refused = await blocking(self._delete_now, group)
@@ -112,7 +112,10 @@ class OffsetResets(GroupPart):
         return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
 
     async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
-        """What is known of the reset when it was carried out; why it was not. Neither: look again."""
+        """Commit the offsets of the reset; return its status if it was done, or why it was not.
+
+        Neither: look again.
+        """
         reset = look.reset
         assert reset is not None
         plan, refused = await blocking(self._commit_now, look, reset)
@@ -133,8 +136,11 @@ class OffsetResets(GroupPart):
         return await self._scale(group, look, step) if isinstance(step, Remember) else step
 
     def _commit_now(self, look: ResetLook, reset: Reset) -> tuple[ResetPlan | Refusal | None, Refused | None]:
-        """In a thread; None where it was carried out since the look, as by a commit whose answer was lost: what is
-        planned from there would be done twice."""
+        """Plan and commit in a thread; return the plan and the brokers' refusal.
+
+        The plan is None if the reset was carried out since the look, as by a commit whose answer was lost: a plan from
+        there would be done twice.
+        """
         admin = self._admin()
         described = reset_descriptions(admin, reset, look.group_id)
         done = resets_of(described.groups[look.group_id])
@@ -151,12 +157,12 @@ class OffsetResets(GroupPart):
         return plan, admin.commit(look.group_id, offsets)
 
     async def _scale(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """None: it was done, or somebody else has just changed the target; look again."""
+        """Write the step to the target. None: it was done, or the target has just been changed; look again."""
         in_vain = await self._refusal_before(look, step) if isinstance(step, Remember) else None
         return Stop(in_vain) if in_vain is not None else await self._targets.take(group, look, step)
 
     async def _refusal_before(self, look: ResetLook, step: Remember) -> Refusal | None:
-        """Nothing is scaled down for a reset that cannot be carried out."""
+        """Return why the reset cannot be carried out: nothing is scaled down for such a reset."""
         if step.before is None or step.before.gave_up:
             return None
         plan = await self._plan(look)
@@ -175,7 +181,7 @@ class OffsetResets(GroupPart):
         return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
-        """In a thread: why it has to wait, and what the brokers refused."""
+        """Delete in a thread; return why the deletion has to wait, and what the brokers refused."""
         admin = self._admin()
         step = deletion_step(group, admin.describe([group.group_id]).groups[group.group_id])
         if step is None or isinstance(step, Refusal):

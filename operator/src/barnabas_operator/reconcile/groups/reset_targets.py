@@ -25,7 +25,7 @@ CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target al
 
 
 class ResetTargets:
-    """Of one namespace. Every method may raise KubeUnreachable; `look` KubeRefused, too."""
+    """The targets of one namespace. Every method may raise KubeUnreachable; `look` KubeRefused, too."""
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
         self._scales = Scales(api, namespace)
@@ -41,7 +41,7 @@ class ResetTargets:
         *,
         is_on_hold: bool = False,
     ) -> ResetLook:
-        """What is so now, with the target as it is."""
+        """Return the state of the reset, with the scale of the target as it is now."""
         target = group.spec.scaling.target if group.spec.scaling is not None else None
         scale = await self._scales.read(target) if target is not None else None
         now = utc_time(self._clock.now_ms())
@@ -49,7 +49,7 @@ class ResetTargets:
         return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
 
     async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """None: it was done, or somebody else has just changed the target; look again."""
+        """Write the step to the target. None: it was done, or the target has just been changed; look again."""
         target, seen = look.target, look.scale
         assert target is not None
         assert isinstance(seen, TargetScale)

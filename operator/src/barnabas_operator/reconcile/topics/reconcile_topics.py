@@ -41,10 +41,10 @@ ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, Del
 
 
 class Outcome(NamedTuple):
-    """What is so after a reconciliation: the resources with their new status, and the cluster as it was gathered last.
+    """The resources with their new status, and the cluster as it was last gathered.
 
-    `done` is what was done; `failed` tells in words what was not that no resource is about; `ahead` is what moves
-    later.
+    `done` are the steps that were done; `failed` says what failed outside of any resource's steps; `ahead` are the
+    pending moves.
     """
 
     wanted: DesiredState

@@ -40,11 +40,11 @@ class TopicReconciler(KindReconciler):
         self._read = ParsedResources(Topic)
 
     async def release(self, bodies: Bodies) -> None:
-        """Nobody reconciles them any more: removes their finalizers."""
+        """Remove the finalizers of Topics that are no longer reconciled."""
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Without brokers: releases Topics whose deletion needs none, tells the others why nothing is done."""
+        """Release Topics whose deletion needs no broker; set `why` in the status of the others."""
         topics, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(
