@@ -47,9 +47,9 @@ class AppliedObjects:
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._said: dict[tuple[str, str], _Said] = {}
-        """By kind and name."""
+        """The objects as they were last sent, by kind and name."""
         self._gone: set[tuple[str, str]] = set()
-        """Those that were applied once, were deleted by others, and could not be made again yet."""
+        """The objects that were applied, deleted by other clients, and not yet created again."""
 
     def forget(self) -> None:
         """Forgets what was applied, so that all of it is applied again."""
@@ -77,9 +77,9 @@ class AppliedObjects:
         return True
 
     async def apply(self, cluster: Cluster, item: Json) -> bool:
-        """Whether it was another one than before. Raises ObjectRefused, KubeUnreachable.
+        """Apply the item if it has changed; return whether it had. Raises ObjectRefused and KubeUnreachable.
 
-        An object of that name which is not the Cluster's stays as it is, and is refused.
+        An object of that name that the Cluster does not own stays as it is; the item is refused.
         """
         if self._is_known(item):
             return False
@@ -87,7 +87,7 @@ class AppliedObjects:
             found = await self._api.get(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"])
             if found is not None and not is_owned(cluster, found):
                 raise ObjectRefused(conflict(cluster, item, found))
-            self._said.pop(_key(item), None)  # Until there is an answer nobody knows what is there.
+            self._said.pop(_key(item), None)  # The state is unknown until the API server answers.
             made = await self._api.apply(item)
         except KubeRefused as error:
             raise self._refused(item, error) from error
@@ -97,16 +97,16 @@ class AppliedObjects:
         return True
 
     async def remove(self, kind: str, found: Json) -> None:
-        """Deletes this very object, of which the Cluster has no use any more. Raises KubeRefused, KubeUnreachable."""
+        """Delete exactly this object, which the Cluster no longer needs. Raises KubeRefused and KubeUnreachable."""
         meta = found["metadata"]
         log.info("%s: %s %s is no longer needed and is deleted", meta["namespace"], kind, meta["name"])
         self.forget_one(kind, meta["name"])
         await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
 
     async def ask(self, item: Json) -> None:
-        """Whether there can be such a one; whether what is there may become it, only `apply` says.
+        """Dry-run the item as a new object; only `apply` tests an update.
 
-        Raises ObjectRefused, KubeUnreachable.
+        Raises ObjectRefused and KubeUnreachable.
         """
         if self._is_known(item):
             return

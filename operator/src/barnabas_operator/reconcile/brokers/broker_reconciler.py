@@ -46,16 +46,16 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 
 TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
-"""What others tell of these decides what is done next: a pod that is ready, a balancer's address."""
+"""The kinds whose events may change the next step: a pod that is ready, an address of a load balancer."""
 MADE_ANEW: Final = Refusal(
     NOT_READY, "waiting for Kubernetes to delete the StatefulSet; another one takes over its pods"
 )
 
 
 class BrokersOutcome(NamedTuple):
-    """What was found, why the brokers are not as wanted (None: they are), whether to balance leaders now.
+    """The pods, why the brokers are not as wanted (None: they are), and whether to balance leaders now.
 
-    `trouble` is what Kubernetes says of pods that do not run.
+    `trouble` is what Kubernetes reports of pods that do not run.
     """
 
     pods: PodsState
@@ -65,7 +65,7 @@ class BrokersOutcome(NamedTuple):
 
 
 class BrokerReconciler:
-    """Of one Cluster. It keeps knowledge between reconciliations only to spare requests."""
+    """The reconciler of one Cluster's brokers. It keeps knowledge between reconciliations only to save requests."""
 
     def __init__(self, environment: WorkerEnvironment) -> None:
         api, settings, clock = environment.api, environment.settings, environment.clock
@@ -85,7 +85,7 @@ class BrokerReconciler:
         self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
         self._schedules = ScheduleReconciler(api, self._objects, settings)
         self._places = 0
-        self.unbalanced = True  # An operator that starts anew does not know.
+        self.unbalanced = True  # A new operator does not know.
 
     def forget(self) -> None:
         """Apply everything again: undoes what others have changed."""
@@ -99,7 +99,7 @@ class BrokerReconciler:
         self._schedules.forget()
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
-        """What the watch tells of an object of the Cluster; whether there may be something to do."""
+        """Handle an event of the watch about an object of the Cluster; return whether there may be something to do."""
         return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
@@ -130,16 +130,16 @@ class BrokerReconciler:
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
     async def reconcile_companions(self, cluster: Cluster) -> Refusal | None:
-        """Why lag exporter or schedules are not as declared. Raises KubeUnreachable and KubeRefused."""
+        """Return why lag exporter or schedules are not as declared. Raises KubeUnreachable and KubeRefused."""
         refused = await self._lag_exporter.reconcile(cluster)
         return await self._schedules.reconcile(cluster) or refused
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
-        """Ends the brokers, then takes away what shall not outlive the Cluster; why that is not done yet."""
+        """End the brokers, then delete what must not outlive the Cluster; return why that is not done yet."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         there = await self._api.get("Cluster", namespace, name)
         if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
-            return None  # Another one has that name by now, and all that is found by it.
+            return None  # A new Cluster has the name and the objects found by it.
         await self._end_brokers(cluster)
         found = [terminating_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]
@@ -161,7 +161,7 @@ class BrokerReconciler:
             await self._api.delete("StatefulSet", namespace, name, preconditions={"uid": found["metadata"]["uid"]})
 
     async def namespace_ends(self, cluster: Cluster) -> bool:
-        """Whether the namespace is being deleted, with everything in it."""
+        """True if the namespace is being deleted, with everything in it, or is gone."""
         found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
         return found is None or "deletionTimestamp" in found["metadata"]
 

@@ -19,7 +19,7 @@ class ClaimMetadataWriter:
         self._seen = None
 
     async def apply(self, cluster: Cluster, pods: PodsState) -> None:
-        """Applies the labels and annotations that claims lack. Raises KubeUnreachable and KubeRefused."""
+        """Apply the labels and annotations that claims lack. Raises KubeUnreachable and KubeRefused."""
         about = cluster.metadata.generation, frozenset(pod.uid for pod in pods.pods.values())
         if about == self._seen:
             return

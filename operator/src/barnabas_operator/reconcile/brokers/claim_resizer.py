@@ -27,18 +27,18 @@ class ClaimResizer:
         self._found = self._grown = None
 
     async def refuse(self, cluster: Cluster, volumes: Iterable[Volume]) -> Refusal | None:
-        """Why pods with these `volumes` stay as they are, if they do. Raises KubeUnreachable and KubeRefused."""
+        """Return why pods with these `volumes` stay as they are, if they do. Raises KubeUnreachable and KubeRefused."""
         return refuse_disks(cluster, volumes, await self._claims(cluster))
 
     async def grow(self, cluster: Cluster) -> Refusal | None:
-        """Why a claim stays as it is, if one does. Raises KubeUnreachable."""
+        """Let claims grow; return why one stays as it is, if one does. Raises KubeUnreachable."""
         generation = cluster.metadata.generation
         if self._grown is None or self._grown[0] != generation:
             self._grown = generation, await self._grow(cluster)
         return self._grown[1]
 
     async def erase(self, cluster: Cluster) -> None:
-        """Takes away the claims that shall not outlive the Cluster. Raises KubeUnreachable and KubeRefused."""
+        """Delete the claims that must not outlive the Cluster. Raises KubeUnreachable and KubeRefused."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         for claim in claims_to_erase(cluster, await claims_of(self._api, cluster)):
             log.info("%s/%s: deleting the claim %s with its Cluster", namespace, name, claim.name)

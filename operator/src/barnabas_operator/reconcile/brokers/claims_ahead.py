@@ -27,7 +27,7 @@ class ClaimsAhead:
         self._api = api
 
     async def refuse(self, cluster: Cluster, pods: PodsState, restarting: Sequence[BrokerPod]) -> Refusal | None:
-        """Why these do not restart yet, if they do not: a claim of theirs has no disk."""
+        """Create the missing claims; return why these pods do not restart yet: a claim of theirs has no disk."""
         with_more = [pod for pod in restarting if added_volumes(cluster, pod)]
         if not with_more:
             return None
@@ -38,7 +38,7 @@ class ClaimsAhead:
         return next((refusal for refusal in refusals if refusal is not None), None)
 
     async def discard(self, cluster: Cluster, pods: PodsState) -> None:
-        """Only those that still have no disk when the API server deletes them."""
+        """Delete the claims that still have no disk when the API server deletes them."""
         if all(claim.is_bound for claim in pods.claims):
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name

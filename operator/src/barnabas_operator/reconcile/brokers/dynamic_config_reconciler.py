@@ -29,7 +29,7 @@ class DynamicConfigReconciler:
         self._set_about = self._asked = None
 
     async def set_configs(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
-        """What they take over at once; looked at when something of it has changed, and after `forget`."""
+        """Set the dynamic configs of brokers if anything about them has changed, and after `forget`."""
         places = place_settings(cluster, pods)
         about = (cluster.metadata.generation, frozenset(state.racks), places)
         if about == self._set_about:

@@ -16,7 +16,7 @@ from barnabas_operator.resources.json_types import Json
 
 Choose = Callable[[Cluster, PodsState, Iterable[Json]], list[Json]]
 CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap": leftover_config_maps}
-"""By kind, which of those found go. Load balancers cost money, and node ports are few."""
+"""The choice of objects to delete, by kind. Load balancers cost money, and node ports are few."""
 
 
 class GarbageCollector:

@@ -49,7 +49,7 @@ class LagExporterReconciler:
         return refused
 
     async def _remove(self, cluster: Cluster) -> None:
-        """There may be no such kind as a PodMonitor: then there is none of them either."""
+        """Delete the lag exporter's objects; without a CRD for PodMonitor there is none of that kind."""
         if self._is_away:
             return
         namespace, name = cluster.metadata.namespace or "default", lag_exporter_name(cluster.metadata.name)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class PodRestarts:
-    """Always of the very pods that were seen, never of those that have taken their place since."""
+    """The restarts of exactly the pods that were seen, never of pods that have replaced them."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
@@ -26,7 +26,7 @@ class PodRestarts:
         self._events = EventWriter(api)
 
     async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod]) -> Refusal | None:
-        """Why they do not restart now, if they do not; nobody restarts then.
+        """Return why the pods do not restart now, if they do not; none restarts then.
 
         The PodDisruptionBudget is asked about the first, as by a drain. The others go with it: they share no partition
         with it, which a budget of one pod does not know.
@@ -43,9 +43,9 @@ class PodRestarts:
         return None
 
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
-        """Whether it was still the one that was seen.
+        """Delete or evict the pod; return whether it was still the one that was seen.
 
-        One that does not run is no disruption, and no budget has a say: better settings may be its cure.
+        A pod that does not run is no disruption, so no budget is asked: better settings may be its cure.
         """
         namespace = cluster.metadata.namespace
         try:

@@ -21,7 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class VersionOutcome(NamedTuple):
-    """What was done, and why the level is not as declared; both None where it is, or waits for brokers."""
+    """The step that was done, and why the level is not as declared.
+
+    Both are None if the level is as declared, or waits for brokers.
+    """
 
     done: RaiseMetadataVersion | None = None
     refusal: Refusal | None = None

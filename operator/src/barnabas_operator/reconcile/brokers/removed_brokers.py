@@ -22,7 +22,7 @@ class RemovedBrokers:
         self._api = api
 
     async def mark(self, cluster: Cluster, broker_id: int) -> None:
-        """Of a broker that is about to go."""
+        """Mark the claims of a broker that is about to be removed."""
         for claim in claims_to_empty(await claims_of(self._api, cluster), broker_id):
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 

@@ -13,11 +13,14 @@ from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 
 RIGHTS: Final = ("RoleBinding", "ServiceAccount")
-"""Of the pods that start runs."""
+"""The kinds of the rights of pods that start runs."""
 
 
 class ScheduleReconciler:
-    """Of one Cluster. It looks for what is left when the Cluster has changed, and again after `forget`."""
+    """The reconciler of one Cluster's schedules.
+
+    It looks for leftover objects when the Cluster has changed, and again after `forget`.
+    """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, settings: OperatorSettings) -> None:
         self._api = api
@@ -46,7 +49,7 @@ class ScheduleReconciler:
         return refused
 
     async def _tidy(self, cluster: Cluster) -> None:
-        """With a CronJob its history goes, and what runs: as with any CronJob that is deleted."""
+        """Delete leftover CronJobs, with their history and running Jobs, as with any deleted CronJob."""
         if self._tidied is not None and self._tidied == cluster.metadata.generation:
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
@@ -57,7 +60,7 @@ class ScheduleReconciler:
         self._tidied = cluster.metadata.generation
 
     async def _remove_rights(self, cluster: Cluster) -> None:
-        """No pod needs them any more."""
+        """Remove the rights of starter pods, which no pod needs any more."""
         namespace, name = cluster.metadata.namespace or "default", starter_name(cluster.metadata.name)
         for kind in RIGHTS:
             found = await self._api.get(kind, namespace, name)

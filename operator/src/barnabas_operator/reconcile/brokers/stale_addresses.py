@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 async def mark_stale_pods(api: KubeApi, cluster: Cluster, pods: PodsState) -> None:
-    """They restart as any others, one by one and where it is safe. Raises KubeUnreachable and KubeRefused.
+    """Mark the pods for a restart, one by one and where it is safe. Raises KubeUnreachable and KubeRefused.
 
     The pods are marked before the StatefulSet loses the old addresses: an operator that dies in between loses nothing.
     """

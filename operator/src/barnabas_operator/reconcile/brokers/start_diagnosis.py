@@ -25,7 +25,7 @@ ASK_S: Final = 5.0
 
 
 class StartDiagnosis:
-    """Of one Cluster. Reconciliations come twice a second while something is waited for; not each of them asks."""
+    """The diagnosis of one Cluster's pods. Reconciliations may come twice a second; Events are read every 5 s."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
@@ -33,7 +33,7 @@ class StartDiagnosis:
         self._listed: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
-        """What Kubernetes says of pods that do not run, or end, or are not there, and of disks that they wait for."""
+        """Return what Kubernetes reports of pods that do not run, end or are missing, and of their disks."""
         missing = [view.broker_id for view in pods.views() if not view.is_running]
         troubles = pods.troubles()
         unmade = await self.of_pods(cluster, missing) if missing else ""
@@ -45,14 +45,14 @@ class StartDiagnosis:
         return "; ".join(filter(None, (unmade, troubles, unstarted, unended, await self.of_claims(cluster, troubles))))
 
     async def of_ends(self, pods: Iterable[TerminatingPod], now: str) -> str:
-        """Why pods that were deleted are there longer than they may be; empty where all have their time."""
+        """Return why deleted pods exist for longer than they may; empty if none is overdue."""
         overdue = [pod for pod in pods if pod.is_overdue(now)]
         nodes = sorted({pod.node for pod in overdue if pod.node})
         found = await asyncio.gather(*(self._api.get("Node", None, name) for name in nodes))
         return why_not_ended(overdue, [name for name, node in zip(nodes, found, strict=True) if is_away(node)])
 
     async def of_growth(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
-        """Why disks do not grow. Kubernetes before 1.33 reports failures of it only as Events."""
+        """Return why disks do not grow. Kubernetes before 1.33 reports such failures only as Events."""
         growing = [claim for claim in pods.claims if claim.resize is not None]
         if not growing:
             return None
@@ -63,13 +63,13 @@ class StartDiagnosis:
         return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
 
     async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
-        """Of pods that have taken long, what else their kubelets say: disks that cannot be mounted, say."""
+        """Return what kubelets report of pods that are slow to start: disks that cannot be mounted, for example."""
         events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
         reports = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
         return "; ".join(": ".join(filter(None, each)) for each in reports)
 
     async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
-        """Why these brokers have no pod; empty where nobody says."""
+        """Return why these brokers have no pod; empty if Kubernetes does not say."""
         name = cluster.metadata.name
         about = {"involvedObject.kind": "StatefulSet", "involvedObject.name": brokers_name(name)}
         names = [pod_name(name, number) for number in numbers]
@@ -77,7 +77,7 @@ class StartDiagnosis:
         return f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}: {why}" if why else ""
 
     async def of_claims(self, cluster: Cluster, troubles: str) -> str:
-        """Why pods wait for their disks, where that is among their troubles; empty where nobody says."""
+        """Return why pods wait for their disks, if that is among their troubles; empty if Kubernetes does not say."""
         if CLAIM not in troubles:
             return ""
         name = brokers_name(cluster.metadata.name)
@@ -90,7 +90,7 @@ class StartDiagnosis:
         if now_s - asked_at >= ASK_S:
             try:
                 events = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
-            except KubeRefused as error:  # Whoever gave it no such right sees less, and has brokers all the same.
+            except KubeRefused as error:  # Without the right to list Events the brokers still run.
                 log.debug("events about %s: %s", about, error)
             self._listed[kind] = now_s, events
         return events

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class SupportingObjects:
-    """Of one Cluster. Services for the outside ask for the node ports that they had."""
+    """The supporting objects of one Cluster. Services for the outside ask for their previous node ports."""
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
         self._api = api

@@ -43,13 +43,13 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 log = logging.getLogger(__name__)
 
 ObservedRuns = Mapping[str, ObservedRun]
-"""By name of the run."""
+"""The observed runs by name."""
 AT_ONCE_MAX: Final = 16
 NOT_YET: Final = "the Cluster was not looked at yet"
 
 
 class RunLooker(Looker):
-    """Of the MaintenanceJobs of one Cluster."""
+    """The looker at the MaintenanceJobs of one Cluster."""
 
     kind = MAINTENANCE_JOB.name
 
@@ -70,24 +70,27 @@ class RunLooker(Looker):
 
     @property
     def acted_at(self) -> float:
-        """When the API server last answered a write of a status."""
+        """Return when the API server last answered a write of a status."""
         return self._statuses.wrote_at
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """While a run is under way the next look comes soon; at most half of the time is spent on looks."""
+        """Return the pause in seconds, shorter while a run is active; at most half of the time is spent on looks."""
         return max(took_s, self._settings.run_look_s if is_busy else self._settings.drift_s)
 
     async def give_back(self, body: Json) -> None:
         """A run changes nothing for a while only."""
 
     def look_failed(self) -> None:
-        """The next look asks for everything anew."""
+        """Do nothing: the next look reads everything again."""
 
     def close(self) -> None:
-        """Runs that are under way go on."""
+        """Do nothing: active runs go on."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """At all runs, with their Jobs and pods. Those that have begun go on, whatever is known of the Cluster."""
+        """Look at all runs, with their Jobs and pods. Runs that have begun go on, whatever is known of the Cluster.
+
+        Return whether the next look is to come soon.
+        """
         self._cluster, self._why_not = cluster, why_resting or ("" if cluster is not None else NOT_YET)
         self._statuses.begin()
         runs = await self._readable(bodies)
@@ -109,7 +112,7 @@ class RunLooker(Looker):
         return is_busy or any(run.spec.ttl_seconds_after_finished is not None for run in done)
 
     async def _gather(self, asked: Collection[MaintenanceJob]) -> ObservedRuns:
-        """By name; nothing where nobody needs it."""
+        """Return the observed runs by name; ask nothing if `asked` is empty."""
         return await gather_runs(self._api, self._key.namespace, self._key.name, asked) if asked else {}
 
     async def _readable(self, bodies: Bodies) -> Sequence[MaintenanceJob]:
@@ -178,14 +181,14 @@ class RunLooker(Looker):
             await self._write([with_problem(run, why, self._now())], bodies)
 
     async def _stop(self, run: MaintenanceJob, observed: ObservedRun) -> None:
-        """It has ended, and another try would begin; its finalizer stays until its SparkApplication is gone."""
+        """Stop another try of a run that has ended; its finalizer stays until its SparkApplication is gone."""
         try:
             await self._work.end(run, observed)
         except KubeRefused as error:
             log.warning("%s/%s: cannot be stopped: %s", run.metadata.namespace, run.metadata.name, error)
 
     async def _expire(self, run: MaintenanceJob) -> None:
-        """It has ended: nobody waits for it to go."""
+        """Delete a finished run whose time to live is over; a refusal is only logged."""
         if self._may_be_carried_out(run):
             return
         try:
@@ -194,7 +197,7 @@ class RunLooker(Looker):
             log.warning("%s/%s: cannot be deleted: %s", run.metadata.namespace, run.metadata.name, error)
 
     def _may_be_carried_out(self, run: MaintenanceJob) -> bool:
-        """Whether it has a plan that the Cluster asks for, as far as that is known."""
+        """True if it has a plan that the Cluster asks for, as far as that is known."""
         return run.spec.job == SKEW and (self._cluster is None or named_run(self._cluster) == run.metadata.name)
 
     async def _write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
@@ -211,7 +214,7 @@ def _reason(error: Exception) -> Refusal:
 
 
 def _is_past_its_spec(run: MaintenanceJob) -> bool:
-    """Whether its Job and its status are all that matters now."""
+    """True if only its Job and its status matter now."""
     return has_begun(run) or run.has_finished
 
 
@@ -228,5 +231,5 @@ def _may_do_something(observed: ObservedRun) -> bool:
 
 
 def _begins(run: MaintenanceJob, turns: Mapping[str, Refusal]) -> bool:
-    """Whether it begins now, or has begun: then its deletion must not go unnoticed."""
+    """True if it begins now, or has begun: its deletion must not go unnoticed then."""
     return has_begun(run) or run.metadata.name not in turns

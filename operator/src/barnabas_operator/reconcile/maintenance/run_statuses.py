@@ -1,4 +1,4 @@
-"""Which statuses of runs are written now: news at once, numbers every ten seconds."""
+"""The choice of run statuses to write: news at once, numbers every ten seconds."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ NUMBERS_EVERY_S: Final = 10.0
 
 
 class RunStatuses:
-    """Of one Cluster; `now_s` is a monotonic clock."""
+    """The written statuses of one Cluster's runs; `now_s` is a monotonic clock."""
 
     def __init__(
         self, statuses: StatusWriter, now_s: Callable[[], float], status_of: Callable[[str], Status | None]
@@ -24,7 +24,7 @@ class RunStatuses:
         self._status_of = status_of
         self._now_s = now_s
         self._written_s: dict[str, float] = {}
-        """By uid."""
+        """The monotonic time of the last write, by uid."""
 
     async def write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
         """Each run with its new status."""

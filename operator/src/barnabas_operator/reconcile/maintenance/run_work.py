@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 RIGHTS_EVERY_S: Final = 5.0
-"""As often as runs are looked at."""
+"""The interval at which rights are applied again: that of looks at runs."""
 GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob was deleted meanwhile")
 
 
@@ -141,7 +141,7 @@ class RunWork:
 
     async def _mark(self, run: MaintenanceJob, mark: str) -> None:
         if mark_of(run) != mark:
-            # Another one may have its name by now: with the uid of this one the API server refuses that.
+            # The name may belong to a new run: the API server then refuses a patch with this uid.
             change = {"metadata": {"uid": run.metadata.uid, "annotations": {MARK: marked(run, mark)}}}
             if await self._api.patch(MAINTENANCE_JOB.name, run.metadata.namespace, run.metadata.name, change) is None:
                 raise ObjectRefused(GONE)
@@ -152,9 +152,9 @@ class RunWork:
         await self._api.patch(kind, run.metadata.namespace, name, {"spec": {"suspend": False}})
 
     async def end(self, run: MaintenanceJob, observed: ObservedRun) -> bool:
-        """Ends what is under way of a run that is deleted, or has ended; whether nothing is left of it.
+        """End the active Job or SparkApplication of a run; return whether nothing is left of it.
 
-        As long as there is its Job or SparkApplication, Kubernetes may make another pod.
+        While its Job or SparkApplication exists, Kubernetes may create another pod.
         """
         job = observed.job
         is_own = job is not None and job.owner == run.metadata.uid
@@ -165,7 +165,7 @@ class RunWork:
         return not (is_own or observed.live_pods or observed.unknown)
 
     async def expire(self, run: MaintenanceJob) -> None:
-        """Deletes one that has ended long enough ago, where it says so."""
+        """Delete a run that ended at least `ttlSecondsAfterFinished` ago, if that is set."""
         kept_s, at = run.spec.ttl_seconds_after_finished, ended_at(run)
         if kept_s is None or not at:
             return
