@@ -1,4 +1,4 @@
-"""Where a cluster is, as people give it on the command line."""
+"""The addresses of a cluster, as given on the command line."""
 
 import argparse
 import re

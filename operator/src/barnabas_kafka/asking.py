@@ -1,4 +1,4 @@
-"""Requests to many brokers at once. What one broker does not answer costs nothing of what the others do."""
+"""The requests to many brokers at once; a broker that does not answer costs no answer of the others."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ Request = Any
 Answer = Any
 
 TRIES: Final = 3
-"""Of what any broker can answer: each may take the whole time-out."""
+"""The number of tries of a request that any broker can answer; each may take the whole time-out."""
 
 
 class Failure(NamedTuple):
-    """Something that was asked in vain: the request's name, who was asked, and what came of it."""
+    """A failed request: its name, the broker that was asked, and the reason."""
 
     request: str
     broker_id: int
@@ -37,7 +37,7 @@ class Asking:
     _silent: set[int] = field(default_factory=set)
 
     def ask_any(self, request: Request) -> Answer:
-        """Any broker; where that one does not answer, some others. Raises ClusterUnreachable."""
+        """Send the request to any broker; if it does not answer, to others. Raises ClusterUnreachable."""
         for _ in range(TRIES):
             with reachable():
                 broker_id, outcome = self.client.connections.run(self._any, request)
@@ -48,7 +48,7 @@ class Asking:
         raise ClusterUnreachable(str(self.failures[-1]))
 
     def ask(self, requests: Mapping[int, Sequence[Request]]) -> Iterator[tuple[int, Request, Answer]]:
-        """Each broker its requests one after the other, all brokers at once; what was answered.
+        """Send each broker its requests one after the other, all brokers at once; yield the answers.
 
         A broker that has not answered is not asked again in this round: each time it would take the whole time-out.
         """
@@ -66,12 +66,12 @@ class Asking:
                     yield broker_id, request, outcome
 
     def failed(self, request: Request, broker_id: int, reason: object) -> None:
-        """Notes that a broker did not answer."""
+        """Note that a broker did not answer or refused the request."""
         name = type(request).__name__.removesuffix("Request")
         self.failures.append(Failure(name, broker_id, str(reason) or type(reason).__name__))
 
     def refused(self, request: Request, broker_id: int, parts: Iterable[tuple[int, str]]) -> None:
-        """Notes each error code among the codes of parts of an answer once: for which part first, and how many."""
+        """Note each error code of an answer's parts once, with the first part's name and the number of others."""
         names: dict[int, list[str]] = {}
         for code, name in parts:
             if code != ErrorCode.NONE:
@@ -86,11 +86,11 @@ class Asking:
             self.client.meet(broker_ids)
 
     def supports(self, request: type, version: int) -> bool:
-        """Whether the cluster knows this version of a request."""
+        """True if the cluster supports this version of a request."""
         return int(self.client.connections.broker_version_data.api_version(request)) >= version
 
     async def _any(self, request: Request) -> tuple[int, Answer | KafkaError]:
-        """Who was asked, and what came of it. Raises ClusterUnreachable where nobody is left to be asked."""
+        """Return the broker that was asked, and its answer or error. Raises ClusterUnreachable if no broker is left."""
         likely = self.client.connections.least_loaded_node()
         known = [likely, *(each.node_id for each in self.client.connections.cluster.brokers())]
         broker_id = next((each for each in known if each is not None and each not in self._silent), None)
@@ -99,7 +99,7 @@ class Asking:
         return broker_id, await _outcome(self._send(broker_id, request))
 
     async def _together(self, asked: Sequence[tuple[int, Request]]) -> list[Answer | KafkaError]:
-        """In the client's thread: all are sent before the first is waited for."""
+        """Send all requests before waiting for the first answer; runs in the client's thread."""
         futures = [self._send(broker_id, request) for broker_id, request in asked]
         return [await _outcome(future) for future in futures]
 

@@ -1,4 +1,4 @@
-"""Many names in few requests."""
+"""The requests that ask about many names at once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -14,9 +14,9 @@ Item = TypeVar("Item")
 GROUPS_A_REQUEST: Final = 100
 PARTITIONS_A_REQUEST: Final = 2_000
 MANY_GROUPS_VERSION: Final = 8
-"""Of OffsetFetch (KIP-709); later ones name topics by id."""
+"""The first version of OffsetFetch for many groups (KIP-709); version 10 names topics by id."""
 OFFSET_VERSION: Final = 1
-"""Of ListOffsets: the one before answers with lists of segments."""
+"""The least version of ListOffsets: version 0 answers with lists of segments."""
 
 
 ISOLATION_VERSION: Final = 2
@@ -24,12 +24,12 @@ ISOLATION_VERSION: Final = 2
 
 
 def describe_groups(group_ids: Iterable[str]) -> list[Any]:
-    """What the members of groups are."""
+    """Return the requests that describe the groups and their members."""
     return [DescribeGroupsRequest(groups=list(some)) for some in batches(group_ids, GROUPS_A_REQUEST)]
 
 
 def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
-    """All that groups have committed; one group a request where the cluster does not know better."""
+    """Return the requests for all committed offsets of groups; one group a request unless `many`."""
     if many:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
         return [
@@ -62,7 +62,7 @@ def list_offsets(timestamps_ms: Mapping[TopicPartition, int], *, committed: bool
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """In order, each of at most `size`."""
+    """Yield the items in order, in lists of at most `size`."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some

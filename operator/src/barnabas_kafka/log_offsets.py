@@ -57,7 +57,7 @@ def log_offsets(
 
 
 def by_broker(items: Iterable[Item], broker_of: Callable[[Item], int]) -> dict[int, list[Item]]:
-    """Whom to ask about what; nobody about what has no broker."""
+    """Return the items by broker; items without a broker are left out."""
     found: dict[int, list[Item]] = {}
     for item in items:
         if (broker_id := broker_of(item)) != NOBODY:
