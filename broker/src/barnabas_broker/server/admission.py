@@ -1,7 +1,7 @@
-"""Whether a connection may be accepted: how many there are, of one address too, and how fast they come, as in Kafka.
+"""The limits for accepting connections, as in Kafka: their number, in all and for one address, and their rate.
 
-The listener between brokers, where it is not the clients' as well, is protected as in Kafka: it never waits for room or
-for the rate, so that clients cannot keep brokers from each other.
+A listener that only brokers use is protected as in Kafka: it never waits for room or for the rate, so that clients
+cannot keep brokers from each other.
 """
 
 from collections import Counter
@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""At max.connections: look again after this, and whenever a connection closes."""
+"""The longest wait before accepting is tried again; it is also tried whenever a connection closes."""
 
 
 class ConnectionLimits(NamedTuple):
-    """Settings of that name in Kafka; they may change at any time."""
+    """The settings of these names in Kafka; they may change at any time."""
 
     max_connections: int
     max_connections_per_ip: int
@@ -22,17 +22,17 @@ class ConnectionLimits(NamedTuple):
     max_connection_creation_rate: int
 
     def of_address(self, address: str) -> int:
-        """How many connections one address may have."""
+        """Return how many connections one address may have."""
         return self.max_connections_per_ip_overrides.get(address, self.max_connections_per_ip)
 
 
 def plain_address(address: str) -> str:
-    """Without what IPv6 puts before an IPv4 address."""
+    """Return the address without the prefix of IPv4-mapped IPv6 addresses."""
     return address.removeprefix(MAPPED_IPV4)
 
 
 class Admission:
-    """Counts connections. `protected_listener` is None where brokers and clients share one."""
+    """A count of connections. `protected_listener` is None if brokers and clients share one."""
 
     def __init__(self, protected_listener: str | None) -> None:
         self._protected_listener = protected_listener
@@ -42,11 +42,11 @@ class Admission:
         self.total = 0
 
     def is_protected(self, listener_name: str) -> bool:
-        """Whether it is the one between brokers."""
+        """True if only brokers use the listener."""
         return listener_name == self._protected_listener
 
     def wait_s(self, listener_name: str, limits: ConnectionLimits, now_s: float) -> float:
-        """How long that listener should accept nothing; 0 for now."""
+        """Return the seconds for which the listener should accept nothing; 0 if it may accept now."""
         if self.is_protected(listener_name):
             return 0.0
         if self.total >= limits.max_connections:
@@ -59,22 +59,22 @@ class Admission:
         return min((1.0 - self._creations_left) / rate, FULL_LOOK_S) if rate else FULL_LOOK_S
 
     def opened(self, address: str) -> None:
-        """Accepted; one that is over the limit of its address counts for the rate, too."""
+        """Count an accepted connection, for the rate also one over the limit of its address."""
         self.total += 1
         self._creations_left -= 1.0
         self._by_address[address] += 1
 
     def closed(self, address: str) -> None:
-        """A connection was closed: it counts no longer."""
+        """Take a closed connection off the counts."""
         self.total -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
 
     def is_over_address_limit(self, address: str, limits: ConnectionLimits) -> bool:
-        """Whether the address has more than it may, the newest counted in."""
+        """True if the address has more connections than it may, the newest included."""
         return self._by_address[address] > limits.of_address(address)
 
     def excess(self, limits: ConnectionLimits) -> int:
-        """So many have to go: the limit was lowered, or a protected listener has accepted some beyond it."""
+        """Return how many to close, after the limit was lowered or a protected listener exceeded it."""
         return max(self.total - limits.max_connections, 0)

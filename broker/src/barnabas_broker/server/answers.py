@@ -19,13 +19,13 @@ from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import Part
 
 LATE_ANSWERS_MAX: Final = 64
-"""Outstanding at once, of requests that let the connection read on."""
+"""The most outstanding answers of requests that let the connection read on."""
 LATE_BYTES_MAX: Final = 1024 * 1024
-"""Of answers that wait for an earlier one: then no further request is read."""
+"""The memory of answers that wait for an earlier one, at which no further request is read."""
 
 
 class LateAnswer:
-    """Keeps the place of an answer among the others; `parts` is None until it is there, when `on_answer` is called.
+    """The place of a later answer among the others; `parts` is None until it is there, when `on_answer` is called.
 
     `give_up` is called if the connection closes before that.
     """
@@ -47,12 +47,12 @@ class Asker(SlowClient, Protocol):
         ...
 
     def resume(self) -> None:
-        """Read on, if that may be."""
+        """Read on unless something still forbids it."""
         ...
 
 
 class Answers:
-    """What a connection sends. Between `close` and its last answer it holds nothing, and does not know the asker."""
+    """The answers that a connection sends. After `close` it holds no answers and no reference to the connection."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Answers:
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
         self.deferred: list[LateAnswer] = []
-        """What was deferred since the dispatcher has taken it from here, request by request."""
+        """The answers deferred since the dispatcher last took them, which it does for each request."""
         self._mutes = 0
         self._throttle: asyncio.TimerHandle | None = None
         """The end of the longest time for which nothing is read."""
@@ -95,12 +95,12 @@ class Answers:
 
     @property
     def unsent_bytes(self) -> int:
-        """Memory in answers that are there and not sent."""
+        """The memory of answers that are ready and not sent."""
         return self._outbox.held_bytes + self._late_bytes
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is any such answer."""
+        """True if any answer is ready and not sent."""
         return bool(self._outbox.unsent) or self._late_bytes > 0
 
     @property
@@ -132,7 +132,7 @@ class Answers:
         return len(self._late) >= LATE_ANSWERS_MAX or self._late_bytes >= LATE_BYTES_MAX
 
     def _send(self, parts: list[Part]) -> None:
-        waits_already = bool(self._outbox.unsent)  # For the socket, or the disk: whoever comes first sends this, too.
+        waits_already = bool(self._outbox.unsent)  # The next wake-up, by socket or disk, sends this too.
         try:
             if not self._outbox.put(parts):
                 self._slow_clients.holds_answers(self._asker)
@@ -143,7 +143,7 @@ class Answers:
             self._asker.close(f"could not send: {error}")
 
     def _send_rest(self) -> None:
-        """When the socket takes more, or the disk has given what is next."""
+        """Send the rest once the socket takes more or the cold slice is read."""
         if self._outbox.cold is None:
             self._transport.call_when_writable(self._writable)
         else:
@@ -158,7 +158,7 @@ class Answers:
                 self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """The answer comes later, through the returned call, an empty list for none.
+        """Return a callback that takes the answer later, an empty list for none.
 
         No further request is read before it, unless the handler lets the connection read on.
         """
@@ -171,7 +171,7 @@ class Answers:
         return partial(self._answer_late, late)
 
     def mute(self, seconds: float) -> None:
-        """Read no further request for so long."""
+        """Read no further request for `seconds`, or longer if muted longer already."""
         until_s = self._loop.time() + seconds
         if not self.is_open or (self._throttle is not None and self._throttle.when() >= until_s):
             return
@@ -197,7 +197,7 @@ class Answers:
             self._loop.call_soon(self._send_late)
 
     def _send_late(self) -> None:
-        """Send the answers that have none before them outstanding, and read on if that may be."""
+        """Send the answers without an outstanding one before them; read on unless something forbids it."""
         self._answers_soon = False
         if not self.is_open:
             return
@@ -212,7 +212,7 @@ class Answers:
             self._asker.resume()
 
     def _count_late(self) -> None:
-        """What waits for an answer before it; once a turn, however many have come in it."""
+        """Count the memory of answers that wait for an earlier one, once for all answers of a turn."""
         late_bytes = sum([memory_bytes(late.parts) for late in self._late if late.parts])
         if late_bytes != self._late_bytes:
             self._late_bytes = late_bytes
@@ -232,7 +232,7 @@ class Answers:
             self._asker.close(f"could not send: {error}")
 
     def close(self) -> None:
-        """Forget all: nothing waits for them, and they hold no memory."""
+        """Drop all answers and their memory; call `give_up` for the outstanding ones."""
         self.is_open = False
         if self._throttle is not None:
             self._throttle.cancel()

@@ -1,7 +1,7 @@
 """Memory for requests that have not arrived whole: pooled, grown only as bytes come in, bounded in total.
 
-An idle connection holds none of it. A request that claims a size gets memory for what it has sent so far, not for its
-claim. Who finds no room waits in line; everybody in it is woken, a few a turn, as long as there is room.
+An idle connection holds no buffer. A request gets memory for what has arrived, not for the size that it announces.
+Owners that find no room wait in line and are woken, a few a turn, as long as there is room.
 """
 
 from bisect import insort
@@ -12,49 +12,49 @@ from barnabas_core.fair_turns import WOKEN_CONNECTIONS
 
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 STEP_BYTES: Final = 64 * 1024
-"""Sizes are whole steps, so that a buffer fits the next request as well."""
+"""The unit of buffer sizes; round sizes let a buffer serve the next request as well."""
 POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Kept for the next requests, the largest first: they cost the most to make. The rest goes back to the system."""
+"""The limit for free buffers; the smallest are dropped first, because large ones cost the most to make."""
 RESERVE_BYTES: Final = 32 * 1024 * 1024
-"""Beyond the bound, for requests hardly larger than what the kernel holds: they do not wait for large ones."""
+"""The bytes beyond the bound for small requests, so that they do not wait for large ones."""
 
 CallSoon = Callable[[Callable[[], None]], object]
 
 
 class BufferPool:
-    """Hands out bytearrays up to `bytes_max` in all, and one request beyond, so that somebody gets on."""
+    """A pool of bytearrays of `bytes_max` in all; one owner may go beyond, so that there is always progress."""
 
     def __init__(self, bytes_max: int, call_soon: CallSoon) -> None:
         self._bytes_max = bytes_max
         self._call_soon = call_soon
         self._free: list[bytearray] = []
-        """The smallest first."""
+        """The free buffers, smallest first."""
         self._free_bytes = 0
         self._waiting: dict[object, Callable[[], None]] = {}
-        """In the order of arrival."""
+        """The callbacks of waiting owners, in the order of arrival."""
         self._wakes_soon = False
         self._wakes_last = False
         self._overdrawn_by: object | None = None
         self.bytes_in_use = 0
         self.is_exhausted = False
-        """Whether no request should be begun: somebody is beyond the bound already."""
+        """True if an owner is beyond the bound already, so that no request should be begun."""
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits, or would have to."""
+        """True if an owner waits, or would have to."""
         return self.is_exhausted or bool(self._waiting)
 
     @property
     def has_reserve(self) -> bool:
-        """Whether a small request may go beyond the bound."""
+        """True if a small request may go beyond the bound."""
         return self.bytes_in_use < self._bytes_max + RESERVE_BYTES
 
     def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> bytearray | None:
-        """A buffer for a request of `needed_bytes`, of which `have_bytes` are here; None when the bound is reached.
+        """Return a buffer for a request of `needed_bytes`, `have_bytes` received so far; None if the bound is reached.
 
-        The first `owner` that goes beyond the bound may go on; the others wait for it, but not who `must` have it,
-        because its bytes would be lost. A pooled buffer that is large enough is used whole; a new one is at most twice
-        what has arrived.
+        The first `owner` beyond the bound gets its buffer and others have to wait, except those that `must` have one
+        because received bytes would be lost. A pooled buffer that is large enough is used whole; a new one is at most
+        twice the bytes received, and at least FIRST_BUFFER_BYTES where as many are needed.
         """
         index = next((index for index, each in enumerate(self._free) if len(each) >= needed_bytes), None)
         size = _size_for(needed_bytes, have_bytes) if index is None else len(self._free[index])
@@ -70,7 +70,7 @@ class BufferPool:
         return self._free.pop(index)
 
     def release(self, buffer: bytearray, owner: object, *, has_another: bool = False) -> None:
-        """Take a buffer back; whoever waits is woken when this turn of the loop is over.
+        """Take a buffer back; wake waiting owners after this turn of the loop.
 
         An owner that `has_another` has grown: it may still be the one beyond the bound.
         """
@@ -90,7 +90,7 @@ class BufferPool:
         self._wake_soon()
 
     def forget(self, owner: object) -> None:
-        """It is gone: it waits no longer."""
+        """Drop a closed owner from the line."""
         self._waiting.pop(owner, None)
 
     def _wake_soon(self) -> None:
@@ -99,7 +99,7 @@ class BufferPool:
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
-        """One after the other, for each may take the room that there is."""
+        """Wake waiting owners one by one, because each may take the room that is left."""
         self._wakes_soon = False
         for _ in range(WOKEN_CONNECTIONS):
             if self.is_exhausted or not self._waiting:
@@ -108,12 +108,12 @@ class BufferPool:
         self._wake_soon()
 
     def _next_to_wake(self) -> object:
-        """By turns who has waited longest and who came last: a line of slow clients does not hold up a quick one."""
+        """Return the first and the last in line by turns, so that slow clients do not hold up a quick one."""
         self._wakes_last = not self._wakes_last
         return next(reversed(self._waiting) if self._wakes_last else iter(self._waiting))
 
 
 def _size_for(needed_bytes: int, have_bytes: int) -> int:
-    """What is needed, but at most twice what has arrived."""
+    """Return the needed size in whole steps, limited to twice the received bytes or FIRST_BUFFER_BYTES."""
     wanted = min(needed_bytes, max(FIRST_BUFFER_BYTES, 2 * have_bytes))
     return -(-wanted // STEP_BYTES) * STEP_BYTES

@@ -1,4 +1,4 @@
-"""Records that are not in the page cache are read by threads, a bounded piece at a time, before the loop sends them.
+"""The threads that read uncached records, a bounded piece at a time, before the loop sends them.
 
 `sendfile` of such records would hold the loop, and with it every other client, for as long as the disk takes.
 """
@@ -16,17 +16,17 @@ from barnabas_broker.server.page_cache import PageCache
 from barnabas_broker.wire.parts import FileSlice
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Read for one client at a time; then it is the next one's turn."""
+"""The bytes read for one client before it is the next one's turn."""
 THREADS_PER_DEVICE: Final = 4
 """A disk that hangs keeps its own threads, not those of another."""
 READ_BYTES: Final = 128 * 1024
 GATHER_BYTES_MAX: Final = 128 * 1024
-"""Up to here one copy and one `send` cost less than a `send` and a `sendfile`."""
+"""The size up to which one copy and one `send` cost less than a `send` and a `sendfile`."""
 NEXT_BYTES: Final = 64 * 1024
 
 
 class ColdReads:
-    """All such reads of a broker: first come, first served, each device by itself."""
+    """The queue of cold reads of a broker: first come, first served, for each device by itself."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, threads_per_device: int = THREADS_PER_DEVICE) -> None:
         self._loop = loop
@@ -35,10 +35,10 @@ class ColdReads:
         self.reads_total = 0
         self.page_cache = PageCache(loop.time)
         self.gather_buffer = memoryview(bytearray(GATHER_BYTES_MAX))
-        """Of all connections of the loop: a small answer is put together in it, and sent, before anything else runs."""
+        """The buffer in which a small answer is gathered and sent in the same turn; shared by all connections."""
 
     def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
-        """Call `done` on the loop, with how many bytes of the slice, from its start on, are in memory now."""
+        """Read the start of the slice; call `done` on the loop with its length in bytes, also after a failed read."""
         self.reads_total += 1
         device = os.fstat(piece.file.fileno()).st_dev
         if device not in self._devices:
@@ -47,7 +47,7 @@ class ColdReads:
 
 
 class _Device:
-    """Its threads end with the process: nobody waits for a disk that does not answer."""
+    """The threads for one device. They are daemons, so the process does not wait for a disk that hangs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int) -> None:
         self._loop = loop
@@ -85,7 +85,7 @@ class _Device:
 
 
 def _read(piece: FileSlice, buffer: memoryview) -> None:
-    """Into the page cache, with the start of what the client will ask for next: the loop looks there for a batch."""
+    """Read the piece into the page cache, and NEXT_BYTES more, where the loop looks for the next batch."""
     descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
     end = piece.position + length
     with suppress(OSError):  # Who sends it hears of it.

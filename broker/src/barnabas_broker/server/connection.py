@@ -4,8 +4,8 @@ Reads go into one scratch buffer that all connections share. Of a request that i
 they are; only more than that takes a buffer of the pool. Where the pool has no room, a request that fits into the
 scratch buffer stays with the kernel until it is whole, so it is always served; a larger one waits for room.
 
-A connection is muted while an answer is outstanding or unsent (`answers`). Who keeps us waiting is closed by
-`slow_clients`.
+A connection is muted while an answer is outstanding or unsent (`answers`). `slow_clients` closes those of clients that
+are too slow.
 """
 
 import asyncio
@@ -30,17 +30,20 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""Of a request that has just begun: kept beside the pool, for 10,000 clients cost 10 MiB so, and 640 MiB in buffers."""
+"""The bytes of a request kept outside the pool: 10,000 clients cost 10 MiB so, and 640 MiB in pool buffers."""
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 
 
 Dispatch = Callable[["Connection", memoryview, int, int], None]
-"""Answers one request, `buffer[start:end]`, at once or later. It may raise MalformedRequest or CloseConnection."""
+"""A function that answers one request, `buffer[start:end]`, at once or later.
+
+It may raise MalformedRequest or CloseConnection.
+"""
 
 
 class Connection:
-    """Requests in and answers out. Made by the listener; closed by either side, by an error, when idle or too slow."""
+    """The connection of one client, made by the listener; closed by either side, on an error, when idle or too slow."""
 
     def __init__(
         self,
@@ -71,19 +74,19 @@ class Connection:
         self.request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._start = bytearray()
-        """What is there of the next requests, as long as it is little."""
+        """The received bytes of the next requests, while they are few."""
         self._partial: bytearray | None = None
         self._partial_have = 0
         self._whole_bytes = 0
-        """Readable only when so many bytes have come in, where it is set."""
+        """The bytes that must arrive before the socket is readable; 0 for any."""
         self._starved = False
         self._others_first = False
         self._reading = True
         self.was_active = True
-        """Whether anything came in since the listener looked last."""
+        """True if anything was received since the last look of the listener."""
         self._bytes_sent_before = 0
         self.idle_looks = 0
-        """Of the listener, since anything came in or went out."""
+        """The looks of the listener since anything was received or sent."""
         transport.call_when_readable(self._readable)
 
     @property
@@ -92,11 +95,11 @@ class Connection:
         return self.client.address
 
     def is_gone(self) -> bool:
-        """True once it is closed, or was reset while nothing is read: nobody reads an answer."""
+        """Return True once it is closed, or was reset while nothing is read: nobody reads an answer."""
         return self.has_ended() and self.is_closed
 
     def has_ended(self) -> bool:
-        """True once the client has ended its side, as it shows while nothing is read."""
+        """Return True once the client has ended its side and all before it is received; close it if it was reset."""
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:
@@ -105,15 +108,15 @@ class Connection:
 
     @property
     def may_be_abandoned(self) -> bool:
-        """Whether its client has ended its side, as nobody reads meanwhile, and nothing is on its way to it.
+        """True if nothing is read, the client has ended its side, and no answer is being sent.
 
-        An answer that waits behind an outstanding one is not on its way.
+        An answer that waits behind an outstanding one is not being sent.
         """
         return not self._reading and not self.answers.is_sending and self.has_ended()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed."""
+        """True if the connection is closed."""
         return not self.answers.is_open
 
     @property
@@ -123,38 +126,38 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """Memory in answers that are there and not sent."""
+        """The memory of answers that are ready and not sent."""
         return self.answers.unsent_bytes
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is any such answer."""
+        """True if any answer is ready and not sent."""
         return self.answers.has_unsent
 
     @property
     def begun_bytes(self) -> int:
-        """Received of the request that is not whole yet."""
+        """The bytes received of an incomplete request."""
         return self._partial_have if self._partial is not None else len(self._start)
 
     @property
     def holds_buffer(self) -> bool:
-        """Whether it has a buffer of the pool."""
+        """True if it holds a buffer of the pool."""
         return self._partial is not None
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the rest of a request is the client's to send."""
+        """True if the client has to send the rest of a request."""
         return self._reading
 
     def looked_at(self) -> None:
-        """The listener has come round. Who reads a long answer slowly asks for nothing meanwhile, and is not idle."""
+        """Count looks without traffic. A client that reads a long answer slowly is not idle."""
         bytes_sent = self.bytes_sent
         is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
         self.idle_looks = self.idle_looks + 1 if is_idle else 0
         self.was_active, self._bytes_sent_before = False, bytes_sent
 
     def close(self, reason: str | None = None) -> None:
-        """Close it and give back all memory; `reason`, if any, is one line in the log."""
+        """Close the connection and give back all memory; log the reason, if any, in one line."""
         if self.is_closed:
             return
         if reason:
@@ -189,7 +192,7 @@ class Connection:
             self.close(str(error))
 
     def _end(self) -> int:
-        """The client has ended its side, which it may do before its answers are there: those are sent first."""
+        """Close once the client has ended its side; outstanding answers are sent first."""
         if not self.answers.are_outstanding:
             self.close()
             return 0
@@ -200,7 +203,7 @@ class Connection:
         return 0
 
     def _read_after_start(self) -> None:
-        """As when nothing is kept, behind the bytes that are."""
+        """Read behind the kept bytes, and dispatch the whole requests."""
         self._wait_for_bytes(0)
         scratch, start = self._scratch, self._start
         kept = len(start)
@@ -220,7 +223,7 @@ class Connection:
             self._keep(scratch[consumed:have])
 
     def _read_what_is_whole(self) -> None:
-        """The pool has no room: take whole requests from the kernel, and leave the rest there."""
+        """Take only whole requests from the kernel, as the pool has no room, and leave the rest there."""
         scratch, kept = self._scratch, len(self._start)
         waited_bytes = self._whole_bytes
         self._wait_for_bytes(0)
@@ -260,7 +263,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _take(self, size_bytes: int) -> None:
-        """What has been seen and dealt with leaves the kernel."""
+        """Receive bytes that a peek has shown and that are dealt with."""
         if size_bytes:
             self._receive(self._scratch[:size_bytes])
 
@@ -278,7 +281,7 @@ class Connection:
         self._process_partial()
 
     def _process_partial(self) -> None:
-        """Dispatch what is whole in the partial buffer; keep the rest, in a larger buffer if it must grow."""
+        """Dispatch the whole requests in the partial buffer; keep the rest, in a larger buffer if needed."""
         partial = self._partial
         if partial is None:
             self._process_start()
@@ -296,14 +299,14 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """From memory of its own: another connection's request may be in the scratch buffer just now."""
+        """Dispatch from `_start` itself: the scratch buffer may hold another connection's request just now."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:
             self._start = start[consumed:]
 
     def _process(self, buffer: memoryview, have: int) -> int:
-        """Dispatch the whole requests in `buffer[:have]` until an answer is outstanding; bytes consumed."""
+        """Dispatch whole requests in `buffer[:have]` until reading pauses; return the bytes consumed."""
         position = 0
         until_s = 0.0
         while have - position >= SIZE_BYTES and self._reading:
@@ -322,7 +325,7 @@ class Connection:
         return position
 
     def _go_on_next_turn(self) -> None:
-        """The others first: this client has sent many requests at once, or some that take long."""
+        """Let other connections go first after many requests at once, or slow ones."""
         self._others_first = True
         self.pause_reading()
         self._loop.call_soon(self._go_on)
@@ -334,7 +337,7 @@ class Connection:
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
         """Hold `rest`, the start of a request or requests that wait for an answer, until there is more of it.
 
-        With room for the `whole` request where it could not grow later.
+        `whole` takes a buffer for the whole request at once, if it could not grow later.
         """
         have = len(rest)
         needed = have + 1
@@ -361,13 +364,13 @@ class Connection:
         self._slow_clients.began(self)
 
     def _wait_for_memory(self) -> None:
-        """Too many bytes wait in half-arrived requests: read on when some are gone."""
+        """Pause reading until the pool has room for the request."""
         self._starved = True
         self.pause_reading()
         self._pool.when_free(self, self._memory_is_free)
 
     def _memory_is_free(self) -> None:
-        """Take what there is at once, before the next that waits does."""
+        """Read at once, before the next waiting connection takes the room."""
         self._starved = False
         self.resume()
         if self._reading and self._partial is None:

@@ -1,4 +1,4 @@
-"""From a framed request to its handler and back. The one place that catches what a handler lets through."""
+"""The way from a framed request to its handler and back, and the one place that catches a handler's exceptions."""
 
 import asyncio
 import logging

@@ -12,18 +12,18 @@ log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 16 * 1024
 REQUEST_S_MAX: Final = 10.0
-"""A client that has not sent its request by then is sent away."""
+"""The time for a request to arrive; then the connection is closed."""
 ANSWER_S_MAX: Final = 60.0
-"""And one that has not read its answer."""
+"""The time for an answer to be read; then the connection is closed."""
 
 
 class Page(NamedTuple):
-    """What a path answers: status, type and body."""
+    """The answer for a path: status, type and body."""
 
     status: HTTPStatus
     content_type: str
     body: bytes | AsyncIterator[bytes]
-    """What is long is made while it is sent, so that only a slice of it is in memory."""
+    """The bytes, or for a long page an iterator, so that only a slice of it is in memory."""
 
 
 PageMaker = Callable[[], Awaitable[Page]]
@@ -42,7 +42,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, chosen by the system where `port` is 0. OSError, as when the address is taken."""
+        """Listen; return the port, chosen by the system if `port` is 0. Raise OSError, as for a taken address."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port)
         except UnicodeError as error:  # Not even a name: a label of it is empty or too long.
@@ -50,7 +50,7 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 

@@ -1,4 +1,4 @@
-"""Accepts connections within the limits (`admission`), closes the idle ones and those that are too slow."""
+"""The listener: it accepts connections within the limits (`admission`) and closes idle and slow ones."""
 
 import asyncio
 import errno
@@ -28,19 +28,19 @@ BACKLOG_MIN: Final = 4096
 """Kafka's 50 would make 5,000 clients that connect at once wait for 40 s."""
 ACCEPT_RETRY_S: Final = 0.5
 IDLE_LOOKS: Final = 10
-"""Looks at every connection in connections.max.idle.ms: so a request need not ask for the time."""
+"""The looks at each connection in connections.max.idle.ms, so that requests need not read the clock."""
 IDLE_LOOK_S_MIN: Final = 0.1
 IDLE_LOOK_S: Final = 60.0
-"""Where idle connections are kept: who has been silent for long is the first to go when there are too many."""
+"""The period if idle connections are kept: above max.connections, the longest idle are closed first."""
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
-"""Requests of other brokers have a share of memory of their own, where they have a listener of their own."""
+"""The memory for requests of other brokers, if brokers have a listener of their own."""
 TURNED_AWAY_MAX: Final = 32
-"""Sockets that wait to be closed; their descriptors come out of the reserve."""
+"""The most sockets that wait to be closed; their descriptors come out of the reserve."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class SocketSettings(NamedTuple):
-    """What sockets and requests are bounded by. Kafka's -1, "as the system likes it" or "never", is None."""
+    """The limits of sockets and requests. Kafka's -1, for "system default" or "never", is None."""
 
     request_bytes_max: int
     queued_bytes_max: int
@@ -49,11 +49,11 @@ class SocketSettings(NamedTuple):
     send_buffer_bytes: int | None = None
     receive_buffer_bytes: int | None = None
     protected_listener: str | None = None
-    """The one between brokers, where it is not the clients' as well."""
+    """The name of the listener between brokers, if clients do not use it."""
 
 
 TlsOf = Callable[[str], ServerTls | None]
-"""The certificates of a listener now; None for one without TLS."""
+"""A function that returns the current certificates of a listener, None for one without TLS."""
 
 
 class Listener:
@@ -104,7 +104,7 @@ class Listener:
         return self._bytes_sent_by_closed + sum(connection.bytes_sent for connection in self.connections)
 
     def bind(self, listener_name: str, host: str, port: int) -> int:
-        """Take the address without accepting yet; the port, the one chosen where `port` is 0. OSError."""
+        """Bind the address without accepting yet; return the port, chosen if `port` is 0. Raise OSError."""
         family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -123,7 +123,7 @@ class Listener:
         return int(listening.getsockname()[1])
 
     def _size_buffers(self, listening: socket.socket) -> None:
-        """What it accepts has the same, and a receive buffer must have its size before the handshake."""
+        """Set the buffer sizes, which accepted sockets inherit: the receive buffer's counts from the handshake on."""
         for option, size in (
             (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
             (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
@@ -159,7 +159,7 @@ class Listener:
             connection.close()
 
     def close_authenticated(self, user: str, mechanism: str) -> None:
-        """Close the connections of a user whose credential for a SASL mechanism is no longer what it was."""
+        """Close the connections of a user whose credential for a SASL mechanism has changed."""
         principal = user_principal(user)
         for connection in list(self.connections):
             if connection.client.mechanism == mechanism and connection.client.principal == principal:
@@ -239,21 +239,21 @@ class Listener:
             self._sessions[client.listener_name](connection)
 
     def _turn_away(self, client_socket: socket.socket, wait_s: float) -> None:
-        """Close it a while later, so that its client does not come back at once; sooner if there are many."""
+        """Close the socket after `wait_s`, so that its client does not retry at once; sooner if there are many."""
         self._turned_away.append(client_socket)
         if len(self._turned_away) > TURNED_AWAY_MAX:
             self._turned_away.popleft().close()
         self._loop.call_later(wait_s, client_socket.close)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
-        """Out of file descriptors or memory: accept again in a while instead of spinning; else the client just left."""
+        """Accept again later if descriptors or memory ran out; ignore other errors, as the client has left."""
         if error.errno not in OUT_OF_FILES:
             return
         log.error("cannot accept connections: %s; trying again in %s s", error, ACCEPT_RETRY_S)
         self._accept_later(listening, ACCEPT_RETRY_S)
 
     def _accept_later(self, listening: socket.socket, wait_s: float) -> None:
-        """Who wants to connect waits in the system's backlog meanwhile, as in Kafka."""
+        """Pause accepting; new clients wait in the system's backlog, as in Kafka."""
         self._not_accepting.add(listening)
         self._loop.remove_reader(listening.fileno())
         self._loop.call_later(wait_s, self._accept_again, listening)
@@ -282,9 +282,9 @@ class Listener:
         return IDLE_LOOK_S if idle_s_max is None else max(idle_s_max / IDLE_LOOKS, IDLE_LOOK_S_MIN)
 
     def _close_idle(self) -> None:
-        """Close who has been silent for connections.max.idle.ms, as Kafka does, also if it waits for an answer.
+        """Close connections idle for connections.max.idle.ms, as Kafka does, also those that wait for an answer.
 
-        Where that is below 0, only who waits, has been silent for ten minutes, and has ended its side.
+        If it is below 0, close only those whose client ended its side over ten minutes ago while they were not read.
         """
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
@@ -299,7 +299,7 @@ class Listener:
         self._close_excess()
 
     def _close_excess(self) -> None:
-        """Those that have been silent for the longest, as in Kafka; never those of brokers on a protected listener."""
+        """Close the connections idle for longest, as in Kafka; never those of a protected listener."""
         limits = self._limits()
         excess = min(self._admission.excess(limits), ACCEPTED_CONNECTIONS)
         excess -= self.handshakes.close_oldest(excess)

@@ -1,4 +1,4 @@
-"""What a connection still has to send: small answers in one `send`, file slices from their files, in bounded turns."""
+"""The unsent answers of a connection: small ones go in one `send`, file slices by `sendfile`, in bounded turns."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -31,25 +31,25 @@ class Outbox:
         self._transport = transport
         self._send = transport.send
         self.unsent: deque[Part] = deque()
-        """What the kernel has not taken yet."""
+        """The parts that the kernel has not taken yet."""
         self.bytes_sent = 0
         self._held_bytes = 0
         self._warm_bytes = 0
-        """Of the first part, a slice: they are in memory."""
+        """The bytes at the start of the first part, a file slice, that are in the page cache."""
         self.cold: FileSlice | None = None
-        """What has to be read from the disk before anything more is sent."""
+        """The slice that has to be read from the disk before anything more is sent."""
 
     @property
     def held_bytes(self) -> int:
-        """What waits here takes so much memory; what is in files takes none."""
+        """The memory of unsent parts; file slices take none."""
         return self._held_bytes if self.unsent else 0
 
     def clear(self) -> None:
-        """Nothing of it will be sent."""
+        """Drop all unsent parts."""
         self.unsent.clear()
 
     def put(self, parts: list[Part]) -> bool:
-        """Send `parts` after what waits already; True when nothing is left to send."""
+        """Send `parts` after those that wait; return True if nothing is left to send."""
         if self.unsent:
             self.unsent.extend(parts)
             self._held_bytes += memory_bytes(parts)
@@ -77,13 +77,13 @@ class Outbox:
         return sent
 
     def _keep(self, rest: bytes | memoryview) -> bool:
-        """What the socket did not take of the only part; False, for it is left to send."""
+        """Keep the rest of the only part; return False, as something is left to send."""
         self.unsent.append(rest)
         self._held_bytes = _size_in_memory(rest)
         return False
 
     def flush(self) -> bool:
-        """Send what the socket takes, one turn's worth at most; True when nothing is left."""
+        """Send what the socket takes, at most about SENT_BYTES; return True if nothing is left."""
         budget = SENT_BYTES
         try:
             while self.unsent and budget > 0 and self.cold is None:
@@ -94,7 +94,7 @@ class Outbox:
         return not self.unsent
 
     def warmed(self, size_bytes: int) -> None:
-        """So much of what was cold is in memory now."""
+        """Note that the first `size_bytes` of the cold slice are in the page cache now."""
         self.cold = None
         self._warm_bytes = size_bytes
 
@@ -129,17 +129,17 @@ class Outbox:
 
 
 def memory_bytes(parts: Iterable[Part]) -> int:
-    """What the parts take of our memory: those in files take none."""
+    """Return the memory that the parts take; file slices take none."""
     return sum(_size_in_memory(part) for part in parts if not isinstance(part, FileSlice))
 
 
 def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
-    """A part that is sent half keeps all of it."""
+    """Return the size of the whole buffer, which a view of its unsent rest keeps alive."""
     return len(part.obj) if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]  # bytes, all of them
 
 
 def _fill(buffer: memoryview, parts: list[Part]) -> bool:
-    """Put all parts into the buffer, one behind the other; False where one of them is not in memory."""
+    """Put all parts into the buffer, one after the other; return False if one is not in memory."""
     end = 0
     for part in parts:
         start = end

@@ -1,8 +1,8 @@
-"""Whether records are in the page cache: asked before the loop sends them, for `sendfile` of others waits for the disk.
+"""Checks whether records are in the page cache before they are sent: `sendfile` of others would block the loop.
 
-The kernel is asked with `cachestat` and RWF_NOWAIT; where the file system does not know it (tmpfs), all is taken to be
-cached. To walk over the pages of 1 MiB costs 10 us or more, a tenth of what it costs to send them. So what was found is
-taken for true for a second: the end of a log is read by all its consumers and followers, once each.
+The kernel is asked with `cachestat` and RWF_NOWAIT; where the file system does not support it (tmpfs), all is taken to
+be cached. To walk over the pages of 1 MiB costs 10 us or more, a tenth of what it costs to send them. So a range found
+cached is trusted for up to a second: each consumer and follower reads the end of a log once.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from barnabas_broker.wire.parts import FileSlice, SendableFile
 KNOWN_S: Final = 1.0
 PAGE_BYTES: Final = mmap.PAGESIZE
 SYS_CACHESTAT: Final = 451
-"""Of Linux 6.5, on all machines: how many pages of a range are cached. Older ones are asked for the first and last."""
+"""The system call of Linux 6.5 that counts cached pages; before it, only the first and last page are checked."""
 _SYSCALL: Final = ctypes.CDLL(None).syscall
 _RANGE: Final = (ctypes.c_uint64 * 2)()
 _STAT: Final = (ctypes.c_uint64 * 5)()
@@ -25,10 +25,10 @@ _NOTHING: Final = (0, 0)
 
 
 class PageCache:
-    """What was seen to be cached, one range of bytes for each file.
+    """The ranges known to be cached, one for each file descriptor.
 
-    A file that is closed may leave its descriptor to another, and memory that is short may take pages away: until the
-    second is over, the loop then waits for the disk where it sends such bytes.
+    A closed file's descriptor may be used again, and the kernel may evict pages: until the second is over, sending
+    such bytes blocks the loop.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -37,7 +37,7 @@ class PageCache:
         self._known_until_s = 0.0
 
     def has(self, file: SendableFile, position: int, length: int) -> bool:
-        """Whether all of it is cached, or was within the last second."""
+        """True if the whole range is cached, or was within the last second."""
         now_s = self._now_s()
         if now_s >= self._known_until_s:
             self._known.clear()
@@ -54,7 +54,7 @@ class PageCache:
 
 
 def is_cached(file: SendableFile, position: int, length: int) -> bool:
-    """Whether all of it is. Pages that are still being read are counted in, but not if the last one is among them."""
+    """True if the whole range is cached; pages still being read count, except the last one."""
     descriptor, last = file.fileno(), position + length - 1
     _RANGE[0], _RANGE[1] = position, length
     if _SYSCALL(SYS_CACHESTAT, descriptor, _RANGE, _STAT, 0) == 0:
@@ -63,7 +63,7 @@ def is_cached(file: SendableFile, position: int, length: int) -> bool:
 
 
 def _is_read(descriptor: int, position: int) -> bool:
-    """Whether the page of that byte is there. Linux since 6.10 begins to read it if not, so it is not asked of more."""
+    """True if the page of that byte is cached. Since Linux 6.10 this starts to read it, so ask for no more."""
     try:
         os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
     except BlockingIOError:
@@ -74,9 +74,9 @@ def _is_read(descriptor: int, position: int) -> bool:
 
 
 def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
-    """Fill `into`, as long as the piece; False where bytes would have to come from the disk.
+    """Fill `into`, as long as the piece; return False if bytes would have to come from the disk.
 
-    ConnectionAbortedError where the file is shorter: the client was told of more bytes than there are.
+    Raise ConnectionAbortedError if the file is shorter, as the response has announced more bytes.
     """
     try:
         have = os.preadv(piece.file.fileno(), (into,), piece.position, os.RWF_NOWAIT)

@@ -1,4 +1,4 @@
-"""Links to other brokers over sockets on the event loop: what followers fetch by (`replication.links`).
+"""The links to other brokers, over sockets on the event loop, by which followers fetch (`replication.links`).
 
 Responses are received into one buffer, which grows to the largest and is used again once nobody looks at it any more;
 nothing of them is copied.
@@ -24,17 +24,17 @@ SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 SMALL_UNTIL_SHRUNK: Final = 256
-"""Responses in a row that the first buffer would hold: then a larger one is let go."""
+"""The number of small responses in a row after which a larger buffer is dropped for one of the first size."""
 RESPONSE_BYTES_MAX: Final = 2**30
 
 TlsContext = Callable[[], ssl.SSLContext | None]
-"""The certificates and the trust with which a link begins; None where brokers talk without TLS."""
+"""A function that returns the certificates and trust for a new link; None if brokers talk without TLS."""
 OnResponse = Callable[[memoryview], None]
 OnClosed = Callable[[str], None]
 
 
 class PeerLinks:
-    """`address_of` gives host and port of a broker, None when it is not known."""
+    """The maker of links; `address_of` returns host and port of a broker, None if it is unknown."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class PeerLinks:
         self._login = login
 
     def open(self, broker_id: int, on_closed: OnClosed) -> "PeerLink":
-        """A link that is on its way to where the broker is now."""
+        """Return a link that connects to the broker's current address."""
         return PeerLink(self._loop, broker_id, self._address_of(broker_id), on_closed, self._tls(), self._login)
 
 
 class PeerLink:
-    """One connection; closed for good when it breaks."""
+    """A connection to one broker; closed for good when it breaks."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class PeerLink:
         self._unsent += frame[sent:]
 
     def close(self) -> None:
-        """No callback comes any more."""
+        """Close the link; no callback comes any more."""
         self._on_closed = None
         self._waiting.clear()
         self._connecting.cancel()
@@ -139,7 +139,7 @@ class PeerLink:
             on_closed(reason)
 
     def _writable(self) -> None:
-        """Send what waits; what the socket does not take goes when it does."""
+        """Send the waiting requests; send the rest when the socket takes more."""
         if self._transport is None or not self._unsent:
             return
         try:
@@ -176,7 +176,7 @@ class PeerLink:
             self._break("a bug in what became of its answer")
 
     def _take_responses(self) -> None:
-        """Hand out the whole responses; what is left moves to the front of a buffer that is large enough."""
+        """Hand out the whole responses; move the rest to the front of a buffer that is large enough."""
         position, have, buffer = 0, self._have, self._buffer
         needed = SIZE_BYTES
         while have - position >= SIZE_BYTES:
@@ -204,7 +204,7 @@ class PeerLink:
         self._have = len(rest)
 
     def _another_buffer(self, needed: int) -> bytearray:
-        """The one before, if nobody looks at it any more: fresh memory costs as much as receiving into it."""
+        """Return the spare buffer if it is free and fits, as new memory costs as much as receiving; else a new one."""
         spare, self._spare = self._spare, self._buffer
         if spare is not None and len(spare) >= needed and not _is_held(spare):
             return spare
@@ -212,7 +212,7 @@ class PeerLink:
 
 
 def _is_held(buffer: bytearray) -> bool:
-    """Whether somebody still looks at what is in it: then it cannot be resized."""
+    """True if a memoryview of the buffer exists, so that it cannot be resized."""
     try:
         buffer.append(buffer.pop())
     except BufferError:

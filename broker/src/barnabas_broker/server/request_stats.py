@@ -1,4 +1,4 @@
-"""What each API has cost: plain counters, cheap enough for every request."""
+"""The cost of each API: plain counters, cheap enough for every request."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ TIME_BOUNDS_MS: Final = tuple(2**number * 1000 / _UNITS_A_SECOND for number in r
 
 
 class RequestStats:
-    """One API since the start."""
+    """The counters of one API since the start."""
 
     __slots__ = ("busy_s", "count", "name", "time_counts", "total_s")
 
@@ -18,13 +18,13 @@ class RequestStats:
         self.name = name
         self.count = 0
         self.busy_s = 0.0
-        """In the handler."""
+        """The seconds spent in the handler."""
         self.total_s = 0.0
-        """From the request to its answer, waiting included."""
+        """The seconds from requests to their answers, waiting included."""
         self.time_counts = [0] * _BUCKETS
-        """Answers by how long they took: below each of TIME_BOUNDS_MS, and longer."""
+        """The number of answers for each bound of TIME_BOUNDS_MS, and of longer ones."""
 
     def answered(self, took_s: float) -> None:
-        """An answer is there, so long after its request."""
+        """Count an answer and the seconds since its request."""
         self.total_s += took_s
         self.time_counts[min(int(took_s * _UNITS_A_SECOND).bit_length(), _BUCKETS - 1)] += 1

@@ -1,8 +1,8 @@
-"""Clients that keep us waiting hold memory: here is for how long they may, and who goes first when it is short.
+"""The limits for clients that hold memory by sending or reading slowly, and which are closed when memory is short.
 
-A request that has begun must come on at a minimum rate. Who does not read its answers may take its time, for a consumer
-that works on what it has is none of our business, until memory is short: then those go that have read nothing for the
-longest. `connections.max.idle.ms` is for connections on which nothing goes either way.
+A request that has begun must arrive at a minimum rate. A client may leave its answers unread, as a consumer does that
+is busy with its records, until memory is short: then those that have read nothing for the longest are closed.
+`connections.max.idle.ms` is for connections without traffic in either direction.
 """
 
 import logging
@@ -15,22 +15,22 @@ from barnabas_broker.server.buffers import BufferPool
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
-"""A look concerns only who has been here for longer than PATIENCE_S."""
+"""The period of `check`, which looks only at clients that have been slow for longer than PATIENCE_S."""
 REQUEST_S_MAX: Final = 30.0
-"""For a request that has begun; the clients themselves give one up after as long (their request.timeout.ms)."""
+"""The time for a request to arrive; clients give up after as long by default (request.timeout.ms)."""
 REQUEST_BYTES_A_S_MIN: Final = 16 * 1024
-"""What has arrived at this rate earns more time: so 100 MB may take two hours, and a byte a second 30 s."""
+"""The minimum rate: each 16 KiB received extend the time by 1 s, so 100 MB may take about 100 minutes."""
 PATIENCE_S: Final = 1.0
 SHORT_BYTES_A_S_MIN: Final = 128 * 1024
-"""Instead of these two, for who holds a buffer while memory is short and others wait for it."""
+"""The rate, with PATIENCE_S as the time, for a client that holds a buffer while memory is short."""
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of all answers that are there and not sent. Twice as many are never held: then the oldest go at once."""
+"""The limit for all unsent answers together. Above twice of it the oldest are closed at once."""
 NAMED_MAX: Final = 3
-"""Clients that one line of the log names."""
+"""The most clients that one log line names."""
 
 
 class SlowClient(Protocol):
-    """What is asked of a connection."""
+    """The part of a connection that `SlowClients` needs."""
 
     @property
     def peer(self) -> str:
@@ -39,17 +39,17 @@ class SlowClient(Protocol):
 
     @property
     def begun_bytes(self) -> int:
-        """The bytes that have arrived of a request that is not whole yet."""
+        """The bytes received of an incomplete request."""
         ...
 
     @property
     def holds_buffer(self) -> bool:
-        """Whether the connection has a buffer of the pool for that request."""
+        """True if the connection holds a buffer of the pool for that request."""
         ...
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the client has to send the rest of a request; otherwise the broker has to read or answer."""
+        """True if the client has to send the rest of a request; otherwise the broker has to read or answer."""
         ...
 
     @property
@@ -59,30 +59,30 @@ class SlowClient(Protocol):
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is any answer that is not sent."""
+        """True if any answer is not sent."""
         ...
 
     @property
     def bytes_sent(self) -> int:
-        """How many bytes the connection has sent since it was opened."""
+        """The bytes that the connection has sent since it was opened."""
         ...
 
     def close(self, reason: str | None = None) -> None:
-        """Closes the connection; the reason is one line in the log."""
+        """Close the connection; log the reason in one line."""
         ...
 
 
 class Unread(NamedTuple):
-    """Answers of a client that are not sent, as they were when somebody looked."""
+    """The unsent answers of a client at the time they were last looked at."""
 
     since_s: float
     bytes_sent: int
-    """By its connection: if there are more now, it has read."""
+    """The bytes its connection had sent; if it has sent more since, the client reads."""
     held_bytes: int
 
 
 class SlowClients:
-    """All connections of a broker that hold memory for their client. `check` comes round every LOOK_S."""
+    """The connections that hold memory for their client. The listener calls `check` every LOOK_S."""
 
     def __init__(
         self, pool: BufferPool, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object]
@@ -91,24 +91,24 @@ class SlowClients:
         self._now_s = now_s
         self._call_soon = call_soon
         self._began_s: dict[SlowClient, float] = {}
-        """When the request began that is not whole; the oldest first, here and below."""
+        """The time at which each incomplete request began, oldest first, as in `_unread`."""
         self._unread: dict[SlowClient, Unread] = {}
         self._checks_soon = False
         self.answer_bytes = 0
-        """Of all answers that are not sent."""
+        """The memory of all unsent answers."""
         self.closed_total = 0
 
     def began(self, client: SlowClient) -> None:
-        """It has sent a part of a request."""
+        """Note that a part of a request has arrived."""
         if client not in self._began_s:
             self._began_s[client] = self._now_s()
 
     def ended(self, client: SlowClient) -> None:
-        """A request has come in whole: its client is not slow."""
+        """Note that the request has arrived whole."""
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
-        """There is one more that is not sent, or all are. What goes piece by piece is seen by `check`."""
+        """Count the unsent answers again after one was added or all were sent; `check` sees partial sends."""
         before = self._unread.pop(client, None)
         if before is not None:
             self.answer_bytes -= before.held_bytes
@@ -120,14 +120,14 @@ class SlowClients:
             self._call_soon(self.check)
 
     def forget(self, client: SlowClient) -> None:
-        """A connection was closed: it is watched no longer."""
+        """Drop a closed connection."""
         self._began_s.pop(client, None)
         before = self._unread.pop(client, None)
         if before is not None:
             self.answer_bytes -= before.held_bytes
 
     def check(self) -> None:
-        """Close who is too slow."""
+        """Close the clients that are too slow."""
         self._checks_soon = False
         now_s = self._now_s()
         self._close(
@@ -142,11 +142,11 @@ class SlowClients:
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:
-        """Those that may be late, without a look at the others."""
+        """Return the clients older than PATIENCE_S, which are the first ones."""
         return takewhile(lambda entry: now_s - entry[1] > PATIENCE_S, clients.items())
 
     def _is_late(self, client: SlowClient, age_s: float) -> bool:
-        """Where memory is short those that hold it go early; who waits for us, only then and late."""
+        """True if the request took too long; a client that waits for the broker is late only when memory is short."""
         is_costly = self._pool.is_short and client.holds_buffer
         if not client.waits_for_client:
             return is_costly and age_s > REQUEST_S_MAX
@@ -154,7 +154,7 @@ class SlowClients:
         return age_s > allowed_s + client.begun_bytes / rate
 
     def _look_who_reads(self, now_s: float) -> None:
-        """Who does begins anew: of those that have been here for long, or of all where too much waits."""
+        """Restart the clock of clients that have read: those older than PATIENCE_S, or all above the limit."""
         is_much = self.answer_bytes > ANSWER_BYTES_MAX
         looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
         for client in [client for client, unread in looked_at if client.bytes_sent != unread.bytes_sent]:

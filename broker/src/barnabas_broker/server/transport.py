@@ -1,4 +1,4 @@
-"""How bytes get in and out of one connection: the interface that connections and links use, and plain TCP behind it.
+"""The interface by which connections and links receive and send bytes, and its implementation for plain TCP.
 
 A transport never blocks: `receive`, `send` and `send_file` raise BlockingIOError where nothing can be done now, and
 OSError where the other side is gone. TLS is another transport; nothing above it knows which one it has.
@@ -20,16 +20,16 @@ class Transport(Protocol):
 
     @property
     def receive(self) -> Callable[[memoryview], int]:
-        """Takes what has come in, into a buffer; how many bytes, 0 where the other side has ended."""
+        """Receive into a buffer; return the number of bytes, 0 if the other side has ended."""
         ...
 
     @property
     def send(self) -> Callable[[Sent], int]:
-        """Takes the beginning of some bytes; how many."""
+        """Send the beginning of some bytes; return how many."""
         ...
 
     def peek(self, buffer: memoryview) -> int:
-        """As `receive`, and what was seen stays to be received."""
+        """Copy received bytes into the buffer without consuming them; return as `receive` does."""
         ...
 
     def has_ended(self) -> bool:
@@ -37,35 +37,35 @@ class Transport(Protocol):
         ...
 
     def send_before_more(self, part: Sent) -> int:
-        """As `send`, where more follows at once: it may wait for that."""
+        """Send like `send`, but the bytes may wait for more, which follow at once."""
         ...
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
-        """Send the beginning of a slice of a file, at most `bytes_max`; how many bytes, 0 where the file has ended."""
+        """Send at most `bytes_max` of a file slice; return the number of bytes, 0 if the file has ended."""
         ...
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """Call it in each turn in which there is something to receive."""
+        """Call `callback` in each turn in which there is something to receive."""
         ...
 
     def ignore_readable(self) -> None:
-        """Call nobody when there is."""
+        """Remove the callback for receiving."""
         ...
 
     def readable_from(self, size_bytes: int) -> None:
-        """A hint: to call somebody is of no use before so much has come in."""
+        """Hint that the callback for receiving is useless before `size_bytes` have arrived."""
         ...
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
-        """Call it in each turn in which something can be sent."""
+        """Call `callback` in each turn in which something can be sent."""
         ...
 
     def ignore_writable(self) -> None:
-        """Call nobody when there is. Harmless where nobody is called."""
+        """Remove the callback for sending, if any."""
         ...
 
     def close(self) -> None:
-        """End the connection; no callback comes any more."""
+        """Close the connection; no callback comes any more."""
         ...
 
 
@@ -82,53 +82,53 @@ class PlainTransport:
         self.send: Callable[[Sent], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:
-        """As `Transport` says."""
+        """Peek with MSG_PEEK."""
         return self._socket.recv_into(buffer, 0, socket.MSG_PEEK)
 
     def has_ended(self) -> bool:
-        """As `Transport` says."""
+        """Return True if a peek gives no byte; OSError if the connection was reset."""
         try:
             return not self.peek(memoryview(bytearray(1)))
         except BlockingIOError:
             return False
 
     def send_before_more(self, part: Sent) -> int:
-        """As `Transport` says."""
+        """Send with MSG_MORE."""
         return self._socket.send(part, socket.MSG_MORE)
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
-        """As `Transport` says. By the socket, for its descriptor may be another's once it is closed."""
+        """Send by `sendfile`. Ask the socket for its descriptor: the number may be reused once it is closed."""
         return os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, bytes_max)
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """As `Transport` says."""
+        """Add the reader to the loop."""
         self._loop.add_reader(self._fd, callback)
 
     def ignore_readable(self) -> None:
-        """As `Transport` says."""
+        """Remove the reader from the loop."""
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
-        """As `Transport` says."""
+        """Set SO_RCVLOWAT."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(size_bytes, 1))
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
-        """As `Transport` says."""
+        """Add the writer to the loop."""
         self._loop.add_writer(self._fd, callback)
 
     def ignore_writable(self) -> None:
-        """As `Transport` says."""
+        """Remove the writer from the loop."""
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:
-        """As `Transport` says."""
+        """Remove both callbacks and close the socket."""
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._socket.close()
 
 
 async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> socket.socket:
-    """Connect to the first of the host's addresses that answers. OSError."""
+    """Connect to the first of the host's addresses that answers; raise OSError if none does."""
     failure: OSError | None = None
     try:
         places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)

@@ -119,7 +119,7 @@ def disk_families(log_dirs: Sequence[LogDir]) -> list[Family]:
 
 
 def _of_disk(log_dirs: Sequence[LogDir], name: str, help_text: str, value: Callable[[DiskUsage], int]) -> Family:
-    """Of the log dirs that can be read: what a failed disk says of its space is not to be trusted."""
+    """Return a family over the online log dirs; a failed disk's answers about its space are not trusted."""
 
     def samples() -> Iterator[Sample]:
         for each in log_dirs:

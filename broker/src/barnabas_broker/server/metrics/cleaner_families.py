@@ -11,7 +11,7 @@ _CLEANER = "kafka_log_logcleaner_"
 
 
 def cleaner_families(cleaner: LogCleaner, monotonic_s: Callable[[], float], log_dirs: list[str]) -> list[Family]:
-    """How dirty the logs are, what the rounds did, which partitions wait after a failure."""
+    """Return the families for dirty logs, cleaning rounds, and partitions that wait after a failure."""
     return [*_manager_families(cleaner, monotonic_s), *_failure_families(cleaner, log_dirs), *_round_families(cleaner)]
 
 

@@ -1,4 +1,4 @@
-"""Who controls the cluster, who lives, who leads: what every broker's metadata tell, under Kafka's names."""
+"""The controller, live brokers and leaders by this broker's metadata, under Kafka's metric names."""
 
 from collections.abc import Callable, Iterator
 

@@ -21,7 +21,7 @@ class Sample(NamedTuple):
     labels: str
     value: float
     suffix: str = ""
-    """Of the name: what a histogram's samples have."""
+    """The suffix of the name, for samples of a histogram."""
 
 
 class Family(NamedTuple):

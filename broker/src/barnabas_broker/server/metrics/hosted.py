@@ -1,4 +1,4 @@
-"""One walk over all partitions of this broker for all that is counted over them, in slices: there may be thousands."""
+"""The sums over all partitions of this broker, made in one walk and in slices: there may be thousands."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from barnabas_core.fair_turns import COUNTED_PARTITIONS, in_turns
 
 @dataclass(slots=True)
 class TopicTotals:
-    """Of one topic's partitions here."""
+    """The sums over the partitions of one topic on this broker."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -35,7 +35,7 @@ class Totals:
     topics: defaultdict[str, TopicTotals] = field(default_factory=lambda: defaultdict(TopicTotals))
 
     def add(self, partition: Partition) -> None:
-        """Adds one partition to the sums."""
+        """Add one partition to the sums."""
         self.partitions += 1
         self.offline += partition.failure is not None
         self.replication_bytes_in += partition.replication_bytes_in
@@ -57,14 +57,14 @@ class Totals:
 
 
 class Hosted(NamedTuple):
-    """The partitions here, as of one scrape. They go on changing while it is rendered."""
+    """The partitions of this broker at one scrape; they go on changing while it is rendered."""
 
     partitions: Sequence[Partition]
     totals: Totals
 
 
 async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
-    """Other work gets its turns meanwhile."""
+    """Sum up all partitions in slices, between which other work gets its turns."""
     hosted = Hosted(list(partitions), Totals())
     async for partition in in_turns(hosted.partitions, COUNTED_PARTITIONS):
         hosted.totals.add(partition)
@@ -72,15 +72,15 @@ async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
 
 
 def is_under_replicated(partition: Partition) -> bool:
-    """Whether a replica is out of sync."""
+    """True if a replica is out of sync."""
     return partition.isr_size < len(partition.state.replicas)
 
 
 def is_under_min_isr(partition: Partition) -> bool:
-    """Whether the ISR is too small, so that acks=all is refused."""
+    """True if the ISR is smaller than min.insync.replicas, so that acks=all is refused."""
     return partition.isr_size < partition.isr_size_min
 
 
 def is_at_min_isr(partition: Partition) -> bool:
-    """Whether one replica less would refuse acks=all."""
+    """True if acks=all would be refused with one replica less in the ISR."""
     return partition.isr_size == partition.isr_size_min

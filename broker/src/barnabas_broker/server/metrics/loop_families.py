@@ -1,4 +1,4 @@
-"""The turns of the event loop: while one lasts everything else waits."""
+"""The metrics of event loop turns; everything else waits while one lasts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -12,17 +12,17 @@ class LongTurn(Protocol):
 
     @property
     def seconds(self) -> float:
-        """How long the turn lasted."""
+        """The seconds that the turn took."""
         ...
 
     @property
     def cpu_s(self) -> float:
-        """How many of the seconds were work of this thread."""
+        """The CPU seconds of this thread in the turn."""
         ...
 
     @property
     def what(self) -> str:
-        """What took most of the turn, in a few words for a label."""
+        """The work that took most of the turn, in a few words for a label."""
         ...
 
 
@@ -32,7 +32,7 @@ def loop_families(
     total_s: Callable[[], float],
     longest: Callable[[], LongTurn | None],
 ) -> list[Family]:
-    """`counts` by bound, the last one for turns longer than all bounds."""
+    """Return the families; `counts` has one number for each bound and a last one for longer turns."""
 
     def buckets() -> Iterator[Sample]:
         sums = list(accumulate(counts))

@@ -138,4 +138,4 @@ ORIGINS: Final[Mapping[str, str]] = {
     **_AUTHENTICATION,
     **_OF_EXPORTERS,
 }
-"""By name. Behind a colon stands the attribute of an MBean that has several, or which versions have it."""
+"""The origins by metric name. A colon precedes the attribute of an MBean with several, or the versions with it."""

@@ -1,4 +1,4 @@
-"""What the process takes of the machine, under the names that Prometheus' own clients give it."""
+"""The resources that the process uses, under the metric names of Prometheus' own clients."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from barnabas_broker.server.metrics.exposition import Family, single
 
 
 class ProcessUsage(NamedTuple):
-    """As the kernel tells it now."""
+    """The resource usage that the kernel reports now."""
 
     resident_bytes: int
     cpu_s: float
     started_s: float
-    """Unix time."""
+    """The start of the process as Unix time."""
     open_fds: int
     fds_max: int
 
 
 def process_families(usage: ProcessUsage | None) -> list[Family]:
-    """None of them where the kernel does not tell."""
+    """Return the families; none if the usage is unknown."""
     if usage is None:
         return []
     return [

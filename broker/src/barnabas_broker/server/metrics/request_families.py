@@ -12,17 +12,17 @@ from barnabas_broker.server.sasl_listener import AuthenticationCounts
 
 
 class Traffic(NamedTuple):
-    """Where the numbers come from. `idle_share`: of the loop's time, 0 to 1."""
+    """The sources of the numbers; `idle_share` is the idle part of the loop's time, 0 to 1."""
 
     requests: Collection[RequestStats]
     connections: Callable[[], int]
     idle_share: Callable[[], float]
     authentication: Mapping[str, AuthenticationCounts] = MappingProxyType({})
-    """By listener."""
+    """The counts by listener."""
 
 
 def request_families(traffic: Traffic) -> list[Family]:
-    """One loop is both of Kafka's pools, so that both tell the same share of idle time."""
+    """Return the families. One loop stands for both of Kafka's thread pools, so both have the same idle share."""
     prefix = "kafka_network_requestmetrics_"
     return [
         _by_api(traffic, f"{prefix}requests_total", "Requests, by API", lambda each: each.count),
@@ -62,7 +62,7 @@ def _by_api(traffic: Traffic, name: str, help_text: str, value: Callable[[Reques
 
 
 def _total_times(requests: Collection[RequestStats]) -> Iterator[Sample]:
-    """Of the APIs that were asked for."""
+    """Yield the histograms of the APIs that had requests."""
     for each in requests:
         counts = list(accumulate(each.time_counts))
         if not counts[-1]:
