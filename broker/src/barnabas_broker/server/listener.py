@@ -284,7 +284,7 @@ class Listener:
     def _close_idle(self) -> None:
         """Close connections idle for connections.max.idle.ms, as Kafka does, also those that wait for an answer.
 
-        If it is below 0, close only those whose client ended its side over ten minutes ago while they were not read.
+        If it is below 0, close only those idle for ten minutes whose client has ended its side, while they are muted.
         """
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
