@@ -1,1 +1,1 @@
-"""What to do about consumer groups. Pure."""
+"""The decisions about consumer groups. Pure."""

@@ -1,4 +1,4 @@
-"""Whether a change of a ConsumerGroup may be stored. Pure."""
+"""The admission of a ConsumerGroup. Pure."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjecti
 
 
 def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
-    """Whatever is said of a paused one, nothing is done: everybody can stop what is done."""
+    """Return the verdict on a change. A paused resource may name a group that another one has, for it does nothing."""
     if not wanted.is_paused and context.taken_by is not None:
         taken = f"group {wanted.group_id} is managed by the ConsumerGroup {context.taken_by} already"
         return Verdict(f"{taken}; allowed: one ConsumerGroup each")

@@ -1,4 +1,4 @@
-"""Why a resource may not have its group: a table of named checks. The first that objects becomes the condition."""
+"""The reasons why a resource may not manage its group: a table of named checks. The first refusal is the condition."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,26 +9,26 @@ from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT,
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
 
 GroupCheck = Callable[[ConsumerGroup, ConsumerGroup, GroupSeen], Refusal | None]
-"""Of a resource, the one that the group belongs to, and the group."""
+"""A check of a resource, the resource that owns the group, and the group."""
 
 
 def refuse_group(group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
-    """The first objection, if there is any."""
+    """Return the first refusal, or None."""
     return next((refusal for check in CHECKS if (refusal := check(group, owner, seen)) is not None), None)
 
 
 def is_claimed(group: ConsumerGroup) -> bool:
-    """Whether the resource has had its group: then what becomes of it is the resource's to say."""
+    """True if the resource has managed its group before; then its deletionPolicy applies to the group."""
     return group.status is not None and group.status.group_id == group.group_id
 
 
 def of_the_oldest(group: ConsumerGroup, owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
-    """Refuses a resource where an older one is about the same group."""
+    """Refuse a resource if an older one manages the same group."""
     return owned_by(owner, group.group_id) if owner is not group else None
 
 
 def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
-    """Kafka cannot rename a group."""
+    """Refuse another group id, because Kafka cannot rename a group."""
     had = (group.status or ConsumerGroupStatus()).group_id
     if had in (None, group.group_id):
         return None
@@ -36,7 +36,7 @@ def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: Gro
 
 
 def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
-    """A group does not move to another Cluster."""
+    """Refuse another Cluster, because a group does not move."""
     has_it = (group.status or ConsumerGroupStatus()).cluster
     if has_it is None or group.spec.cluster in (None, has_it):
         return None
@@ -44,7 +44,7 @@ def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: G
 
 
 def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
-    """A group that was there before."""
+    """Refuse a group that existed before the resource, unless spec.adopt is true."""
     if group.spec.adopt or is_claimed(group) or not seen.is_there:
         return None
     message = f"group {group.group_id} was there before and spec.adopt is false"

@@ -1,4 +1,4 @@
-"""What becomes of a group when its resource is deleted. Pure."""
+"""The steps that delete a group with its resource. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -14,24 +14,24 @@ ASKS_BROKERS: Final = frozenset({"DeleteGroup", "DeleteOffsets"})
 
 
 class DeleteGroup(NamedTuple):
-    """The group with all that it has committed."""
+    """The step that deletes the group and its committed offsets."""
 
 
 class DeleteOffsets(NamedTuple):
-    """What the group has committed in these partitions."""
+    """The step that deletes the group's committed offsets of these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 def needs_finalizer(group: ConsumerGroup) -> bool:
-    """Whether its deletion is to be noticed: the policy asks for something, or a target may have to be scaled up."""
+    """True if the deletion policy asks for a step, or a reset may have scaled the target down."""
     reset = group.spec.offsets.reset
     scales = reset is not None and reset.when_active == "ScaleDown"
     return scales or was_resetting(group) or group.spec.deletion_policy != "Retain"
 
 
 def was_resetting(group: ConsumerGroup) -> bool:
-    """Whether a reset was under way that may have scaled the target down, though it is declared no more."""
+    """True if an unfinished reset, even one that spec no longer declares, may have scaled the target down."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     return (
         group.spec.scaling is not None
@@ -42,7 +42,7 @@ def was_resetting(group: ConsumerGroup) -> bool:
 
 
 def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup | DeleteOffsets | Refusal | None:
-    """What is to be done by the policy, why that has to wait, or None where nothing is left to do."""
+    """Return the step that the deletion policy asks for, the reason why it has to wait, or None if nothing is left."""
     if group.spec.deletion_policy not in ASKS_BROKERS:
         return None
     if found.problem:
@@ -57,6 +57,6 @@ def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup 
 
 
 def still_active(group: ConsumerGroup, members: str) -> Refusal:
-    """It is deleted once nobody reads for it."""
+    """Return the refusal to delete a group that has members."""
     waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, and group {group.group_id} has {members}"
     return Refusal(GROUP_ACTIVE, f"{waits}; it goes on when they are gone; Retain leaves the group as it is")

@@ -1,4 +1,4 @@
-"""What brokers say of consumer groups, and of the logs that they read. Pure."""
+"""The consumer groups, and the logs that they read, as the brokers describe them. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -6,13 +6,17 @@ from typing import Final, NamedTuple
 from barnabas_core.topic_partition import TopicPartition
 
 DEAD: Final = "Dead"
-"""Kafka's state of a group that is not there."""
+"""The state that Kafka reports for a group that does not exist."""
 WITHOUT_MEMBERS: Final = frozenset({DEAD, "Empty"})
 NO_LEADER_EPOCH: Final = -1
 
 
 class Committed(NamedTuple):
-    """`offset` is that of the next record that the group reads; `metadata` is what the client said with its commit."""
+    """A committed offset.
+
+    `offset` is the offset of the next record that the group reads; `metadata` is the text that the client committed
+    with it.
+    """
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -20,7 +24,7 @@ class Committed(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A consumer of the group, and where it comes from."""
+    """A consumer of the group: its client id and its host."""
 
     client_id: str
     host: str
@@ -30,7 +34,7 @@ class Member(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """One group, as its coordinator says. Where `problem` is there, it did not answer, and nothing else is known."""
+    """A group as its coordinator describes it. If `problem` is set, there was no answer and the rest is unknown."""
 
     state: str = DEAD
     members: tuple[Member, ...] = ()
@@ -39,25 +43,28 @@ class GroupDescription(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Whether it has members or has committed offsets."""
+        """True if the group has members or committed offsets."""
         return self.state != DEAD or bool(self.committed)
 
     @property
     def is_active(self) -> bool:
-        """Whether it has members, or some that join: then its offsets are theirs."""
+        """True if the group has members, or some that join; only members may commit its offsets then."""
         return bool(self.members) or self.state not in WITHOUT_MEMBERS
 
 
 class LogEnds(NamedTuple):
-    """`start` is the offset of the oldest record that is there, `end` that of the next one to be written."""
+    """The two ends of a log: `start` is its first offset, `end` the offset of the next record to be written."""
 
     start: int
     end: int
 
 
 class GroupDescriptions(NamedTuple):
-    """The groups by id; the number of partitions of each topic that exists; and the logs of those partitions whose
-    leaders reported both ends."""
+    """The descriptions of groups and of the partitions that they read.
+
+    `groups` is by group id; `partitions` is the number of partitions of each topic that exists; `logs` has each
+    partition whose leader reported both ends.
+    """
 
     groups: Mapping[str, GroupDescription]
     partitions: Mapping[str, int] = {}

@@ -1,4 +1,4 @@
-"""What a change of a group's status is worth telling as Kubernetes Events. Pure."""
+"""The Kubernetes Events about changes of a group's status. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -16,13 +16,16 @@ STALLED: Final[Mapping[str, tuple[str, str]]] = {
     "STOP": ("GroupStopped", "the group has lag and no members"),
     "REWIND": ("GroupRewound", "the group's committed offsets went back"),
 }
-"""By Burrow's word, the reason and what it means."""
+"""The reason and the message of the Event for each word of Burrow's evaluation."""
 GONE: Final = "GroupGone"
 RESET: Final = "OffsetsReset"
 
 
 def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
-    """That it falls behind or has caught up, stands still, or is gone; `before` is the status before, as JSON."""
+    """Yield the Events of the change from `before`, the earlier status as JSON, to the group's status.
+
+    They say that the group misses its objective or keeps it again, stands still, was reset, or is gone.
+    """
     status = group.status or ConsumerGroupStatus()
     yield from _objective(status, before)
     yield from _reset(status, before)
@@ -34,7 +37,7 @@ def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
 
 
 def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
-    """That the offsets were committed: once for each id."""
+    """Yield the Event that a reset committed its offsets, once for each reset id."""
     done, was = status.reset, before.get("reset") or {}
     if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
         return

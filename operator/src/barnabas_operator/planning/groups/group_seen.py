@@ -1,4 +1,4 @@
-"""A consumer group as a look at the brokers found it."""
+"""The observation of a consumer group at one look at the brokers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,51 +9,51 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer
 
 NOT_FOUND: Final = "NotFound"
-"""Nobody has joined or committed: Kafka makes a group when somebody does."""
+"""The state of a group that nobody has joined or committed to; Kafka creates a group at the first of these."""
 NAMED_MAX: Final = 5
-"""Topics that a condition names."""
+"""The number of topics that a condition names at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSeen:
-    """`members` and `consumers` are what its coordinator tells; None and nothing where it tells no members."""
+    """A group as observed. `members` and `consumers` come from its coordinator; None and () if it reports none."""
 
     state: str
     members: int | None = None
     consumers: tuple[Consumer, ...] = ()
     lags: GroupLags
-    """In all partitions of topics that it has committed to, where their leaders tell the ends."""
+    """The lag in all partitions of committed topics whose leaders report the ends of the log."""
     silent: tuple[TopicPartition, ...] = ()
-    """The others of these topics: how far it is behind there, nobody knows now."""
+    """The other partitions of these topics, whose lag is unknown."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """How many partitions each topic has that it has committed to, or that its members have."""
+    """The number of partitions of each topic that has committed offsets or members assigned."""
     held_back: int = 0
-    """The part of the lag that open transactions keep from consumers of committed records."""
+    """The records of the lag that open transactions hide from consumers with isolation.level=read_committed."""
     topics_read: frozenset[str] | None = None
-    """Those that its members read; None where it has no members, or they do not tell."""
+    """The topics that its members read; None if it has no members, or they do not report them."""
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody has joined or committed."""
+        """True if the group has members or committed offsets."""
         return self.state != NOT_FOUND
 
     @property
     def has_members(self) -> bool:
-        """Whether somebody reads for it now: then its offsets are its members'."""
+        """True if the group has members, which alone may commit its offsets."""
         return self.state not in WITHOUT_MEMBERS and self.is_there
 
     def is_read(self, topic: str) -> bool:
-        """True if the topic counts for objective and scaling: where nobody tells what the group reads, each does."""
+        """True if the topic counts for objective and scaling; each topic does if `topics_read` is None."""
         return self.topics_read is None or topic in self.topics_read
 
     @property
     def counted(self) -> Mapping[TopicPartition, PartitionLag]:
-        """The lag in all topics that are read."""
+        """Return the lag of the partitions of all topics that are read."""
         return {where: each for where, each in self.lags.partitions.items() if self.is_read(where.topic)}
 
     @property
     def not_read(self) -> str:
-        """What is said of topics with committed offsets that no member reads any more; empty where there are none."""
+        """Return the message about topics with committed offsets that no member reads any more; empty if none."""
         topics = sorted({where.topic for where in self.lags.partitions if not self.is_read(where.topic)})
         more = f" and {len(topics) - NAMED_MAX} more" if len(topics) > NAMED_MAX else ""
         return (

@@ -1,4 +1,4 @@
-"""A consumer group's status: what a look and the work on it say about the resource. Pure."""
+"""The status of a ConsumerGroup, from a look at the group and the work on it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
@@ -26,7 +26,7 @@ from barnabas_operator.resources.consumer_group import (
 from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
-"""The conditions that each look makes anew."""
+"""The conditions that each look sets."""
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
 WORDS: Final[Mapping[Status, Evaluated]] = {
@@ -41,9 +41,9 @@ WORDS: Final[Mapping[Status, Evaluated]] = {
 def group_status(
     group: ConsumerGroup, seen: GroupSeen, work: WorkStatus, objective: Judged | None, cluster: str, now: str
 ) -> ConsumerGroupStatus:
-    """The new status; `now` in RFC 3339. `objective` is None where none is declared.
+    """Return the new status; `now` in RFC 3339. `objective` is None if none is declared.
 
-    Only a resource that has the group claims it: `cluster` and `groupId` say which group a deletion would be about.
+    `cluster` and `groupId` say which group a deletion is about; only a resource that manages the group sets them.
     """
     before = group.status or ConsumerGroupStatus()
     is_ours = work.problem is None and not group.is_paused
@@ -71,13 +71,15 @@ def group_status(
 
 
 def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupStatus) -> bool:
-    """Whether it says something new at once; numbers, and messages that have them, can wait for their turn."""
+    """True if a change has to be written at once; numbers, and messages with numbers, can wait for their turn."""
     return before is None or _without_numbers(before) != _without_numbers(after)
 
 
 def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | None = None) -> ConsumerGroup:
-    """With the status of a group that nobody can look at now: no number in it is so any more. `work` is what the parts
-    report, None where they were not asked: then what they reported is as it was."""
+    """Return the group with the status of one that cannot be observed now: without any number of the last look.
+
+    `work` is the report of the parts, None if they were not asked; then their earlier conditions are kept.
+    """
     before = group.status or ConsumerGroupStatus()
     current = [*conditions_of(group, why, now)]
     if group.spec.lag_objective is not None:
@@ -98,7 +100,7 @@ def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | Non
 
 
 def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, work: WorkStatus) -> ConsumerGroupStatus:
-    """What was known before of what is still declared, where nobody knows better now."""
+    """Return the earlier `reset` and `replicas` as far as they are still declared and `work` reports no newer ones."""
     reset, scaling = group.spec.offsets.reset, group.spec.scaling
     known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
     replicas = work.replicas if work.replicas is not None else before.replicas
@@ -108,7 +110,10 @@ def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, work: WorkStatus) -
 def _ready(
     group: ConsumerGroup, seen: GroupSeen, work: WorkStatus, objective: Judged | None, now: str
 ) -> Iterator[Condition]:
-    """Its message is a column: it says besides what is not as declared, or that there is nobody yet."""
+    """Yield the Ready condition.
+
+    Its message is a column of kubectl: it also says what is not as declared, or that there is no consumer yet.
+    """
     missed = objective.message if objective is not None else ""
     expiry = _expiry(seen.lags.offsets_expire_s)
     others = (f"{each.type}: {each.message}" for each in work.conditions if each.status == "False")
@@ -117,7 +122,7 @@ def _ready(
 
 
 def _expiry(seconds: float | None) -> str:
-    """Said on the last day. In whole hours: each change of a message is a write."""
+    """Return the warning about offsets that expire within a day, in whole hours, for each change is a write."""
     if seconds is None or seconds >= DAY_S:
         return ""
     hours = max(1, ceil(seconds / HOUR_S))
@@ -125,7 +130,7 @@ def _expiry(seconds: float | None) -> str:
 
 
 def _topics(lags: GroupLags) -> Iterator[GroupTopic]:
-    """The worst first."""
+    """Yield the topics, the worst first."""
     parts: dict[str, list[float | None]] = {}
     for where, each in lags.partitions.items():
         parts.setdefault(where.topic, []).append(each.seconds)
@@ -150,7 +155,7 @@ def _members(consumers: Iterable[Consumer]) -> Iterator[GroupMember]:
 
 
 def _without_numbers(status: ConsumerGroupStatus) -> ConsumerGroupStatus:
-    """Transition times say nothing that the status does not."""
+    """Return the status without numbers, messages and transition times, to compare it."""
     conditions = (replace(each, message="", last_transition_time="") for each in status.conditions)
     return replace(
         status,

@@ -1,4 +1,4 @@
-"""Whether a group is as near as its `spec.lagObjective` wants it to be. Pure."""
+"""The judgement of a group's lag by its `spec.lagObjective`. Pure."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ Lags = Mapping[TopicPartition, PartitionLag]
 
 
 class Miss(NamedTuple):
-    """A limit that is exceeded: the field of `spec.lagObjective`, what it allows, and what is so where it is worst."""
+    """An exceeded limit: the field of `spec.lagObjective`, its value, and the measured value at the worst partition."""
 
     field: str
     allowed: int
@@ -34,7 +34,7 @@ class Miss(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What the condition WithinObjective says."""
+    """The content of the condition WithinObjective."""
 
     status: Literal["True", "False", "Unknown"]
     reason: str
@@ -42,12 +42,12 @@ class Judged(NamedTuple):
 
 
 def misses(objective: LagObjective, lags: Lags) -> tuple[Miss, ...]:
-    """Every limit that is exceeded now. What is not known, as when a record was written, exceeds none."""
+    """Return every limit that is exceeded now. An unknown value, such as the age of a record, exceeds none."""
     return tuple(miss for limit in LIMITS for miss in limit(objective, lags))
 
 
 def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: float) -> float | None:
-    """Since when some limit has been exceeded at every look; None where none is now."""
+    """Return the time since when each look has found an exceeded limit; None if none is exceeded now."""
     if not missed:
         return None
     return now_s if before_s is None else before_s
@@ -56,8 +56,10 @@ def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: floa
 def judged(
     objective: LagObjective, seen: GroupSeen, missed: tuple[Miss, ...], for_s: float, *, was_missed: bool
 ) -> Judged:
-    """`for_s` is how long something has been missed. What was reported as missed stays so until all
-    partitions show that it is kept: one whose leader is away is not caught up."""
+    """Return the condition's content; `for_s` is how long a limit has been exceeded, in seconds.
+
+    A reported miss stays until all partitions are within the limits: one without a leader has not caught up.
+    """
     if not seen.is_there:
         return Judged("Unknown", UNKNOWN, NOBODY_YET)
     if missed and (was_missed or for_s >= duration_s(objective.for_)):

@@ -1,4 +1,4 @@
-"""What the status says of a reset. Pure."""
+"""The conditions about a reset. Pure."""
 
 from dataclasses import replace
 from typing import Final
@@ -17,15 +17,15 @@ ON_HOLD: Final = "OnHold"
 
 
 def known_reset(group: ConsumerGroup) -> ResetStatus | None:
-    """What the status says of the reset that is declared."""
+    """Return the status of the declared reset, or None."""
     reset, known = group.spec.offsets.reset, group.status.reset if group.status is not None else None
     return known if known is not None and reset is not None and known.id == reset.id else None
 
 
 def final_condition(group: ConsumerGroup) -> Condition | None:
-    """The condition that stays as it is until the resource changes: nothing has to be asked for it.
+    """Return the condition that stays until the resource changes, so that no broker has to be asked; else None.
 
-    A reset that was carried out or given up, with the target scaled up again; a dry run that was planned.
+    It is that of a reset that was carried out or given up, with the target scaled up again, or of a planned dry run.
     """
     reported, known = condition_of(group.conditions, OFFSETS_RESET), known_reset(group)
     if reported is None or reported.observed_generation != group.metadata.generation:
@@ -35,8 +35,10 @@ def final_condition(group: ConsumerGroup) -> Condition | None:
 
 
 def is_unfinished(group: ConsumerGroup) -> bool:
-    """Whether a reset that is declared no more may have left the target scaled down. Of a paused group nothing is
-    reported, so it is looked at once after each change."""
+    """True if a reset that is no longer declared may have left the target scaled down.
+
+    Each new generation counts, because a paused group has no condition about it.
+    """
     if group.spec.scaling is None or group.status is None:
         return False
     is_new = group.status.observed_generation != group.metadata.generation
@@ -44,7 +46,7 @@ def is_unfinished(group: ConsumerGroup) -> bool:
 
 
 def may_hold_target(group: ConsumerGroup) -> bool:
-    """Whether a reset may have scaled the target down that nobody has scaled up since, as far as the status says."""
+    """True if, by the status, a reset may have scaled the target down and not yet up again."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     is_of_this = group.status is not None and group.status.observed_generation == group.metadata.generation
     is_up = reported is None or reported.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
@@ -52,8 +54,10 @@ def may_hold_target(group: ConsumerGroup) -> bool:
 
 
 def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
-    """Nothing is reset now, because of `why`; `refusal` is why the target may still be at 0. None without a reset, once
-    nothing is left to report."""
+    """Return the condition of a reset that is on hold because of `why`; None if no reset is declared.
+
+    `refusal` is the reason why the target may still be at 0 replicas; it comes first.
+    """
     if refusal is not None:
         return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)
     if group.spec.offsets.reset is None:
@@ -63,7 +67,7 @@ def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -
 
 
 def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
-    """It was carried out. `now` in RFC 3339, as below."""
+    """Return the work with the condition of a reset that was carried out. `now` in RFC 3339, as below."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
     message = before.message if before is not None and is_known else done_message(done)
@@ -71,7 +75,7 @@ def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: s
 
 
 def done_message(done: ResetStatus) -> str:
-    """Without a plan nobody knows any more what it did."""
+    """Return the message about a reset that was carried out; without a known plan it has no numbers."""
     if not done.partitions:
         return f"the reset {done.id} was carried out before: the committed offsets say so"
     counts = f"{counted(done.partitions, 'partition')}: {counted(done.skipped, 'record')} skipped"
@@ -79,7 +83,7 @@ def done_message(done: ResetStatus) -> str:
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """The status of a dry run: what the reset would do."""
+    """Return the work with the status of a dry run: the plan of the reset."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; without it, as of {now}: {plan}"
@@ -87,7 +91,10 @@ def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: 
 
 
 def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
-    """Nothing was moved. `holds_target`: somebody waits for pods, so the next look comes soon."""
+    """Return the work with the reason why nothing was moved.
+
+    `holds_target` says that the target is scaled down for the reset, so the next look comes soon.
+    """
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
     return replace(_with(work, said, None), is_resetting=holds_target, is_busy=work.is_busy or holds_target)
 

@@ -1,4 +1,4 @@
-"""What a reset does in each partition, as `kafka-consumer-groups --reset-offsets` plans it. Pure."""
+"""The offsets that a reset sets in each partition, as `kafka-consumer-groups --reset-offsets` plans them. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -17,18 +17,18 @@ OFFSET_OUT_OF_RANGE: Final = "OffsetOutOfRange"
 LEADER_NOT_AVAILABLE: Final = "LeaderNotAvailable"
 TOO_MANY_PARTITIONS: Final = "TooManyPartitions"
 COMMIT_BYTES_MAX: Final = 384 * 1024
-"""A coordinator writes that at once, with room for what is around it: all of a reset is in its log, or nothing."""
+"""The limit of one commit. A coordinator writes so much as one batch: all of a reset is in its log, or nothing."""
 OFFSET_BYTES: Final = 64
-"""Of a committed offset beside its names and its metadata."""
+"""The bytes of a committed offset beside its names and its metadata."""
 NAMED_MAX: Final = 5
-"""Partitions that a message names."""
+"""The number of partitions that a message names at most."""
 
 OffsetsOfTime = Mapping[TopicPartition, int | None]
-"""The first record of each partition since the time that the reset names; None where there is none."""
+"""The offset of each partition's first record at or after the time that the reset names; None if there is none."""
 
 
 class Move(NamedTuple):
-    """One partition: the committed offset (None where there is none), the one that was asked for, and the one after."""
+    """The change of one partition: the committed offset (None if none), the offset asked for, and the log's ends."""
 
     partition: TopicPartition
     before: int | None
@@ -37,39 +37,39 @@ class Move(NamedTuple):
 
     @property
     def to(self) -> int:
-        """Within the log, as Kafka's tool has it."""
+        """Return the offset to commit: `wanted`, limited to the log, as Kafka's tool does it."""
         return min(max(self.wanted, self.log.start), self.log.end)
 
     @property
     def delta(self) -> int:
-        """Records that are skipped for it; negative where they are read again. Of those that are there."""
+        """Return the number of existing records that are skipped; negative if they are read again."""
         if self.before is None:
             return 0
         return self.to - min(max(self.before, self.log.start), self.log.end)
 
 
 class ResetPlan(NamedTuple):
-    """What a reset moves, by topic and partition."""
+    """The moves of a reset, ordered by topic and partition."""
 
     moves: tuple[Move, ...]
 
     @property
     def skipped(self) -> int:
-        """Records that are not read for it."""
+        """Return the number of records that are skipped."""
         return sum(max(0, each.delta) for each in self.moves)
 
     @property
     def again(self) -> int:
-        """Records that are read once more for it."""
+        """Return the number of records that are read again."""
         return sum(max(0, -each.delta) for each in self.moves)
 
     @property
     def clamped(self) -> tuple[Move, ...]:
-        """Where what was asked for is outside of the log."""
+        """Return the moves whose offset asked for is outside of the log."""
         return tuple(each for each in self.moves if each.to != each.wanted)
 
     def status(self, reset_id: str, done_at: str | None = None) -> ResetStatus:
-        """What the status says of it."""
+        """Return the plan as `status.reset`."""
         shown = (
             PlannedOffset(topic=each.partition.topic, partition=each.partition.partition, from_=each.before, to=each.to)
             for each in self.moves[:SHOWN_PLAN_MAX]
@@ -94,12 +94,15 @@ class ResetPlan(NamedTuple):
 
 
 def counted(count: int, noun: str) -> str:
-    """Such as 1 record, 2,000 records."""
+    """Return the count with its noun, such as "1 record" or "2,000 records"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime) -> ResetPlan | Refusal:
-    """Of partitions that are there, and whose leaders answered; `found` where the reset names a time."""
+    """Return the plan, or the reason why there is none; `found` is used if the reset names a time.
+
+    All partitions have to exist, and their leaders have to have answered.
+    """
     partitions = reset_partitions(reset, group_id, described)
     if isinstance(partitions, Refusal):
         return partitions
@@ -123,7 +126,7 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
 def _wanted(
     reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime
 ) -> Callable[[TopicPartition], int | None]:
-    """The offset of a partition that is asked for; None where there is nothing to begin with."""
+    """Return a function that gives the offset asked for in a partition; None if there is no offset to shift."""
     to, logs, committed = reset.to, described.logs, described.groups[group_id].committed
     if to.earliest is not None:
         return lambda each: logs[each].start
@@ -140,7 +143,7 @@ def _wanted(
 
 
 def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
-    """Why not all of it can be committed at once; `mark` is the metadata of each partition."""
+    """Refuse a plan too large for one commit; `mark` is the metadata of each partition."""
     of_each = len(group_id.encode()) + len(mark) + OFFSET_BYTES
     size_bytes = sum(of_each + len(each.partition.topic) for each in plan.moves)
     if size_bytes <= COMMIT_BYTES_MAX:
@@ -154,7 +157,7 @@ def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
 
 
 def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
-    """What the reset is about: all partitions of the topics that are named, else those that are committed to."""
+    """Return the partitions to reset: all of the named topics, else those with committed offsets."""
     missing = [each for each in named_topics(reset) if each not in described.partitions]
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"
@@ -173,7 +176,7 @@ def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) 
 
 
 def named_topics(reset: Reset) -> tuple[str, ...]:
-    """Those that the reset names, each once."""
+    """Return the topics that the reset names, each once."""
     return tuple(dict.fromkeys((*reset.topics, *(each.topic for each in reset.to.offsets))))
 
 
@@ -207,7 +210,7 @@ def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collect
 
 
 def _there(group: GroupDescription, described: GroupDescriptions) -> set[TopicPartition]:
-    """What the group has committed to, of topics that have not been deleted."""
+    """Return the partitions with committed offsets that still exist."""
     return {each for each in group.committed if each.partition < described.partitions.get(each.topic, 0)}
 
 

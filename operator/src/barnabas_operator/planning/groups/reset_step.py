@@ -1,7 +1,7 @@
-"""The one next step of a reset: decided anew each time, from what is so by then. Pure.
+"""The decision about the next step of a reset, made at each look from its observations alone. Pure.
 
-An operator that dies after any step is followed by one that decides the same: that a reset was carried out is with the
-offsets that it committed, and what is to be scaled up again is on the target.
+An operator that dies after any step is followed by one that decides the same: the metadata of the committed offsets
+says that a reset was carried out, and an annotation of the target says to how many replicas to scale up again.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,19 +22,22 @@ GROUP_ACTIVE: Final = "GroupActive"
 WAITING_FOR_MEMBERS: Final = "WaitingForMembers"
 GIVEN_UP: Final = "GivenUp"
 PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
-"""Reasons that go by themselves."""
+"""The reasons that pass by themselves."""
 PATIENCE: Final = timedelta(minutes=5)
-"""For members to go once the target has no replicas: longer than a session that nobody ended lasts."""
+"""The time for members to leave once the target has no replicas, longer than the session timeout of a killed member."""
 NAMED_MAX: Final = 5
-"""Members that a message names."""
+"""The number of members that a message names at most."""
 
 
 class ResetLook(NamedTuple):
-    """What is so now. `done_at` is when the status says that the reset was carried out; `scale` is None where no target
-    is declared; None for `reset` where none is declared any more."""
+    """The observations of one look.
+
+    `reset` is None if none is declared any more; `done_at` is the time at which it was carried out, by the status;
+    `scale` is None if no target is declared.
+    """
 
     name: str
-    """`metadata.name` of the ConsumerGroup."""
+    """The `metadata.name` of the ConsumerGroup."""
     group_id: str
     reset: Reset | None
     done_at: str | None
@@ -43,62 +46,62 @@ class ResetLook(NamedTuple):
     scale: TargetScale | Refusal | None
     now: datetime
     is_on_hold: bool = False
-    """Nothing is reset now, for the resource or its Cluster is paused, or not ready."""
+    """True if nothing is reset now, because the resource or its Cluster is paused or not ready."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it was carried out, as the status or the brokers say."""
+        """True if the reset was carried out, by the status or the committed offsets."""
         return self.reset is not None and (self.done_at is not None or self.reset.id in resets_of(self.group))
 
     @property
     def before(self) -> BeforeReset | None:
-        """What the target is scaled up to after a reset of whichever group."""
+        """Return the target's annotation, of a reset of any group: the replicas to scale up to. None without one."""
         return self.scale.before if isinstance(self.scale, TargetScale) else None
 
     @property
     def holds_target(self) -> bool:
-        """Whether the target is scaled down for this reset, or is to be: nobody else scales it now."""
+        """True if the target is scaled down for a reset of this group, or will be; nobody else may scale it then."""
         before = self.before
         return before is not None and before.group == self.name and not before.gave_up
 
     @property
     def members(self) -> str:
-        """Who is in the group."""
+        """Return the members of the group as messages name them."""
         return named_members(self.group.members)
 
 
 class Over(NamedTuple):
-    """There is nothing to do, and nothing left to tell."""
+    """The step of a group with nothing left to do or to report."""
 
 
 class Done(NamedTuple):
-    """The reset was carried out, and the target has what it had before."""
+    """The step after a reset was carried out and the target scaled up again, if it was scaled down."""
 
     at: str
 
 
 class Plan(NamedTuple):
-    """Say what would be done."""
+    """The step of a dry run: report the plan."""
 
 
 class Commit(NamedTuple):
-    """Plan it, and commit that."""
+    """The step that plans the reset and commits its offsets."""
 
 
 class Remember(NamedTuple):
-    """Write this on the target; None takes it away."""
+    """The step that writes this annotation on the target; None removes it."""
 
     before: BeforeReset | None
 
 
 class Scale(NamedTuple):
-    """Give the target so many replicas."""
+    """The step that sets the target's replicas."""
 
     replicas: int
 
 
 class Stop(NamedTuple):
-    """Nothing is done now; the next look may find it otherwise."""
+    """The step that does nothing, because of `why`, until the next look."""
 
     why: Refusal
 
@@ -107,12 +110,12 @@ ResetStep = Over | Done | Plan | Commit | Remember | Scale | Stop
 
 
 def next_step(look: ResetLook) -> ResetStep:
-    """The first rule that has a say decides."""
+    """Return the step of the first rule that gives one."""
     return next(step for rule in RULES if (step := rule(look)) is not None)
 
 
 def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
-    """The step after there was no plan for a Commit: a target does not stay at 0 for what cannot be done."""
+    """Return the step after a Commit that had no plan: a target does not stay at 0 for an impossible reset."""
     before, is_passing = look.before, why.reason in PASSING
     if before is None or before.group != look.name:
         return Stop(why)
@@ -122,20 +125,20 @@ def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
 
 
 def resets_of(group: GroupDescription) -> tuple[str, ...]:
-    """The resets that the group's committed offsets tell of, in each partition the last one first."""
+    """Return the ids of the resets in the metadata of the committed offsets, in each partition the last one first."""
     marks = dict.fromkeys(each.metadata for each in group.committed.values())
     return tuple(dict.fromkeys(reset_id for mark in marks for reset_id in reset_ids(mark)))
 
 
 def named_members(members: Iterable[Member]) -> str:
-    """Such as `2 members: a at 10.0.0.7, b at 10.0.0.8`."""
+    """Return the members as text, such as `2 members: a at 10.0.0.7, b at 10.0.0.8`."""
     every = list(map(str, members))
     more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
     return f"{counted(len(every), 'member')}: {', '.join(every[:NAMED_MAX])}{more}" if every else "members that join"
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:
-    """What was scaled down for a reset that is over, or that is another one by now."""
+    """Scale the target up again after its reset is over, on hold, given up or replaced, then remove the annotation."""
     before, scale = look.before, look.scale
     if before is None or not isinstance(scale, TargetScale) or before.group != look.name:
         return None
@@ -165,7 +168,7 @@ def _dry_run(look: ResetLook) -> ResetStep | None:
 
 
 def _gave_up(look: ResetLook) -> ResetStep | None:
-    """It would stand still for as long once more; another id asks for that."""
+    """Stop a reset that was given up: it would fail in the same way. Another id tries once more."""
     before = look.before
     if before is None or before.group != look.name or not before.gave_up:
         return None
@@ -232,12 +235,12 @@ def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Rese
 
 
 def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
-    """Whether what is remembered of another reset holds nobody up: it was given up, and the target is up again."""
+    """True if another group's annotation blocks nobody: its reset was given up, and the target is scaled up again."""
     return before.gave_up != "" and (before.is_up or scale.replicas > 0)
 
 
 def _since(before: BeforeReset, now: datetime) -> datetime:
-    """From now on where it has not been at 0 yet, or others wrote what cannot be read."""
+    """Return the time at which the target was first at 0; `now` if it was not yet, or the text is unreadable."""
     try:
         since = datetime.fromisoformat(before.since)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The point in time that a reset names. Pure."""
+"""The time that a reset names. Pure."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,12 +14,12 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def utc_time(now_ms: int) -> datetime:
-    """`now_ms` counts from the epoch."""
+    """Return the UTC time of `now_ms`, in milliseconds since 1970."""
     return EPOCH + now_ms * MILLISECOND
 
 
 def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
-    """Milliseconds since 1970; None where the reset names no time. Records of before 1970 count as of 1970."""
+    """Return the milliseconds since 1970; None if the reset names no time. A time before 1970 counts as 1970."""
     if to.by_duration is not None:
         return max(0, _milliseconds(now) - int(duration_s(to.by_duration) * 1000))
     if to.datetime is None:
@@ -37,5 +37,5 @@ def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
 
 
 def _milliseconds(time: datetime) -> int:
-    """No record of an earlier millisecond is of that time or later."""
+    """Return the milliseconds since 1970, rounded up: no record of an earlier millisecond is at or after `time`."""
     return -((EPOCH - time) // MILLISECOND)

@@ -1,4 +1,4 @@
-"""What people are warned of when they apply a resource with a reset: what it would do now. Pure."""
+"""The warnings to a user who applies a resource with a reset: its effect if it were done now. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,11 +10,11 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import Reset
 
 SHOWN_MAX: Final = 4
-"""Partitions: what the API server passes on of a warning is short."""
+"""The number of partitions that a warning names at most, because the API server limits its length."""
 
 
 def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: ResetPlan | Refusal) -> Iterator[str]:
-    """None of a resource that says nothing of a reset."""
+    """Yield the warnings about a declared reset."""
     if reset.id in resets_of(group):
         yield f"the reset {reset.id} of group {group_id} was carried out before: another one needs another id"
         return

@@ -1,4 +1,4 @@
-"""Numbers of a status: rounded, so that it seldom changes. Pure."""
+"""The rounding of a status's numbers, so that it seldom changes. Pure."""
 
 from typing import Final
 
@@ -6,6 +6,6 @@ DIGITS: Final = 2
 
 
 def shown(value: float) -> int:
-    """To two significant digits; a whole number."""
+    """Return the value as a whole number of two significant digits."""
     whole = round(value)
     return round(whole, min(0, DIGITS - len(str(abs(whole)))))

@@ -1,4 +1,4 @@
-"""Who scales a target: two that do would undo each other's work. Pure."""
+"""The other scalers of a target: two of them would undo each other's work. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,16 +10,16 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Scalers(NamedTuple):
-    """All of a namespace, as the API server has them."""
+    """The possible scalers in a namespace, as the API server returns them."""
 
     autoscalers: Sequence[Json]
-    """HorizontalPodAutoscalers. KEDA makes one for each ScaledObject."""
+    """The HorizontalPodAutoscalers; KEDA creates one for each ScaledObject."""
     groups: Sequence[Json]
-    """ConsumerGroups, of all Clusters."""
+    """The ConsumerGroups of all Clusters."""
 
 
 def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, scalers: Scalers) -> Refusal | None:
-    """Why the group leaves its target alone, though it has been read."""
+    """Return the reason why the group may not scale its target, or None."""
     target = scaling.target
     before = scale.before
     if before is not None and not before.gave_up:
@@ -46,7 +46,7 @@ def _autoscaler_of(target: ScaleTarget, autoscalers: Iterable[Json]) -> str | No
 
 
 def _rivals(target: ScaleTarget, groups: Iterable[Json]) -> Iterator[tuple[str, str]]:
-    """Age and name of each ConsumerGroup that scales it by lag; one that goes does no more."""
+    """Yield age and name of each ConsumerGroup that scales the target by lag, except those being deleted."""
     for each in groups:
         meta, scaling = each["metadata"], each["spec"].get("scaling") or {}
         about = scaling.get("target") or {}

@@ -1,6 +1,6 @@
-"""How many replicas run a group's consumers, by its lag. Pure.
+"""The number of replicas that run a group's consumers, by its lag. Pure.
 
-The number wanted is that of KEDA and the HorizontalPodAutoscaler: the lag divided by `lagThreshold`, rounded up, from
+The wanted number is that of KEDA and the HorizontalPodAutoscaler: the lag divided by `lagThreshold`, rounded up, from
 `min` to `max`, and at most one for each partition. It goes up at once. It goes down after the lag has allowed it for
 `WINDOW_S`, by half at most, and never to a number that was too few for the same load (`too_few`).
 """
@@ -12,33 +12,34 @@ from barnabas_operator.planning.groups.too_few import TooFew, Written, gone_down
 from barnabas_operator.resources.consumer_group import Scaling
 
 WINDOW_S: Final = 300.0
-"""KEDA's cooldown, and the stabilization window of a HorizontalPodAutoscaler."""
+"""The cooldown of KEDA, and the stabilization window of a HorizontalPodAutoscaler."""
 JOINING_S: Final = 30.0
-"""New consumers make the whole group rebalance: the lag that grows meanwhile asks for no more of them."""
+"""The time after a change in which growing lag adds no replicas, because new consumers make the group rebalance."""
 TOLERANCE: Final = 0.1
-"""So much above the threshold is nothing to act upon, as a HorizontalPodAutoscaler has it."""
+"""The share above the threshold that is ignored, as a HorizontalPodAutoscaler does it."""
 GAP_S: Final = 120.0
-"""After so long without a look nothing is known of the lag in between."""
+"""The time between two looks after which the lag in between is unknown."""
 
 
 class Demand(NamedTuple):
-    """What a look found in the topics that the group reads. `lag` is None where it has committed to nothing: there is
-    nothing to measure."""
+    """The observations in the topics that the group reads. `lag` is None if it has no committed offsets."""
 
     lag: int | None
     written: int
-    """The sum of the partitions' ends: it stays where nobody writes."""
+    """The sum of the partitions' log ends; it stays the same while nobody writes."""
     places: int
-    """The partitions that tell their lag."""
+    """The number of partitions with a known lag."""
     partitions: int
-    """Those of the group's topics: more consumers would have nothing to read. 0 where no topic is known."""
+    """The number of partitions of the group's topics; more consumers would read nothing. 0 if no topic is known."""
     is_all_read: bool
-    """True if nothing is left in any partition, those included that no member reads any more. It is not where a leader
-    does not tell, or a topic has no commit."""
+    """True if no partition has lag, including those that no member reads any more.
+
+    It is false if a leader does not answer, or a partition has no committed offset.
+    """
 
 
 class Calm(NamedTuple):
-    """Since when the lag has allowed fewer replicas, what was seen then, and what it asked for at most since."""
+    """The time since when the lag has allowed fewer replicas, the demand then, and the most replicas wanted since."""
 
     since_s: float
     then: Demand
@@ -46,35 +47,35 @@ class Calm(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What is kept between looks. A process that starts knows nothing: it goes down later for it, and up as soon."""
+    """The state between looks. A new process has none: it scales down later for it, and up as soon."""
 
     replicas: int
     looked_s: float
     changed_s: float
     went_down: bool = False
-    """The last change was one down."""
+    """True if the last change was to fewer replicas."""
     calm: Calm | None = None
     too_few: TooFew | None = None
     looks: tuple[Written, ...] = ()
 
 
 class Decision(NamedTuple):
-    """So many replicas shall be, why they are others than are declared, and what more cannot be had."""
+    """The number of replicas, and the reason (`why`) if it differs from the declared number."""
 
     replicas: int
     memory: Memory
     why: str = ""
     capped: str = ""
-    """Where the lag asks for more than there are partitions."""
+    """The reason why the lag gets fewer replicas than it asks for: there are not enough partitions."""
 
     @property
     def is_change(self) -> bool:
-        """Whether another number of replicas is wanted than is declared."""
+        """True if the number of replicas differs from the declared number."""
         return self.why != ""
 
 
 def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | None, now_s: float) -> Decision:
-    """Of the `replicas` that are declared; `now_s` by a clock that only goes forward."""
+    """Return the decision for a target with `replicas` declared; `now_s` is of a monotonic clock."""
     wanted = _wanted(scaling, demand)
     memory = _looked(memory, replicas, now_s)
     looks = with_look(memory.looks, Written(now_s, demand.written, demand.places))
@@ -91,7 +92,7 @@ def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | Non
 
 
 def _wanted(scaling: Scaling, demand: Demand) -> int:
-    """Where nothing is committed, one at least: only a consumer can begin."""
+    """Return the replicas that the lag asks for, within the limits; at least one if nothing is committed."""
     by_lag = _by_lag(scaling, demand.lag) if demand.lag is not None else 1
     return max(scaling.min, min(scaling.max, demand.partitions or scaling.max, by_lag))
 
@@ -107,7 +108,7 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Where others have scaled, it begins anew from there."""
+    """Return the memory at this look; begin again if somebody else has changed the replicas."""
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -116,7 +117,7 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
-    """Partitions that tell their lag no more say nothing of it."""
+    """Return the calm with this look; begin again if fewer partitions have a known lag."""
     if wanted >= replicas or demand.lag is None:
         return None
     if calm is None or demand.places < calm.then.places:
@@ -125,7 +126,7 @@ def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: 
 
 
 def _at(memory: Memory, replicas: int, now_s: float, why: str) -> Decision:
-    """Scaled; what is remembered of the lag goes on."""
+    """Return the decision to change the replicas, with the memory of it."""
     down = replicas < memory.replicas
     changed = memory._replace(replicas=replicas, changed_s=now_s, went_down=down, calm=None)
     return Decision(replicas, changed, why)
@@ -149,7 +150,7 @@ def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: fl
 
 
 def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
-    """As far as the lag has allowed all the time."""
+    """Return the decision to go down to the most replicas that were wanted in all of the window."""
     calm = memory.calm
     if calm is None or now_s - calm.since_s < WINDOW_S:
         return _stay(memory)
@@ -164,13 +165,13 @@ def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Dec
 
 
 def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
-    """Then fewer are too few soon. Where partitions are too few, replicas would not help."""
+    """True if the lag grows, so that fewer replicas would not keep up, and more partitions are not what is missing."""
     more = (demand.lag or 0) - (calm.then.lag or 0)
     return more > _threshold(scaling) * replicas * TOLERANCE and not _capped(scaling, demand)
 
 
 def _lowest(memory: Memory, now_s: float) -> int:
-    """In one step."""
+    """Return the fewest replicas to go down to in one step."""
     half = memory.replicas // 2
     return max(half, memory.too_few.least(rate_of(memory.looks), now_s)) if memory.too_few is not None else half
 

@@ -1,4 +1,4 @@
-"""What a look means for scaling, and what the status and Events say of it. Pure."""
+"""The demand that a look shows, and the condition and Events about scaling. Pure."""
 
 from typing import Final
 
@@ -15,11 +15,11 @@ FOLLOWS_LAG: Final = "FollowsLag"
 TOO_FEW_PARTITIONS: Final = "TooFewPartitions"
 RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while offsets are to be reset")
 SCALED: Final = "Scaled"
-"""The reason of the Events about a target that gets other replicas."""
+"""The reason of the Events about a target whose replicas change."""
 
 
 def demand_of(seen: GroupSeen) -> Demand:
-    """Where the group has committed to nothing that has a leader, there is no lag to go by."""
+    """Return the demand; its lag is None if the group has no committed offset in a partition with a leader."""
     lags = seen.counted.values()
     return Demand(
         lag=sum(each.lag for each in lags) if lags else None,
@@ -31,23 +31,23 @@ def demand_of(seen: GroupSeen) -> Demand:
 
 
 def _is_all_read(seen: GroupSeen) -> bool:
-    """Records of topics that no member reads count, too: a member that comes back may read them again."""
+    """True if no partition has lag, those that no member reads included: a returning member may read them again."""
     everywhere = seen.lags.partitions
     return len(everywhere) >= sum(seen.partition_counts.values()) and not any(each.lag for each in everywhere.values())
 
 
 def follows_lag(group: ConsumerGroup, seen: GroupSeen, decided: Decision, now: str) -> Condition:
-    """`now` in RFC 3339, as below."""
+    """Return the condition of a target that follows the lag; `now` in RFC 3339, as below."""
     reason = TOO_FEW_PARTITIONS if decided.capped else FOLLOWS_LAG
     message = "; ".join(filter(None, (decided.capped, seen.not_read)))
     return condition(group, SCALING_ACTIVE, "True", reason, message, now)
 
 
 def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
-    """The target stays as it is."""
+    """Return the condition of a target that is left as it is."""
     return condition(group, SCALING_ACTIVE, "False", why.reason, why.message, now)
 
 
 def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
-    """The Event of a change."""
+    """Return the Event about a change of replicas."""
     return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas}: {decided.why}"

@@ -1,4 +1,4 @@
-"""What `spec.scaling.target` says of its replicas, and of those that it had before a reset. Pure."""
+"""The scale of `spec.scaling.target`, now and before a reset. Pure."""
 
 from typing import Annotated, Final, NamedTuple
 
@@ -12,41 +12,41 @@ from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 
 BEFORE_RESET: Final = "barnabas.dev/before-reset"
-"""On the target, from before it is scaled down for a reset until it is scaled up again."""
+"""The annotation of a target from before it is scaled down for a reset until it is scaled up again."""
 TARGET_NOT_FOUND: Final = "TargetNotFound"
 TARGET_REFUSED: Final = "TargetRefused"
 TARGET_BUSY: Final = "TargetBusy"
-"""It is scaled down for a reset of another group."""
+"""The reason if the target is scaled down for a reset of another group."""
 
 
 class BeforeReset(Struct, frozen=True):
-    """What the target is scaled up to again. A process that is killed in between leaves this to the next."""
+    """The replicas to scale the target up to again. Its annotation survives an operator that is killed."""
 
     group: str
-    """The ConsumerGroup by its name, not the group's id."""
+    """The name of the ConsumerGroup, not the group's id."""
     reset: str
-    """`spec.offsets.reset.id`."""
+    """The `spec.offsets.reset.id`."""
     replicas: Annotated[int, Meta(ge=0)]
     since: str = ""
-    """When the target was first seen at 0, RFC 3339."""
+    """The time at which the target was first seen at 0 replicas, in RFC 3339; empty before that."""
     gave_up: str = ""
-    """Why the reset was given up: the target is scaled up again, and this one is not tried once more."""
+    """The reason why the reset was given up: the target is scaled up again, and the reset is not tried again."""
     is_up: bool = False
-    """It was given up, and the target had replicas since: one that has none later has none for another reason."""
+    """True if the reset was given up and the target had replicas since; none later have another reason."""
 
 
 class TargetScale(NamedTuple):
-    """The scale of a target, as it was read from Kubernetes."""
+    """The scale of a target as read from Kubernetes."""
 
     replicas: int
-    """As they are declared: pods that end may still be there."""
+    """The declared number; terminating pods may still run."""
     version: str
-    """A change of the target since then makes what is written on the ground of this a conflict."""
+    """The resourceVersion: writing on the ground of this scale is a conflict after any later change of the target."""
     before: BeforeReset | None = None
 
 
 def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
-    """What the API server has of that name, None where there is nothing."""
+    """Return the scale of the object `found`, None if it does not exist, or the reason why it may not be scaled."""
     if found is None:
         message = f"spec.scaling.target: there is no {named(target)} in this namespace; allowed: one that is there"
         return Refusal(TARGET_NOT_FOUND, message)
@@ -68,10 +68,10 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
 
 
 def before_text(before: BeforeReset | None) -> str | None:
-    """The annotation's value; None takes it away."""
+    """Return the annotation's value; None removes it."""
     return msgspec.json.encode(before).decode() if before is not None else None
 
 
 def named(target: ScaleTarget) -> str:
-    """The target as messages name it."""
+    """Return the target as messages name it."""
     return f"{target.kind} {target.name}"

@@ -1,4 +1,4 @@
-"""Which topics the members of groups read, also while they rebalance or are restarted. Pure."""
+"""The topics that the members of groups read, kept while they rebalance or restart. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 from barnabas_lag.evaluation.readings import GroupReading
 
 KEPT_S: Final = 300.0
-"""For so long a group reads what it read before; then nobody knows, and all that it has committed to counts."""
+"""The seconds for which the last known topics are kept; then they are unknown, and all committed topics count."""
 
 
 class TopicsRead(NamedTuple):
-    """The topics that a group's members read, and when all of them said so last."""
+    """The topics that a group's members read, and when they were last reported."""
 
     topics: frozenset[str]
     at_s: float
@@ -19,7 +19,7 @@ class TopicsRead(NamedTuple):
 def with_look(
     before: Mapping[str, TopicsRead], groups: Mapping[str, GroupReading], now_s: float
 ) -> dict[str, TopicsRead]:
-    """What is known of each group after this look."""
+    """Return the topics of each group after this look."""
     kept = {group_id: read for group_id, read in before.items() if now_s - read.at_s < KEPT_S}
     told = {group_id: TopicsRead(each.topics, now_s) for group_id, each in groups.items() if each.topics is not None}
     return {**kept, **told}

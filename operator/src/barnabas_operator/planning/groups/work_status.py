@@ -1,4 +1,4 @@
-"""What the work on a group says, for its status. Pure."""
+"""The results of the work on a group, for its status. Pure."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ from barnabas_operator.resources.object_meta import Condition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkStatus:
-    """What the parts so far say. What is None is as it was in the status before."""
+    """The results of the parts so far. A None keeps the value of the earlier status."""
 
     problem: Refusal | None = None
-    """Why `Ready` is False."""
+    """The reason why `Ready` is False."""
     conditions: tuple[Condition, ...] = ()
-    """Beside Ready and WithinObjective. One that nobody says any more goes."""
+    """The conditions beside Ready and WithinObjective. A condition that is no longer reported is removed."""
     reset: ResetStatus | None = None
     replicas: int | None = None
     is_resetting: bool = False
-    """A reset goes on, or waits: nobody else scales the target."""
+    """True if a reset goes on or waits; nobody else may scale the target then."""
     is_busy: bool = False
-    """The next look comes soon."""
+    """True if the next look comes soon."""
