@@ -1,1 +1,1 @@
-"""What to do with a Cluster's brokers, their settings, pods and disks, and why not."""
+"""The decisions about brokers. Pure."""

@@ -1,4 +1,4 @@
-"""The claims of a Cluster's disks, and the brokers that have a place because of what is on them. Pure."""
+"""The claims of a Cluster's disks, and the brokers that keep a place because of their claims. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 class BrokerClaim(NamedTuple):
-    """One disk of one broker: what it asks for, and its `storage_class`.
+    """The claim of one disk of one broker: its size, and its `storage_class`.
 
     `is_bound`: it has, or had, a volume, which may hold records. `version` is that of the object.
-    `is_emptied`: its broker held nothing any more when it was removed. One that `is_ending` was deleted: it is
-    lost with its records when its pod ends. `resize`: how far Kubernetes is with one that grows.
+    `is_emptied`: its broker held no replicas when it was removed. One that `is_ending` was deleted: it is
+    lost with its records when its pod ends. `resize`: the progress of Kubernetes in growing it.
     """
 
     name: str
@@ -30,14 +30,14 @@ class BrokerClaim(NamedTuple):
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
-    """How many brokers there were, by their disks. Those that were removed in the ordinary way do not count."""
+    """Return how many brokers there were, by their claims. Removed brokers with emptied claims do not count."""
     return max((claim.broker_id for claim in claims if not claim.is_emptied and not claim.is_ending), default=-1) + 1
 
 
 def brokers_holding(state: ClusterState | None, count: int) -> int:
-    """How many brokers there have to be, beyond `count`, for all that hold replicas and never were unregistered.
+    """Return how many brokers are needed, at least `count`, so that each registered one with replicas has a place.
 
-    One that was removed in the ordinary way holds none.
+    A broker that was removed in the ordinary way has no replicas.
     """
     beyond = {broker for broker in state.registered if broker >= count} if state is not None else set()
     if state is None or not beyond:
@@ -47,21 +47,21 @@ def brokers_holding(state: ClusterState | None, count: int) -> int:
 
 
 def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[BrokerClaim]:
-    """Those to mark when this broker is removed: nothing on them is needed any more."""
+    """Return the claims to mark as emptied when this broker is removed."""
     return [claim for claim in claims if claim.broker_id == broker_id and not claim.is_emptied]
 
 
 def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
-    """Those that are marked although their broker has a place again."""
+    """Return the claims that are marked as emptied although their broker has a place again."""
     return [claim for claim in claims if claim.is_emptied and claim.broker_id < places]
 
 
 def claims_to_delete(
     cluster: Cluster, claims: Iterable[BrokerClaim], places: int, registered: Collection[int]
 ) -> list[BrokerClaim]:
-    """Of brokers that were removed in the ordinary way, the disks with `deleteClaim`.
+    """Return the emptied claims of removed brokers whose volume has `deleteClaim`.
 
-    One that is still registered may have got a new topic's replica before it stopped: it has to come back for that.
+    A broker that is still registered may have got a new topic's replica before it stopped, and needs its claims.
     """
     erased = _erased_volumes(cluster)
     gone = (each for each in claims if each.is_emptied and each.broker_id >= places)
@@ -69,7 +69,7 @@ def claims_to_delete(
 
 
 def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[BrokerClaim]:
-    """Those that go with the Cluster: all of them, or those of disks with `deleteClaim`."""
+    """Return the claims to delete with the Cluster: all of them, or those of volumes with `deleteClaim`."""
     if cluster.spec.deletion_policy == "Delete":
         return list(claims)
     erased = _erased_volumes(cluster)
@@ -77,7 +77,7 @@ def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[Bro
 
 
 def named(claims: Sequence[BrokerClaim]) -> str:
-    """The first by its name, and how many others there are."""
+    """Return the first claim's name, and the number of others."""
     first = min(claim.name for claim in claims)
     return first if len(claims) == 1 else f"{first} and {len(claims) - 1} more"
 

@@ -1,6 +1,6 @@
-"""What to do next with a Cluster's brokers: one step at a time, each decided on what is so by then. Pure.
+"""The next step of a Cluster's brokers: one at a time, each decided on the state at that time. Pure.
 
-Brokers are numbered from 0, so those to go are the ones with the highest numbers.
+Brokers are numbered from 0, so those with the highest numbers are removed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,12 +24,12 @@ NAMED_MAX: Final = 3
 
 
 class BrokerView(NamedTuple):
-    """One broker that has a place; `is_changed`: it runs with other settings than it should have.
+    """A broker that has a place; `is_changed`: it runs with other settings than it should have.
 
     `lacks_volume`: its pod was made before a volume was added. The controller of StatefulSets cannot mend such a pod,
-    and until that is over it makes no pod with a higher number. `is_down`: its process does not run, or has lost its
-    access to Kubernetes. One that is only not ready may serve all the same. `ending` names what of it is being deleted,
-    its pod or a claim.
+    and until it is replaced makes no pod with a higher number. `is_down`: its process does not run, or has lost its
+    access to Kubernetes; a broker that is only not ready may still serve. `ending` names its pod or claim that is being
+    deleted.
     """
 
     broker_id: int
@@ -43,45 +43,45 @@ class BrokerView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartBrokers:
-    """Starts these brokers, all at once."""
+    """The step that starts these brokers, all at once."""
 
     broker_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """Restarts a broker, so that it takes its new settings."""
+    """The step that restarts a broker, so that it takes its new settings."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveBroker:
-    """For good; its files stay."""
+    """The step that removes a broker for good; its files stay."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceLeaders:
-    """Gives leadership back to the preferred replicas: restarts have moved it to others."""
+    """The step that gives leadership back to the preferred replicas, from which restarts have moved it."""
 
 
 BrokerStep = StartBrokers | RestartBroker | RemoveBroker | BalanceLeaders
 
 
 def balances_leaders(cluster: Cluster) -> bool:
-    """Whether leaders shall go back to the preferred replicas: the brokers do it themselves, some minutes later."""
+    """True if leaders shall return to the preferred replicas. Brokers do so themselves, but some minutes later."""
     return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() != "false"
 
 
 def next_step(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """The next step, or why it has to wait; None when the brokers are as wanted.
+    """Return the next step, or why it has to wait; None if the brokers are as wanted.
 
-    `wanted` is how many there shall be, `state` what they say themselves: None where none of them answers, `unbalanced`
-    whether leaders are to be balanced when all restarts are over.
+    `wanted` is the number of brokers, `state` their own report, None if none of them answers; `unbalanced` says whether
+    leaders have to be balanced when all restarts are over.
     """
     missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
     outdated = next((broker for broker in brokers if broker.lacks_volume), None)
@@ -104,7 +104,7 @@ def next_step(
 def step_without_restarts(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """The same while `rolling.pause` is set: every step but restarts, which are reported when nothing else is to do."""
+    """Return the next step while `rolling.pause` is set: no restart, which is reported if nothing else is left."""
     to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
     calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
     step = next_step(wanted, calm, state, unbalanced=unbalanced)
@@ -117,14 +117,14 @@ def step_without_restarts(
 
 
 def _turn(broker_id: int) -> int:
-    """Kubernetes looks at the pods of a StatefulSet 1, 2, 4, ... at a time, and stops after a turn that failed."""
+    """Return the turn in which Kubernetes looks at a pod: 1, 2, 4, ... of them at a time, up to a turn that failed."""
     return (broker_id + 1).bit_length()
 
 
 def _release(
     outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """The restart of who holds up the others: it does not wait for them, for nothing else brings them back."""
+    """Restart the broker that blocks the StatefulSet, without waiting for the missing ones that it blocks."""
     there = [broker for broker in brokers if broker.is_running]
     if outdated.is_down:
         return nothing_ends(outdated.broker_id, there, state) or RestartBroker(outdated.broker_id)
@@ -136,7 +136,7 @@ def _release(
 def _one_of(
     changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """A broker that is not ready restarts first: no other may restart before it is ready, and new settings may cure it.
+    """Restart a changed broker, first one that is not ready: others wait for it, and new settings may cure it.
 
     The controller restarts last: otherwise its work would move more than once.
     """
@@ -147,7 +147,7 @@ def _one_of(
 
 
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
-    """The restarts are over when every replica is back in sync: only those can lead."""
+    """Balance the leaders once every replica is back in sync: only those can lead."""
     if state is None:
         return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report which replicas are in sync")
     behind = [
@@ -159,7 +159,7 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
 
 
 def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
-    """Another broker ends already, or a disk would be lost with the pod that uses it."""
+    """Refuse while a pod or claim is being deleted: another broker ends, or a disk would be lost with its pod."""
     ending = [each.ending for each in brokers if each.ending]
     if not ending:
         return None
@@ -167,12 +167,12 @@ def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterS
 
 
 def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """Nobody knows which replicas are in sync."""
+    """Refuse while no broker reports which replicas are in sync."""
     return None if state else Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report which replicas are in sync")
 
 
 def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """A second broker down could leave partitions without a leader."""
+    """Refuse while another broker is not ready: a second one down could leave partitions without a leader."""
     alive = state.racks if state else {}
     others = (each for each in brokers if each.broker_id != broker_id)
     down = [each.broker_id for each in others if not each.is_ready or each.broker_id not in alive]
@@ -183,9 +183,9 @@ def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterSt
 
 
 def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """This broker may hold the last replica that is in sync.
+    """Refuse while this broker may hold the last replica in sync.
 
-    A move may take hours. It holds no restart up where as many others are in sync as of a partition that stays.
+    A move may take hours. It blocks no restart if as many replicas are in sync as the partition will have after it.
     """
     if state is None:
         return None
@@ -201,7 +201,7 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
-    """Of a partition that moves; no number is enough for one that does not."""
+    """Return the number of replicas that a moving partition will have; infinity for one that does not move."""
     topic = state.topics.get(trouble.topic)
     target = topic.moving.get(trouble.partition) if topic is not None else None
     return inf if target is None else len(target)
@@ -230,7 +230,7 @@ def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveB
 
 
 def replicas_on(broker_id: int, state: ClusterState) -> list[str]:
-    """The partitions that a broker has a replica of, as `topic-partition`."""
+    """Return the partitions that a broker has a replica of, as `topic-partition`."""
     return [
         f"{name}-{number}"
         for name, topic in sorted(state.topics.items())
@@ -240,6 +240,6 @@ def replicas_on(broker_id: int, state: ClusterState) -> list[str]:
 
 
 def _some(items: Iterable[str], count: int) -> str:
-    """The first few, and how many others there are."""
+    """Return the first few items, and the number of others."""
     listed = ", ".join(islice(items, NAMED_MAX))
     return listed if count <= NAMED_MAX else f"{listed} and {count - NAMED_MAX} more"

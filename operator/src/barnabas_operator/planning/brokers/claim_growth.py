@@ -1,4 +1,4 @@
-"""Disks that are there and disks that are declared: which claims are to grow, and what cannot be. Pure."""
+"""The differences between existing and declared disks: claims to grow, and changes to refuse. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
@@ -14,7 +14,7 @@ from barnabas_operator.resources.quantity import quantity_value
 
 
 def same_disks(cluster: Cluster, volumes: Iterable[Volume]) -> bool:
-    """Whether these are the declared ones, each with the size and the class that are declared."""
+    """True if the volumes are the declared ones, with the declared sizes and classes."""
     return _kinds(volumes) == _kinds(cluster.spec.storage.volumes)
 
 
@@ -23,9 +23,9 @@ def _kinds(volumes: Iterable[Volume]) -> dict[int, tuple[Decimal, str | None]]:
 
 
 def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Why the brokers cannot have the declared disks instead of these `volumes`: records would be left behind.
+    """Refuse the declared disks instead of `volumes` if records would be left behind.
 
-    A volume without a claim that was ever bound has none: it can be removed, or declared otherwise.
+    A volume without a claim that was ever bound has no records: it can be removed, or declared otherwise.
     """
     bound = [claim for claim in claims if claim.is_bound]
     with_records = {claim.volume_id for claim in bound}
@@ -40,7 +40,10 @@ def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[B
 
 
 def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Kubernetes never shrinks a claim. A size that no claim could grow to may go back to what they have."""
+    """Refuse a size below that of the claims: Kubernetes never shrinks a claim.
+
+    A size that no claim could grow to may go back to that of the claims.
+    """
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
         least = min(of_volume, key=lambda claim: quantity_value(claim.size)).size
         if quantity_value(volume.size) < quantity_value(least):
@@ -50,7 +53,7 @@ def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal |
 
 
 def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collection[str]) -> Refusal | None:
-    """Why claims cannot have the declared size: their storage class is one of the `rigid` ones, which cannot grow."""
+    """Refuse a larger size for claims of a `rigid` storage class, whose volumes cannot grow."""
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
         for claim in of_volume:
             if claim.storage_class in rigid and quantity_value(claim.size) < quantity_value(volume.size):
@@ -63,7 +66,7 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 
 
 def ungrown(name: str, asked: str, said: str) -> Refusal:
-    """The refusal for a claim that Kubernetes does not let grow."""
+    """Return the refusal for a claim that Kubernetes does not let grow."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
     allowed = "allowed: set the size of the volume back to what its claims have, or allowVolumeExpansion in its class"
     return Refusal(CANNOT_GROW, f"{message}; {allowed}")
@@ -72,7 +75,7 @@ def ungrown(name: str, asked: str, said: str) -> Refusal:
 def _volumes_with_claims(
     cluster: Cluster, claims: Iterable[BrokerClaim]
 ) -> Iterator[tuple[int, Volume, list[BrokerClaim]]]:
-    """Of those that brokers use, by the index of the volume; without volumes that have none yet."""
+    """Yield the index of each volume, the volume, and its claims that brokers use; skip volumes without any."""
     used = [claim for claim in claims if claim.is_bound and not claim.is_emptied]
     for index, volume in enumerate(cluster.spec.storage.volumes):
         of_volume = [claim for claim in used if claim.volume_id == volume.id]
@@ -81,7 +84,7 @@ def _volumes_with_claims(
 
 
 def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Of an earlier Cluster of this name, say, there may be disks that nobody declares."""
+    """Refuse to leave claims with records undeclared; they may be those of an earlier Cluster of this name."""
     declared = {volume.id for volume in cluster.spec.storage.volumes}
     left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]
     if not left:
@@ -93,7 +96,7 @@ def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | N
 
 
 def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:
-    """What each claim that is too small shall ask for, by its name."""
+    """Return the size to ask for, by the name of each claim that is too small."""
     sizes = {volume.id: str(volume.size) for volume in cluster.spec.storage.volumes}
     return {
         claim.name: sizes[claim.volume_id]

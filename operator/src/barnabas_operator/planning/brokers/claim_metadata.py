@@ -1,6 +1,6 @@
-"""The labels and annotations that templates give the claims of a Cluster's disks: which claims lack some. Pure.
+"""The labels and annotations of the templates that a Cluster's claims lack. Pure.
 
-They are set on claims that are there: those of a StatefulSet's claim templates never change.
+They are set on existing claims, because a StatefulSet's claim templates never change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ FIELDS: Final = ("labels", "annotations")
 
 
 def claim_changes(cluster: Cluster, claims: Iterable[Json]) -> Iterator[dict[str, Any]]:
-    """What to apply so that claims have the labels and annotations of the templates, and none of earlier templates."""
+    """Yield what to apply so that claims have the templates' labels and annotations, and none of earlier templates."""
     template = cluster.spec.template
     wanted = {
         field: {**getattr(template.metadata, field), **getattr(template.persistent_volume_claim.metadata, field)}
@@ -36,7 +36,7 @@ def _differs(meta: Json, wanted: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def _applied(meta: Json) -> dict[str, set[str]]:
-    """The names of what the operator has applied before."""
+    """Return the names of the labels and annotations that the operator has applied before."""
     ours = [each for each in meta.get("managedFields", ()) if _is_ours(each)]
     fields: Json = ours[0]["fieldsV1"].get("f:metadata", {}) if ours else {}
     return {field: {name.removeprefix("f:") for name in fields.get(f"f:{field}", {})} - {"."} for field in FIELDS}

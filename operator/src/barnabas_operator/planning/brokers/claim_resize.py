@@ -1,4 +1,4 @@
-"""How far Kubernetes is with a claim that is to grow, as the claim's status tells it. Pure."""
+"""The progress of Kubernetes in growing a claim, from the claim's status. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -18,14 +18,14 @@ _ON: Final = (
 
 
 class Resize(NamedTuple):
-    """One of `RESIZING`, `PENDING` and `FAILED`, and a sentence."""
+    """The progress: `RESIZING`, `PENDING` or `FAILED`, and a sentence."""
 
     reason: str
     message: str
 
 
 def resize_of(found: Json, pod: str) -> Resize | None:
-    """Of the claim of a pod; None where it has the size that it asks for, or no disk yet."""
+    """Return the progress for the claim of a pod; None if it has its size already, or no disk yet."""
     status, asked = found.get("status", {}), str(found["spec"]["resources"]["requests"]["storage"])
     has = status.get("capacity", {}).get("storage")
     if has is None or quantity_value(has) >= quantity_value(asked):

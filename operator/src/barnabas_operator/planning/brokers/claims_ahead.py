@@ -1,7 +1,7 @@
-"""The claims that a broker has to have before it restarts with more volumes, and those that never got one. Pure.
+"""The claims that a broker needs before it restarts with more volumes, and those that were never bound. Pure.
 
 A broker whose claim finds no disk does not start again. So its claims are made while it runs, and it restarts once they
-are bound, or where their class gives them a disk only when a pod is to use it.
+are bound, or where their class binds them only when a pod uses them.
 """
 
 from typing import Final
@@ -18,12 +18,12 @@ NOT_BOUND: Final = "ClaimNotBound"
 
 
 def added_volumes(cluster: Cluster, pod: BrokerPod) -> list[Volume]:
-    """The declared ones that a pod was made without."""
+    """Return the declared volumes that a pod was made without."""
     return [volume for volume in cluster.spec.storage.volumes if claim_name(volume.id) not in pod.volumes]
 
 
 def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> list[str]:
-    """The names of those that this pod will use, and that are not there yet."""
+    """Return the names of the claims that this pod will use and that do not exist yet."""
     there = {claim.name for claim in pods.claims}
     wanted = (each for each in added_volumes(cluster, pod) if not classes.gives_late(each))
     names = (f"{claim_name(volume.id)}-{pod.name}" for volume in wanted)
@@ -31,7 +31,7 @@ def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: S
 
 
 def refuse_restart(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> Refusal | None:
-    """Why a pod with more volumes would not start."""
+    """Return the reason why a pod with more volumes would not start, or None."""
     bound = {claim.name for claim in pods.claims if claim.is_bound and not claim.is_ending}
     for volume in added_volumes(cluster, pod):
         name = f"{claim_name(volume.id)}-{pod.name}"
@@ -44,13 +44,13 @@ def refuse_restart(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: S
 
 
 def claims_to_discard(cluster: Cluster, pods: PodsState, classes: StorageClasses) -> list[BrokerClaim]:
-    """Those that never got a disk and are not as declared: others are made in their place, as far as there shall be."""
+    """Return the claims that were never bound and are not as declared; new ones take their place if still declared."""
     never = (claim for claim in pods.claims if not (claim.is_bound or claim.is_ending))
     return [claim for claim in never if _is_outdated(cluster, pods, claim, classes)]
 
 
 def _is_outdated(cluster: Cluster, pods: PodsState, claim: BrokerClaim, classes: StorageClasses) -> bool:
-    """Not while the StatefulSet would make it again as it was."""
+    """True if the claim differs from its declaration, and the StatefulSet would not make the same one again."""
     template = next((volume for volume in pods.volumes if volume.id == claim.volume_id), None)
     volume = next((each for each in cluster.spec.storage.volumes if each.id == claim.volume_id), None)
     if volume is None:
@@ -63,7 +63,7 @@ def _alike(one: Volume, other: Volume) -> bool:
 
 
 def _differs(claim: BrokerClaim, volume: Volume, classes: StorageClasses) -> bool:
-    """Of one without a class Kubernetes sets the default class, once there is one."""
+    """True if size or class differ; Kubernetes sets the default class on a claim without one, once there is one."""
     wanted = classes.of(volume)
     is_other = claim.storage_class is not None and claim.storage_class != wanted and (wanted or volume.storage_class)
     return bool(is_other) or quantity_value(claim.size) != quantity_value(volume.size)

@@ -1,4 +1,4 @@
-"""The settings that running brokers take over: what each has by itself against what is declared."""
+"""The dynamic settings of running brokers: the differences between set and declared ones."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,19 +10,19 @@ from barnabas_operator.resources.cluster import Cluster
 RACK: Final = "broker.rack"
 HOSTS: Final = "advertised.hosts"
 THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-"""Those are whose who moves replicas by hand."""
+"""The throttles, which the operator leaves to the user who moves replicas by hand."""
 
 BrokerConfigs = Mapping[int, Mapping[str, str]]
 Settings = Mapping[str, str | None]
-"""What to set; None resets a config to its default."""
+"""The settings to set; None resets one to its default."""
 Changes = dict[int, Settings]
 
 
 def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[int, Settings]) -> Changes:
-    """By broker, what to change.
+    """Return the changes by broker.
 
     `overrides` are the settings that are set on each broker alone, `places` its `place_settings`. Settings that others
-    have set go, as a topic's do.
+    have set are reset, as for a topic.
     """
     declared = dynamic_settings(cluster)
     changes = {number: _of_broker({**declared, **places.get(number, {})}, found) for number, found in overrides.items()}
@@ -30,7 +30,7 @@ def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[
 
 
 def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
-    """By broker, the settings that its node makes; what is not known yet is left out, and stays as it is."""
+    """Return, by broker, the settings that depend on its node; a setting that is unknown yet is left out."""
     old = pods.remaining()  # One of those may not know the setting.
     return {
         number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}
@@ -43,7 +43,7 @@ def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
 
 
 def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
-    """Nothing to be set where the pod itself knows all: it was started with the address of its node."""
+    """Return the setting of the node's addresses; None resets it if the pod was started with the only address."""
     hosts = {
         each.name: pods.external.node_hosts[each.name, pod.broker_id]
         for each in cluster.spec.listeners

@@ -1,4 +1,4 @@
-"""What only a running Kubernetes can tell about a Cluster, and its brokers' settings need."""
+"""The addresses and uids that Kubernetes assigns to a Cluster's objects, which its brokers' settings need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,12 @@ from barnabas_operator.resources.cluster import Cluster, Listener, NodeAddressTy
 
 WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
 Address = tuple[str, int]
-"""Host and port."""
+"""A host and a port."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalAccess:
-    """Where clients from outside reach each broker, by listener and broker id, and the ServiceAccount of the brokers'
-    pods.
+    """The outside addresses of each broker, by listener and broker id, and the ServiceAccount of the brokers' pods.
 
     `node_ports` are the ports of Services of type NodePort. `balancer_hosts` are the hosts of load balancers.
     `node_hosts` are the addresses of the nodes that run the brokers' pods. `bootstrap_ports` are the node ports at
@@ -28,9 +27,9 @@ class ExternalAccess:
     account_uid: str = ""
 
     def advertised(self, listener: Listener, broker_id: int) -> Address | None:
-        """What a broker is started with for a listener for the outside; None while Kubernetes has not given it one.
+        """Return the address that a broker advertises on an outside listener; None until Kubernetes assigns one.
 
-        An empty host is that of the node, which nobody knows before the pod is there.
+        An empty host stands for the node's, which is unknown before the pod has a node.
         """
         key = listener.name, broker_id
         if listener.type == "loadbalancer":
@@ -40,14 +39,14 @@ class ExternalAccess:
         return (listener.advertised_host or "", port) if port else None
 
     def address_outside(self, listener: Listener, broker_id: int) -> Address | None:
-        """What a broker tells clients of such a listener: the host is empty while its pod is on no node."""
+        """Return the address that clients get for such a listener; its host is empty while the pod is on no node."""
         found = self.advertised(listener, broker_id)
         if found is None:
             return None
         return found[0] or self.node_hosts.get((listener.name, broker_id), ""), found[1]
 
     def lacking(self, cluster: Cluster, places: int = 0) -> list[str]:
-        """The addresses that brokers cannot start without, in words: of those declared, and of all below `places`."""
+        """Return, as text, the missing addresses of all declared brokers, and of all with an id below `places`."""
         return [
             f"an address of listener {listener.name} for broker {broker_id}"
             for listener in cluster.spec.listeners
@@ -58,11 +57,11 @@ class ExternalAccess:
 
 
 def is_outside(cluster: Cluster) -> bool:
-    """Whether clients from outside have Services to come by."""
+    """True if the Cluster has a listener for clients outside of Kubernetes."""
     return any(each.type != "internal" for each in cluster.spec.listeners)
 
 
 def node_host(addresses: Mapping[str, str], host_ip: str, preferred: str | None) -> str:
-    """Which of a node's addresses (by type) a broker advertises; `host_ip` is the one that pods know."""
+    """Return the node's address (of those by type) that a broker advertises, else `host_ip`, which pods know."""
     order = (preferred, *get_args(NodeAddressType))
     return next((addresses[kind] for kind in order if kind in addresses), host_ip)

@@ -1,7 +1,7 @@
-"""What Kubernetes gave the Services for the outside, and what became of it. Pure.
+"""The addresses that Kubernetes assigned to the outside Services, and their changes. Pure.
 
-Brokers advertise it from their start, and clients keep it. So a Service that is made again asks for the port that the
-one before had; where it gets another, the brokers that tell clients the old one have to restart.
+Brokers advertise them from their start, and clients keep them. So a Service that is made again asks for its earlier
+port; if it gets another, the brokers that advertise the old one have to restart.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
 
 Given = Mapping[str, str]
-"""By a Service's name its node port, or the host of its load balancer."""
+"""The node port, or the host of the load balancer, by the Service's name."""
 
 
 def given_addresses(cluster: Cluster, external: ExternalAccess) -> dict[str, str]:
-    """Of all Services of listeners that are declared."""
+    """Return the assigned addresses of the Services of all declared listeners."""
     name, found = cluster.metadata.name, {}
     for listener in cluster.spec.listeners:
         if listener.type == "nodeport" and (port := external.bootstrap_ports.get(listener.name)):
@@ -36,7 +36,7 @@ def _given(listener: Listener, broker_id: int, external: ExternalAccess) -> str:
 
 
 def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
-    """By broker, what it tells clients that is not so any more; those that have no pod will start with what is so."""
+    """Return, by broker, the outdated address that it advertises; brokers without a pod will start with the new one."""
     before = pods.broker_set.given if pods.broker_set is not None else {}
     now, found = given_addresses(cluster, pods.external), {}
     for listener in cluster.spec.listeners:
@@ -49,6 +49,6 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
 
 
 def stale_addresses(pods: PodsState) -> Refusal | None:
-    """The refusal for marked pods: clients do not reach their brokers until those have restarted."""
+    """Return the refusal about pods that advertise an outdated address and have to restart, or None."""
     stale = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
     return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(stale)}: restarts") if stale else None

@@ -1,4 +1,4 @@
-"""Which level of `barnabas.metadata.version` the brokers finalize next. Pure.
+"""The level of `barnabas.metadata.version` that the brokers finalize next. Pure.
 
 A level is a form of the metadata that older brokers cannot read: once it is finalized, they do not start. So it is
 raised when a roll is over, and never lowered here.
@@ -18,7 +18,7 @@ METADATA_VERSION: Final = "barnabas.metadata.version"
 
 
 class Supported(NamedTuple):
-    """What one broker can go by, both inclusive."""
+    """The lowest and highest level that a broker supports, both inclusive."""
 
     lowest: int
     highest: int
@@ -26,29 +26,29 @@ class Supported(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RaiseMetadataVersion:
-    """For all brokers, and for good."""
+    """The step that raises the level for all brokers; it is never lowered again."""
 
     before: int
     after: int
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the step as messages name it."""
         return f"raise {METADATA_VERSION} from {self.before} to {self.after}"
 
 
 def metadata_version_of(state: ClusterState | None) -> int | None:
-    """The finalized level; None where no broker has reported it."""
+    """Return the finalized level; None if no broker has reported it."""
     return state.metadata_versions.finalized if state is not None and state.metadata_versions is not None else None
 
 
 def reported_metadata_version(cluster: Cluster, state: ClusterState | None) -> int | None:
-    """The same for the status, which keeps it while no broker answers."""
+    """Return the finalized level for the status, which keeps the last one while no broker answers."""
     before = cluster.status.metadata_version if cluster.status is not None else None
     return metadata_version_of(state) or before
 
 
 def may_raise(cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState) -> bool:
-    """Whether every broker is to be asked what it supports: a higher level is wanted, and the roll is over.
+    """True if each broker has to be asked what it supports: a higher level is wanted, and the roll is over.
 
     `brokers` are all that have a place. As long as one has to restart, is away, or lacks records that others have, the
     brokers can return to the previous image.
@@ -73,9 +73,9 @@ def _is_as_wanted(broker: BrokerView) -> bool:
 def next_version(
     cluster: Cluster, state: ClusterState, supported: Mapping[int, Supported]
 ) -> RaiseMetadataVersion | Refusal | None:
-    """The step from what `state` has to what is pinned, or to the highest that all support; None: there is none.
+    """Return the step to the pinned level, or to the highest that all brokers support; None if there is none.
 
-    `supported` has the brokers that reported it. The level stays unless all live ones have.
+    `supported` has the brokers that reported it. The level stays unless all live brokers have.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or not state.racks or not supported.keys() >= state.racks.keys():
@@ -91,7 +91,7 @@ def next_version(
 
 
 def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
-    """Why the Cluster cannot have the level that it pins: the brokers have `finalized` a higher one."""
+    """Refuse a pinned level below `finalized`, the level that the brokers have finalized."""
     pinned = cluster.spec.metadata_version
     if pinned is None or finalized is None or pinned >= finalized:
         return None

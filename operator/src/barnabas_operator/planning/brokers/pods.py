@@ -1,4 +1,4 @@
-"""The brokers of a Cluster as Kubernetes has them: pods, what they run with, and where."""
+"""The brokers of a Cluster as Kubernetes has them: their pods, templates and addresses."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from barnabas_operator.resources.cluster import Volume
 
 
 class BrokerPod(NamedTuple):
-    """One broker's pod. `revision` is that of the template it was made from.
+    """A broker's pod. `revision` is that of the template it was made from.
 
-    `is_down`: its broker's process does not run, as far as Kubernetes knows; `trouble` says why, "" where nobody knows.
-    `made_at` and `ends_at` are in RFC 3339: the latter is when one that was deleted should have ended, "" of others.
+    `is_down`: its broker's process does not run, as far as Kubernetes knows; `trouble` says why, "" if unknown.
+    `made_at` and `ends_at` are in RFC 3339: the latter is when a deleted pod should have ended, "" of others.
     `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
-    knows it, "" until it runs there, `node_addresses` are all by type. `stale` is what it tells clients wrongly.
-    `is_cut_off`: its ServiceAccount was deleted, so that it can neither read nor write the metadata.
+    knows it, "" until it runs there; `node_addresses` are all of the node, by type. `stale` is the outdated address
+    that it advertises. `is_cut_off`: its ServiceAccount was deleted, so it can neither read nor write the metadata.
 
     The pod that is made in its place has the same name and another `uid`.
     """
@@ -43,12 +43,12 @@ class BrokerPod(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether waiting saves nothing: it does not run, or whichever of the others restarts takes it for dead."""
+        """True if waiting for it saves nothing: it does not run, or any broker that restarts takes it for dead."""
         return self.is_down or self.is_cut_off
 
     @property
     def is_ending(self) -> bool:
-        """Whether it was deleted, and is still there."""
+        """True if it was deleted and still exists."""
         return self.ends_at != ""
 
 
@@ -56,8 +56,8 @@ class BrokerPod(NamedTuple):
 class BrokerSet:
     """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
 
-    `volumes` are what its claim templates are for, by their names. One that is ending has the name that another needs.
-    `given` are the addresses outside that its brokers advertise, by Service.
+    `volumes` are its claim templates' volumes by template name. While `is_ending`, no new one can have its name.
+    `given` are the outside addresses that its brokers advertise, by Service.
     """
 
     replicas: int
@@ -69,7 +69,7 @@ class BrokerSet:
 
 @dataclass(frozen=True, slots=True)
 class PodsState:
-    """What was found of a Cluster on Kubernetes."""
+    """The objects of a Cluster found on Kubernetes."""
 
     broker_set: BrokerSet | None
     pods: Mapping[int, BrokerPod] = field(default_factory=dict)
@@ -78,18 +78,18 @@ class PodsState:
 
     @property
     def volumes(self) -> Collection[Volume]:
-        """The disks that the StatefulSet gives its pods."""
+        """Return the volumes that the StatefulSet gives its pods."""
         return self.broker_set.volumes.values() if self.broker_set is not None else ()
 
     @property
     def count(self) -> int:
-        """How many brokers have a place; pods and disks keep theirs while there is no StatefulSet."""
+        """Return the number of brokers that have a place; pods and claims keep theirs while there is no StatefulSet."""
         if self.broker_set is not None:
             return self.broker_set.replicas
         return max(brokers_claimed(self.claims), max(self.pods, default=-1) + 1)
 
     def views(self) -> list[BrokerView]:
-        """Every broker that has a place, for the next step."""
+        """Return every broker that has a place, for the next step."""
         return [self._view(number) for number in range(self.count)]
 
     def _view(self, number: int) -> BrokerView:
@@ -101,7 +101,7 @@ class PodsState:
         return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod), pod.is_lost, ending)
 
     def _ending(self, pod: BrokerPod) -> Iterator[str]:
-        """A claim that was deleted stays as long as its pod."""
+        """Yield the broker's objects that are being deleted; a deleted claim stays as long as its pod."""
         if pod.is_ending:
             yield f"pod {pod.name}"
         for claim in self.claims:
@@ -113,23 +113,23 @@ class PodsState:
         return not pod.is_ending and not wanted <= pod.volumes
 
     def _is_changed(self, pod: BrokerPod) -> bool:
-        """Whether it shall restart; one that is ending does so already."""
+        """True if it has to restart; a pod that is ending does so already."""
         revision = self.broker_set.revision if self.broker_set is not None else ""
         return not pod.is_ending and (pod.restart_asked or (revision != "" and pod.revision != revision))
 
     def remaining(self) -> tuple[int, ...]:
-        """The brokers that are still to restart."""
+        """Return the brokers that still have to restart."""
         return tuple(view.broker_id for view in self.views() if view.is_changed)
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether every broker runs with the template that is there, and Kubernetes has seen it."""
+        """True if every broker runs with the current template, and Kubernetes has observed that template."""
         return self.broker_set is not None and self.broker_set.revision != "" and not self.remaining()
 
     def unready(self) -> tuple[int, ...]:
-        """The brokers that are not there, or not in sync yet."""
+        """Return the brokers that are missing or not ready."""
         return tuple(view.broker_id for view in self.views() if not view.is_ready)
 
     def troubles(self) -> str:
-        """What Kubernetes says of pods that do not run."""
+        """Return the troubles of pods that do not run, as Kubernetes reports them."""
         return "; ".join(pod.trouble for _, pod in sorted(self.pods.items()) if pod.trouble)

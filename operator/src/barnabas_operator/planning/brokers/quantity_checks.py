@@ -1,4 +1,4 @@
-"""What is wrong with the amounts that a Cluster asks Kubernetes for: it would say so only of the pods. Pure."""
+"""The checks of the amounts that a Cluster asks for, which Kubernetes would reject only for its pods. Pure."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,14 @@ from barnabas_operator.resources.schema_check import Path, dotted
 
 
 def resource_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Each field with what is wrong."""
+    """Yield each wrong field with its problem."""
     yield from _requests_above_limits(cluster)
     yield from _too_little_memory(cluster)
     yield from _tiny_disks(cluster)
 
 
 def _requests_above_limits(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """What is left out counts as well: a request has a default, which a low limit must not undercut."""
+    """Yield each request above its limit; a request has a default, which a low limit must not undercut."""
     resources = cluster.spec.brokers.resources
     for name, asked in resources.requests.items():
         limit = resources.limits.get(name)
@@ -26,7 +26,7 @@ def _requests_above_limits(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _too_little_memory(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """A number without a unit is bytes: a broker would not even start."""
+    """Yield memory below the minimum. A number without a unit is bytes: a broker would not even start."""
     resources = cluster.spec.brokers.resources
     for field, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         memory = amounts.get("memory")

@@ -1,4 +1,4 @@
-"""Which brokers restart together with one that may: others of its rack that share no partition with them. Pure."""
+"""The brokers that restart together: others of the first one's rack that share no partition with it. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 
 
 def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState | None, count_max: int) -> list[int]:
-    """`first` and up to `count_max` - 1 others.
+    """Return `first` and up to `count_max` - 1 others.
 
     Each partition loses one replica at most, as when brokers restart one by one. The controller joins no other, for it
     restarts last. Without a rack, while replicas move or volumes are added, a broker restarts alone.
@@ -23,7 +23,7 @@ def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState
 
 
 def _is_ready(first: int, brokers: Sequence[BrokerView]) -> bool:
-    """Each partition that one shares with others lacks a replica already where it is not."""
+    """True if the first broker is ready; while it is not, each partition that it shares lacks a replica already."""
     return any(broker.broker_id == first and broker.is_ready for broker in brokers)
 
 

@@ -1,4 +1,4 @@
-"""The StorageClasses of Kubernetes: which there are, and what disks of theirs can do. Pure."""
+"""The StorageClasses of Kubernetes, and what their volumes can do. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -13,43 +13,43 @@ LATE: Final = "WaitForFirstConsumer"
 
 
 class StorageClass(NamedTuple):
-    """`is_late`: it gives a claim its volume only when a pod is to use that. `can_grow`: its volumes can."""
+    """A StorageClass. `is_late`: it binds a claim only when a pod uses it. `can_grow`: its volumes can grow."""
 
     is_late: bool
     can_grow: bool
 
 
 class StorageClasses(NamedTuple):
-    """By name; `default` is that of claims without a class, "" where there is none."""
+    """The StorageClasses by name; `default` is the class of claims without one, "" if there is none."""
 
     by_name: Mapping[str, StorageClass]
     default: str = ""
 
     def of(self, volume: Volume) -> str:
-        """The name of the class that claims of this volume get; "" of none."""
+        """Return the name of the class that claims of this volume get; "" if none."""
         return self.default if volume.storage_class is None else volume.storage_class
 
     def gives_late(self, volume: Volume) -> bool:
-        """Whether its claims are bound only when a broker starts with them."""
+        """True if its claims are bound only when a broker starts with them."""
         found = self.by_name.get(self.of(volume))
         return found is not None and found.is_late
 
     def lacks(self, volume: Volume) -> bool:
-        """Whether it names a class that is not there."""
+        """True if it names a class that does not exist."""
         return bool(volume.storage_class) and volume.storage_class not in self.by_name
 
     def with_names(self, names: Iterable[str]) -> "StorageClasses":
-        """With classes that volumes have by name only: nobody makes more of them, and none grows."""
+        """Return these classes and those that exist only as names on volumes; the latter neither bind late nor grow."""
         return self._replace(by_name={**dict.fromkeys(names, StorageClass(False, False)), **self.by_name})
 
     @property
     def allowed(self) -> str:
-        """As messages list them."""
+        """The names of the classes as messages list them."""
         return ", ".join(sorted(self.by_name)) or "leave it out, for there is no StorageClass"
 
 
 def storage_classes_of(found: Iterable[Json]) -> StorageClasses:
-    """Of several default classes Kubernetes takes the newest."""
+    """Return the classes found; the newest of several default classes is the default, as in Kubernetes."""
     listed = sorted(found, key=lambda each: (each["metadata"].get("creationTimestamp", ""), each["metadata"]["name"]))
     defaults = [each["metadata"]["name"] for each in listed if _annotations(each).get(DEFAULT) == "true"]
     return StorageClasses({each["metadata"]["name"]: _class(each) for each in listed}, defaults[-1] if defaults else "")
@@ -64,14 +64,14 @@ def _annotations(found: Json) -> Mapping[str, str]:
 
 
 def new_disks(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Mapping[int, Volume]:
-    """By its index each volume that names a class and has no disks yet: one that has needs its class no more."""
+    """Return by index each volume that names a class and has no bound claim; a bound one needs its class no more."""
     bound = {claim.volume_id for claim in claims if claim.is_bound}
     volumes = enumerate(cluster.spec.storage.volumes)
     return {index: volume for index, volume in volumes if volume.storage_class and volume.id not in bound}
 
 
 def refuse_missing_class(cluster: Cluster, claims: Iterable[BrokerClaim], classes: StorageClasses) -> Refusal | None:
-    """Why a volume can get no disk: its class is not there."""
+    """Return the reason why a new volume can get no disk: its class does not exist."""
     for index, volume in new_disks(cluster, claims).items():
         if classes.lacks(volume):
             field = f"spec.storage.volumes[{index}].storageClass is {volume.storage_class}"

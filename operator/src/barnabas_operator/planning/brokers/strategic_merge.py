@@ -21,23 +21,23 @@ LIST_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.template.spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "spec.template.spec.volumes": ("name",),
 }
-"""What tells the entries of a list apart, by its path in the object; all other lists are replaced."""
+"""The fields that identify the entries of a list, by its path in the object; all other lists are replaced."""
 
 KEY_DEFAULTS: Final = {"protocol": "TCP"}
 
 
 def merged(base: Json, patch: Json) -> dict[str, Any]:
-    """`base` with what `patch` says besides. Neither is changed."""
+    """Return `base` with `patch` merged over it; neither is changed."""
     return _mapping(base, patch, "")
 
 
 def entry_key(entry: Json, keys: Sequence[str]) -> tuple[object, ...]:
-    """What tells it from the other entries of its list; None stands for what it lacks."""
+    """Return the key of an entry in its list; None stands for a missing field."""
     return tuple(entry.get(key, KEY_DEFAULTS.get(key)) for key in keys)
 
 
 def joined(path: str, name: str) -> str:
-    """The path of a field below another."""
+    """Return the path of a field below another."""
     return f"{path}.{name}" if path else name
 
 
