@@ -1,1 +1,1 @@
-"""What to do with topics, why not, and what their status says."""
+"""The decisions about topics. Pure."""

@@ -1,6 +1,6 @@
-"""What a plan moves between log dirs of one broker: what is left of it, and what of that begins now. Pure.
+"""The moves of a plan between log dirs of one broker: those left, and those that begin now. Pure.
 
-Brokers copy such replicas themselves, and go on after a restart. So what they report is all that has to be known.
+Brokers copy such replicas themselves, and go on after a restart. So their reports are all the state.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from barnabas_operator.planning.rebalance_request import PlannedPartition
 from barnabas_operator.planning.topics.move_turns import is_full
 
 ANY: Final = "any"
-"""In the place of a path: wherever the replica is."""
+"""The word in the place of a path for a replica that may stay in any log dir."""
 
 
 class LogDirMove(NamedTuple):
-    """A replica goes to another log dir of its broker."""
+    """A move of a replica to another log dir of its broker."""
 
     partition: TopicPartition
     broker_id: int
@@ -29,7 +29,7 @@ class LogDirMove(NamedTuple):
 
 
 def log_dir_moves(planned: PlannedPartition, disks: Disks) -> list[LogDirMove]:
-    """The replicas that stay on their broker and are not in their log dir yet."""
+    """Return the moves of replicas that stay on their broker and are not in their log dir yet."""
     partition = TopicPartition(planned.topic, planned.partition)
     named = zip(planned.replicas, planned.log_dirs or (), strict=False)
     wanted = [LogDirMove(partition, *each) for each in named if each[0] in planned.before and each[1] != ANY]
@@ -37,13 +37,13 @@ def log_dir_moves(planned: PlannedPartition, disks: Disks) -> list[LogDirMove]:
 
 
 def is_under_way(move: LogDirMove, disks: Disks) -> bool:
-    """Whether its broker copies it there."""
+    """True if its broker is copying the replica there."""
     content = _content(move, disks)
     return content is not None and move.partition in content.coming
 
 
 class LogDirRoom:
-    """The room of log dirs. Those of one broker whose disks report the very same are taken for one disk."""
+    """The room of log dirs. Log dirs of one broker that report the same space count as one disk."""
 
     def __init__(self, disks: Disks) -> None:
         self._disks = disks
@@ -56,7 +56,7 @@ class LogDirRoom:
             self._take(move)
 
     def why_not(self, moves: Iterable[LogDirMove]) -> str | None:
-        """Why they cannot begin; if they can, they have their room from now on."""
+        """Return the reason why the moves cannot begin; if they can, return None and reserve their room."""
         moves = tuple(moves)
         for move in moves:
             if move.broker_id not in self._disks.log_dirs:
@@ -77,7 +77,7 @@ class LogDirRoom:
 
 
 def begin_log_dir_moves(wanted: Iterable[LogDirMove], disks: Disks) -> tuple[LogDirMove, ...]:
-    """Those that begin now: a few at a time on each broker, as between brokers."""
+    """Return the moves that begin now: a few at a time on each broker, as between brokers."""
     copies, under_way = Counter[int](), Counter[int]()
     for move in _coming(disks):
         copies[move.broker_id] += 1
@@ -93,7 +93,7 @@ def begin_log_dir_moves(wanted: Iterable[LogDirMove], disks: Disks) -> tuple[Log
 
 
 def _coming(disks: Disks) -> Iterator[LogDirMove]:
-    """All that move within their brokers, whoever asked for it."""
+    """Yield all moves under way within brokers, also those that others have requested."""
     for broker, contents in disks.log_dirs.items():
         for path, content in contents.items():
             for partition in content.coming:

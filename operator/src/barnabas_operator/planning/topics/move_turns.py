@@ -1,6 +1,6 @@
-"""Which of the wanted moves begin now: a few partitions at a time, the most urgent first. Pure.
+"""The wanted moves that begin now: a few partitions at a time, the most urgent first. Pure.
 
-The others are planned again in the next reconciliation, with what is true by then.
+The others are planned again in the next reconciliation, on the state at that time.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 PARTITIONS_MAX: Final = 20
 BYTES_MAX: Final = 1 << 30
-"""So much a broker copies at a time; one partition at least, whatever its size."""
+"""The bytes that a broker copies at a time; one partition at least, whatever its size."""
 
 
 class Turns(NamedTuple):
-    """The moves that begin, and how many partitions wait for those that are under way."""
+    """The moves that begin, and the number of partitions that wait for those under way."""
 
     begin: tuple[MoveReplicas, ...]
     waiting: int
@@ -31,7 +31,7 @@ class _Move(NamedTuple):
 
 
 def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
-    """Moves that copy nothing begin at once. Of the others those of the fewest replicas in sync go first."""
+    """Return the moves that begin: all that copy nothing, then those with the fewest replicas in sync first."""
     copies, under_way = _under_way(cluster)
     in_sync = {TopicPartition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
     chosen: dict[str, dict[int, ReplicaIds]] = {}
@@ -47,22 +47,22 @@ def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
 
 
 def partitions_in_sum(moves: Iterable[MoveReplicas]) -> int:
-    """The number of partitions of all topics together."""
+    """Return the number of partitions of all topics together."""
     return sum(len(move.assignments) for move in moves)
 
 
 def bytes_to_copy(moves: Iterable[MoveReplicas], cluster: ClusterState) -> int:
-    """Of all new replicas, as far as disks are known."""
+    """Return the bytes of all new replicas, as far as disks are known."""
     return sum(move.size_bytes * len(move.comes_to) for move in _moves(moves, cluster))
 
 
 def is_copy(move: MoveReplicas, cluster: ClusterState) -> bool:
-    """Whether any broker gets a replica that it does not have."""
+    """True if any broker gets a replica that it does not have."""
     return any(each.comes_to for each in _moves([move], cluster))
 
 
 def _under_way(cluster: ClusterState) -> tuple[Counter[int], Counter[int]]:
-    """By broker the partitions, and their bytes, that it is copying."""
+    """Return by broker the number of partitions that it is copying, and their bytes."""
     missing = {TopicPartition(each.topic, each.partition): each.missing for each in cluster.troubles}
     copies, sizes = Counter[int](), Counter[int]()
     for name, topic in cluster.topics.items():
@@ -97,5 +97,5 @@ def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[
 
 
 def is_full(copies: int, size_bytes: int) -> bool:
-    """Whether a broker that makes so many copies has no turn for one more, with which it would copy so many bytes."""
+    """True if a broker with `copies` under way may not begin one more, with which it would copy `size_bytes`."""
     return bool(copies) and (copies >= PARTITIONS_MAX or size_bytes > BYTES_MAX)

@@ -1,7 +1,7 @@
-"""A rebalance that a run of the job `skew` has planned, and that a Cluster names: what of it is still to do. Pure.
+"""The progress of a rebalance that a run of the job `skew` has planned, and that a Cluster names. Pure.
 
-Each reconciliation decides from what is there: a partition has moved, or has the replicas that the plan saw, or is left
-out. So an operator that was killed goes on where it was.
+Each reconciliation decides by the current state: a partition has moved, or has the replicas that the plan saw, or is
+left out. So an operator that was killed goes on where it was.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,10 +17,10 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 
 class NamedProgress(NamedTuple):
-    """What has become of a plan: partitions that are there, of all; moves that are to do; what is left out, and why.
+    """The progress of a plan: partitions in place, of all; moves to begin; partitions that are left out, and why.
 
     `log_dir_moves` are those within brokers, which come last, and `within` counts these and those under way.
-    `unlisted` partitions were planned, too, and the status of the run had no room for them. `is_held_up`: something is
+    `unlisted` partitions were planned, too, but the status of the run had no room for them. `is_held_up`: something is
     to move, and none of it begins now. `is_done`: nothing of it is left to move, and nothing moves.
     """
 
@@ -38,7 +38,7 @@ class NamedProgress(NamedTuple):
 
 
 def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]) -> NamedProgress:
-    """Moves begin only while all brokers and replicas are there. `paused` are names of topics."""
+    """Return the progress. Moves begin only while all brokers and replicas are there. `paused` are names of topics."""
     if named.plan is None:
         return NamedProgress(named.run, named.refusal)
     left = _Left(named.plan, state, paused)
@@ -60,7 +60,7 @@ def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]
 
 
 class _Left:
-    """Why partitions are left out, in their order: each takes its room from those after it."""
+    """The planned partitions in their order: each takes its room from those after it."""
 
     def __init__(self, plan: SkewPlan, state: ClusterState, paused: Collection[str]) -> None:
         self._plan, self._ids, self._state, self._paused = plan, plan.topic_ids, state, paused
@@ -68,31 +68,31 @@ class _Left:
         self._log_dirs = LogDirRoom(state.disks) if state.disks is not None else None
 
     def has_moved(self, planned: PlannedPartition) -> bool:
-        """Or is on its way."""
+        """True if the partition has the planned replicas, or is moving to them."""
         return self._state.topics[planned.topic].targets[planned.partition] == planned.replicas
 
     def within(self, planned: PlannedPartition) -> list[LogDirMove]:
-        """What is left of it between log dirs. They have their turn when all of its replicas are on their brokers."""
+        """Return its moves between log dirs that are left; none before all of its replicas are on their brokers."""
         disks = self._state.disks
         return log_dir_moves(planned, disks) if disks is not None and self.is_there(planned) else []
 
     def is_under_way(self, move: LogDirMove) -> bool:
-        """Whether it has begun."""
+        """True if the move has begun."""
         return self._state.disks is not None and is_under_way(move, self._state.disks)
 
     def under_way(self) -> int:
-        """How many copies between log dirs have begun: also those of partitions that are left out since."""
+        """Return how many copies between log dirs have begun, with those of partitions that are left out since."""
         disks = self._state.disks
         if disks is None:
             return 0
         return sum(is_under_way(move, disks) for each in self._plan.partitions for move in log_dir_moves(each, disks))
 
     def is_there(self, planned: PlannedPartition) -> bool:
-        """Nothing of it moves between brokers any more."""
+        """True if the partition has the planned replicas, and no others any more."""
         return self._state.topics[planned.topic].partitions[planned.partition] == planned.replicas
 
     def why_not(self, planned: PlannedPartition) -> str | None:
-        """None of one that moves, or has moved."""
+        """Return the reason why the partition is left out; None if it moves, has moved or can move."""
         topic = self._state.topics.get(planned.topic)
         if topic is None:
             return "its topic has gone"
@@ -139,7 +139,7 @@ class _Left:
 
 
 def _misfit(planned: PlannedPartition) -> str | None:
-    """Of a plan that was written by hand."""
+    """Return the problem of a planned partition that no run writes, but a person may."""
     dirs = planned.log_dirs
     if dirs is not None and len(dirs) != len(planned.replicas):
         return f"it has {len(dirs)} log_dirs; allowed: one for each of its replicas, {len(planned.replicas)}"

@@ -1,6 +1,6 @@
-"""Which replicas go where when a topic gets another number of them, or a broker has to be emptied. Pure.
+"""The moves of replicas for another replication factor, or to empty a broker. Pure.
 
-As little moves as can: replicas that may stay do, in their order, so that the preferred leaders stay spread.
+They are as few as possible: replicas that may stay do, in their order, so that the preferred leaders stay spread.
 """
 
 from collections import Counter
@@ -14,8 +14,10 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 
 class ReplicaMoves:
-    """Plans one topic after the other, and counts what each broker has by then: bytes, where disks are known, else
-    replicas. No broker gets more than it has room for."""
+    """The plan for one topic after the other, with the load of each broker by that time.
+
+    The load is in bytes if disks are known, else in replicas. No broker gets more than it has room for.
+    """
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
@@ -38,7 +40,10 @@ class ReplicaMoves:
         return MoveReplicas(name, changed) if changed else None
 
     def _row(self, now: ReplicaIds, factor: int, partition: TopicPartition) -> ReplicaIds:
-        """First the row is cut; then those that cannot stay are replaced where they stand, others put at its end."""
+        """Return the new replicas of a partition, or `now` if a broker with room lacks.
+
+        Superfluous ones are removed first; then leaving ones are replaced in their places, and others added at the end.
+        """
         row = list(now)
         behind = {*self._cluster.leaving, *self._out_of_sync.get(partition, ())}
         while len(row) > factor:
@@ -58,13 +63,13 @@ class ReplicaMoves:
         return tuple(row)
 
     def _keeps_racks(self, now: Collection[int], row: Collection[int]) -> bool:
-        """Whether what moves is in as many racks as before, or in all that there are."""
+        """True if the new replicas are in as many racks as before, or in all racks."""
         racks, homes = self._cluster.racks, self._cluster.homes
         before = {racks[broker] for broker in now if broker in racks}
         return len({racks[broker] for broker in row if broker in racks}) >= min(len(before), len(set(homes.values())))
 
     def _pick(self, row: Collection[int], partition: TopicPartition) -> int | None:
-        """Another broker with room: in a rack that has the fewest replicas of the row, with the least itself."""
+        """Return another broker with room: in a rack with the fewest replicas of the row, with the least load."""
         homes = self._cluster.homes
         racks = Counter(homes[broker] for broker in row if broker in homes)
         size = self._disks.sizes.get(partition, 0) if self._disks is not None else 0
@@ -83,7 +88,7 @@ class ReplicaMoves:
 
 
 def loads(cluster: ClusterState) -> Counter[int]:
-    """By broker what it has when nothing moves any more: bytes where disks are known, else replicas."""
+    """Return by broker its load when all moves are over: bytes if disks are known, else replicas."""
     counted = Counter[int]()
     for name, topic in cluster.topics.items():
         for number, row in enumerate(topic.targets):
@@ -94,7 +99,7 @@ def loads(cluster: ClusterState) -> Counter[int]:
 
 
 def room(cluster: ClusterState, disks: Disks) -> dict[int, int]:
-    """By broker the bytes that it can take besides what is on its way there."""
+    """Return by broker the bytes that it can take beside the replicas that are moving to it."""
     left = {broker: disks.room_bytes(broker) for broker in cluster.homes}
     for name, topic in cluster.topics.items():
         for number, row in topic.moving.items():

@@ -1,4 +1,4 @@
-"""Which replicas keep to the Cluster's rate of replication: those that move, as long as they do (KIP-73). Pure.
+"""The replicas that keep to the Cluster's rate of replication: those that move, while they do (KIP-73). Pure.
 
 Brokers throttle only the replicas that a topic's configs list, so that those which were down catch up unhindered.
 """
@@ -14,12 +14,12 @@ from barnabas_operator.resources.topic import Topic
 
 
 def is_throttled(cluster: Cluster) -> bool:
-    """Whether the Cluster declares a rate. Without one, the lists are whose who moves replicas by hand."""
+    """True if the Cluster declares a rate. Without one, the lists belong to the user who moves replicas by hand."""
     return any(cluster.spec.config.get(rate) is not None for rate in THROTTLES)
 
 
 def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: ClusterState) -> Iterator[AlterConfigs]:
-    """What brings each topic's lists to the replicas that are moving or begin to; lists that a Topic declares stay."""
+    """Yield the changes that set each topic's lists to its moving replicas; lists that a Topic declares stay."""
     declared = {topic.topic_name for topic in topics if not topic.spec.config.keys().isdisjoint(THROTTLED)}
     beginning = {move.topic: move.assignments for move in begin}
     for name, topic in sorted(state.topics.items()):
@@ -31,9 +31,9 @@ def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: Clu
 
 
 def _lists(moves: Mapping[int, ReplicaIds], topic: TopicState) -> dict[str, str | None]:
-    """Who may send: all that have the partition, now or later; who fetches: all that shall have it. None: nobody.
+    """Return the lists: leaders are all current and new replicas, followers all new ones. None: no replica.
 
-    The same from the beginning of a move to its end.
+    They stay the same from the beginning of a move to its end.
     """
     rows = enumerate(topic.partitions)
     senders = {number: tuple(sorted({*row, *moves[number]})) for number, row in rows if number in moves}
