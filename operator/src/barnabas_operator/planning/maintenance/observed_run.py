@@ -1,4 +1,4 @@
-"""What Kubernetes knows of a run: its Job, and the pods that were its driver. Pure: read from JSON."""
+"""The observation of a run in Kubernetes: its Job and its driver pods. Pure: read from JSON."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -10,19 +10,19 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import Count
 
 DRIVER: Final = "driver"
-"""The container."""
+"""The name of the driver's container."""
 SPARK_DRIVER: Final = "spark-kubernetes-driver"
-"""The container where Kubeflow's Spark operator starts it: it looks at the one of this name."""
+"""The name of that container if Kubeflow's Spark operator starts it, which looks for this name."""
 PROGRESS: Final = "barnabas.dev/progress"
-"""The annotation in which a driver reports how far it is."""
+"""The annotation in which a driver reports its progress."""
 ENDED: Final = ("Succeeded", "Failed")
 BY_ITSELF: Final = ("Completed", "Error")
-"""The reasons of a container whose process ended by itself, or by a signal of whoever."""
+"""The reasons of a container whose process ended by itself, or by a signal from anybody."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 
 
 class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a driver is, as it reports."""
+    """The progress that a driver reports."""
 
     phase: str = ""
     stages: Count | None = None
@@ -33,7 +33,7 @@ class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TerminationMessage(Struct, frozen=True, kw_only=True):
-    """What a driver wrote to its termination message when it ended."""
+    """The termination message that a driver wrote when it ended."""
 
     message: str = ""
     result: dict[str, Any] | None = field(default_factory=dict)
@@ -41,7 +41,7 @@ class TerminationMessage(Struct, frozen=True, kw_only=True):
 
 
 class DriverPod(NamedTuple):
-    """A try. `exit_code` is None as long as its process has not ended."""
+    """The pod of one try. `exit_code` is None as long as its process has not ended."""
 
     name: str
     made_at: str
@@ -50,15 +50,15 @@ class DriverPod(NamedTuple):
     termination: TerminationMessage
     progress: Progress | None
     trouble: str
-    """Why it does not run; "" where it does, or just starts."""
+    """The reason why it does not run; "" if it does, or just starts."""
     end_reason: str = ""
-    """Why Kubernetes ended it, such as OOMKilled or Evicted; "" if it ended by itself."""
+    """The reason why Kubernetes ended it, such as OOMKilled or Evicted; "" if it ended by itself."""
     is_running: bool = False
     """True if its process runs."""
 
 
 class JobEnd(NamedTuple):
-    """How Kubernetes ended a Job, and in its words why."""
+    """The end of a Job, with the reason and message of Kubernetes."""
 
     is_good: bool
     reason: str
@@ -69,7 +69,7 @@ class JobEnd(NamedTuple):
 class RunJob(NamedTuple):
     """The batch Job of a run, or its SparkApplication.
 
-    `owner` is the uid of the MaintenanceJob that it belongs to, "" of none.
+    `owner` is the uid of the MaintenanceJob that it belongs to, "" if there is none.
     """
 
     uid: str
@@ -82,22 +82,22 @@ class RunJob(NamedTuple):
 
 
 class ObservedRun(NamedTuple):
-    """Of one run; pods in the order in which they were made."""
+    """The observation of one run; pods in the order of their creation."""
 
     job: RunJob | None = None
     drivers: tuple[DriverPod, ...] = ()
     live_pods: int = 0
-    """Drivers and executors that have not ended."""
+    """The number of drivers and executors that have not ended."""
     unmade: str = ""
-    """Why Kubernetes makes no driver, in its words."""
+    """The reason why Kubernetes creates no driver, in its words."""
     executor_trouble: str = ""
-    """Which executor does not run, and why."""
+    """The executor that does not run, and why."""
     unknown: str = ""
-    """Why nobody can tell whether it is under way."""
+    """The reason why it is unknown whether the run is under way."""
 
     @property
     def lacks_driver(self) -> bool:
-        """Whether Kubernetes has made none yet, though it should."""
+        """True if Kubernetes has created no driver yet, though it should have."""
         return self.job is not None and self.job.end is None and not (self.job.is_suspended or self.drivers)
 
 
@@ -105,7 +105,7 @@ NOTHING_SEEN: Final = ObservedRun()
 
 
 def run_job(found: Json) -> RunJob:
-    """What a plan needs of a `batch/v1` Job."""
+    """Return the facts about a `batch/v1` Job that a plan needs."""
     meta, status = found["metadata"], found.get("status", {})
     counted = (status.get(field, 0) for field in ("failed", "succeeded", "active"))
     return RunJob(
@@ -120,7 +120,7 @@ def run_job(found: Json) -> RunJob:
 
 
 def owner_of(found: Json) -> str:
-    """The uid of its controller; "" of none."""
+    """Return the uid of the object's controller; "" if it has none."""
     owners = [each for each in found["metadata"].get("ownerReferences", ()) if each.get("controller")]
     return owners[0]["uid"] if owners else ""
 
@@ -134,7 +134,7 @@ def _end(conditions: Iterable[Json]) -> JobEnd | None:
 
 
 def driver_pod(found: Json) -> DriverPod:
-    """Of a pod of the run's Job."""
+    """Return the facts about a pod of the run's Job."""
     meta, status = found["metadata"], found.get("status", {})
     container: Json = next(
         (each for each in status.get("containerStatuses", ()) if each["name"] in (DRIVER, SPARK_DRIVER)), {}
@@ -154,7 +154,7 @@ def driver_pod(found: Json) -> DriverPod:
 
 
 def executor_trouble(pods: Iterable[Json]) -> str:
-    """Of the first that does not run, with its name; empty where all do, or just start."""
+    """Return name and trouble of the first executor that does not run; "" if all run or just start."""
     for pod in pods:
         status = pod.get("status", {})
         container: Json = next(iter(status.get("containerStatuses", ())), {})  # It has one.
@@ -164,7 +164,7 @@ def executor_trouble(pods: Iterable[Json]) -> str:
 
 
 def is_live(pod: Json) -> bool:
-    """Whether it may still do something."""
+    """True if the pod has not ended."""
     return pod.get("status", {}).get("phase") not in ENDED
 
 
@@ -179,13 +179,13 @@ def _progress(text: str | None) -> Progress | None:
 
 
 def _termination_message(text: str) -> TerminationMessage:
-    """A driver that was killed leaves none; other words are its message."""
+    """Return the message of a driver: empty if it was killed; text that is not JSON gives its last line."""
     last_line = text.strip().splitlines()[-1] if text.strip() else ""
     return foreign_json(text, TerminationMessage) or TerminationMessage(message=last_line)
 
 
 def _trouble(status: Json, container: Json) -> str:
-    """That it cannot be placed, or that its image or a volume lacks; its exit code says how it ended."""
+    """Return the reason why a pod cannot be scheduled, or lacks its image or a volume; "" if there is none."""
     waiting = container.get("state", {}).get("waiting", {})
     if waiting.get("reason", "") not in ("", "ContainerCreating", "PodInitializing"):
         return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))

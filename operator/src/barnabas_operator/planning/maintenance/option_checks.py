@@ -1,4 +1,4 @@
-"""What is wrong with the options of a run, by field: as the job itself would say after its pod has started. Pure."""
+"""The checks of a run's options, by field, that the job would make only after its pod has started. Pure."""
 
 import math
 import re
@@ -48,7 +48,7 @@ def _rule_problems(
 
 
 def _value(option: JobOption, text: str | None) -> Any:
-    """None where it is not given, or wrong by itself."""
+    """Return the value; None if it is not given, or does not fit its option."""
     if text is None or not _fits(option, text):
         return None
     if option.type == "boolean":
@@ -85,7 +85,7 @@ def _is_number(option: JobOption, value: str) -> bool:
 
 
 def _is_time(value: str) -> bool:
-    """True if it has its zone."""
+    """True if the text is a time with its zone."""
     try:
         return "T" in value and datetime.fromisoformat(value).tzinfo is not None
     except ValueError:

@@ -6,14 +6,14 @@ from barnabas_operator.resources.json_types import Json
 
 
 def is_driver(pod: Json) -> bool:
-    """Whether its label says so."""
+    """True if the pod's label says that it is a driver."""
     return bool(pod["metadata"]["labels"].get(MAINTENANCE_ROLE_LABEL) == DRIVER)
 
 
 def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
-    """Whether its controller is the Job of that run, its SparkApplication or one of its drivers.
+    """True if its controller is the Job of that run, its SparkApplication or one of its drivers.
 
-    `job_uid` is None where there is no Job. Kubernetes itself deletes a pod whose controller does not exist.
+    `job_uid` is None if there is no Job. Kubernetes itself deletes a pod whose controller does not exist.
     """
     owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller"))
     owner: Json = next(owners, {"kind": "", "name": "", "uid": ""})

@@ -1,4 +1,4 @@
-"""What is wrong with a run as it is declared, by field. Pure."""
+"""The checks of a run as it is declared, by field. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator

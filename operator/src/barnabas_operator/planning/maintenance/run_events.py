@@ -1,4 +1,4 @@
-"""What a change of a run's status is worth telling as Kubernetes Events, beside why it is not ready. Pure."""
+"""The Kubernetes Events about changes of a run's status, beside those about why it is not ready. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,7 +13,7 @@ TRIED_AGAIN: Final = "TriedAgain"
 
 
 def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
-    """That it is tried again, and that it succeeded; `before` is the status before, as JSON."""
+    """Yield the Events that it is tried again or succeeded; `before` is the earlier status as JSON."""
     status = run.status or MaintenanceJobStatus()
     ready = condition_of(status.conditions, READY)
     said = ready.message if ready is not None else ""

@@ -1,4 +1,4 @@
-"""Where a run keeps what it writes: a folder on one of its volumes, for all else of its pods goes with them. Pure."""
+"""The folders to which a run writes: each is on one of its volumes, for all else of its pods goes with them. Pure."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath

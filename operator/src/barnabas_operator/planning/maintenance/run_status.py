@@ -31,9 +31,9 @@ FOUND_SOMETHING: Final = "FoundSomething"
 RUN_LOST: Final = "RunLost"
 DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
-"""By exit code of the job; see docs/jobs.md."""
+"""The condition's reason by exit code of the job; see docs/jobs.md."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
-"""Why Kubernetes ended a Job, where that tells more than how its last driver ended."""
+"""The reasons of Kubernetes for a Job's end that say more than its last driver's end."""
 ANOTHER: Final = "apply a MaintenanceJob of another name to run it again"
 MORE_MEMORY: Final = "apply a MaintenanceJob of another name with more spec.driver.resources.limits.memory"
 
@@ -46,7 +46,7 @@ def pending(run: MaintenanceJob, cluster: str, why: Refusal, now: str) -> Mainte
 
 
 def refused(run: MaintenanceJob, cluster: str, why: str, now: str) -> MaintenanceJob:
-    """It can never begin: what it declares cannot change."""
+    """Return the run with the status of one that can never begin: its declaration is wrong and cannot change."""
     return _with_end(_with_status(run, cluster, "Failed", ("False", INVALID_OPTIONS, f"{why}; {ANOTHER}"), now), now)
 
 
@@ -57,7 +57,7 @@ def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) 
 
 
 def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
-    """Its Job has ended; `observed` has it with its end."""
+    """Return the run with the status of one whose Job has ended; `observed` has the Job with its end."""
     assert observed.job is not None, "only a Job ends"
     assert observed.job.end is not None, "only a Job that has ended"
     end = observed.job.end
@@ -104,7 +104,7 @@ def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJ
 
 
 def is_worth_a_write(before: MaintenanceJobStatus | None, after: MaintenanceJobStatus) -> bool:
-    """Whether it says something new at once; numbers can wait for their turn."""
+    """True if a change has to be written at once; numbers can wait for their turn."""
     return before is None or _news(before) != _news(after)
 
 

@@ -1,6 +1,6 @@
-"""What comes next of a run: it is done once, whoever dies and whatever is lost. Pure.
+"""The next step of a run, which is done once, even if the operator dies or an object is lost. Pure.
 
-A run begins in three writes: its Job is made suspended, the MaintenanceJob is marked, the Job is let go. So a mark
+A run begins in three writes: its Job is created suspended, the MaintenanceJob is marked, the Job is resumed. So a mark
 without a Job is a run that has begun and whose Job was lost, and never one that was still to begin.
 """
 
@@ -12,7 +12,7 @@ from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.maintenance_job import FINISHED, MaintenanceJob
 
 MARK: Final = "barnabas.dev/run"
-"""The annotation that says how far a run was, where its status is lost: backups have no statuses.
+"""The annotation that keeps the state of a run if its status is lost: backups have no statuses.
 
 It names the run: a copy under another name is another run.
 """
@@ -26,27 +26,27 @@ class Wait(NamedTuple):
 
 
 class MakeJob(NamedTuple):
-    """Its Job is made, suspended."""
+    """The step that creates the run's Job, suspended."""
 
 
 class MarkStarted(NamedTuple):
-    """The MaintenanceJob is marked: it has begun."""
+    """The step that marks the MaintenanceJob as begun."""
 
 
 class ResumeJob(NamedTuple):
-    """The Job is let go."""
+    """The step that resumes the suspended Job."""
 
 
 class Watch(NamedTuple):
-    """The run is under way: only its status is written."""
+    """The step of a run that is under way: only its status is written."""
 
 
 class End(NamedTuple):
-    """It is over; what there is tells how."""
+    """The step of a run that is over; the observation says how it ended."""
 
 
 class Recall(NamedTuple):
-    """It is over, and only its mark tells how: Succeeded, Failed, or Started where nobody knows."""
+    """The step of a run that is over, with only its mark left: Succeeded, Failed, or Started if its end is unknown."""
 
     mark: str
 
@@ -55,35 +55,35 @@ Step = Wait | MakeJob | MarkStarted | ResumeJob | Watch | End | Recall
 
 
 def mark_of(run: MaintenanceJob) -> str | None:
-    """How far it was, whatever its status says."""
+    """Return the mark of the run, whatever its status says; None if there is none for this name."""
     named, _, mark = run.metadata.annotations.get(MARK, "").partition(" ")
     return mark if named == run.metadata.name else None
 
 
 def marked(run: MaintenanceJob, mark: str) -> str:
-    """The annotation's text."""
+    """Return the annotation's text."""
     return f"{run.metadata.name} {mark}"
 
 
 def has_begun(run: MaintenanceJob) -> bool:
-    """Whether it may do something, or have done so."""
+    """True if the run may have done something."""
     return mark_of(run) is not None or (run.status is not None and run.status.phase == "Running")
 
 
 def taken(kind: str, name: str) -> Refusal:
-    """Of an object that the run needs: an earlier run's is deleted by Kubernetes, somebody else's by its owner."""
+    """Return the refusal for an object of another owner that has the name of one that the run needs."""
     return Refusal(RESOURCE_CONFLICT, f"{kind} {name} belongs to something else; allowed: delete it, or another name")
 
 
 class StartedObject(NamedTuple):
-    """What starts a run's drivers."""
+    """The object that starts a run's drivers."""
 
     kind: str
     name: str
 
 
 def started_object(run: MaintenanceJob) -> StartedObject:
-    """By its backend."""
+    """Return the object that starts the drivers, by the run's backend."""
     name = run.metadata.name
     if run.spec.backend == "Kubeflow":
         return StartedObject("SparkApplication", application_name(name))
@@ -91,7 +91,7 @@ def started_object(run: MaintenanceJob) -> StartedObject:
 
 
 def next_step(run: MaintenanceJob, observed: ObservedRun, why_not: Refusal | None) -> Step:
-    """Of a run that has not finished. `why_not` is why it cannot begin now, if it cannot."""
+    """Return the step of a run that has not finished. `why_not` is the reason why it cannot begin now, or None."""
     job, mark = observed.job, mark_of(run)
     if job is not None and job.owner != run.metadata.uid:
         return Wait(taken(*started_object(run)))

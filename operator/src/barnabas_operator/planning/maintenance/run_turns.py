@@ -1,4 +1,4 @@
-"""Which runs wait for others: no two of one job on one topic or archive, and no two on one report, at once. Pure."""
+"""The runs that wait for others: two of one job on one topic or archive, or with one report, never overlap. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -14,13 +14,13 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 OTHER_RUN: Final = "OtherRunUnderWay"
 TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
-"""The options that say what a run is about, and what that is."""
+"""The options that name the subject of a run, and its kind."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
-"""Why a run could not begin though its turn had come; that may last for ever."""
+"""The reasons why a run could not begin though its turn had come; they may last for ever."""
 
 
 class _Subject(NamedTuple):
-    """What a run is about. Of a report it does not matter which `job` writes it."""
+    """The subject of a run; `job` is empty for a report, which no two jobs may write."""
 
     job: str
     thing: str
@@ -28,13 +28,13 @@ class _Subject(NamedTuple):
 
 
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
-    """By name, of those that wait, for whom: for one that has begun, else for an older one.
+    """Return, by name, the refusal of each run that waits for one that has begun, or for an older one.
 
-    One that could not begin when its turn had come tries again when nobody else is about the same.
+    A run that could not begin in its turn tries again when no other has the same subject.
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}
-    """Whose turn comes first, of those who are about it."""
+    """The index of the first run in turn, by subject."""
     waiting: dict[str, Refusal] = {}
     for turn, run in enumerate(runs):
         subjects = list(_subjects(run.spec))
@@ -66,7 +66,7 @@ def _could_not_begin(run: MaintenanceJob) -> bool:
 
 
 def _subjects(run: RunSpec) -> Iterator[_Subject]:
-    """In the order in which they are named to people."""
+    """Yield the subjects in the order in which messages name them."""
     for option, thing in ABOUT.items():
         text = run.options.get(option, "")
         names = text.split(",") if thing == TOPIC else [text.rstrip("/")]

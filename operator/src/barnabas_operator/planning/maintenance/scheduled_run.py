@@ -19,11 +19,11 @@ REPORT: Final = "report"
 
 
 def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dict[str, Any]:
-    """Of the entry as the Cluster has it, called like the Job that starts it, which takes it along when it goes.
+    """Return the entry's MaintenanceJob, with the name of the Job that starts it and owns it.
 
     Its report is a folder of its name in the one that the entry names: the next run has another.
 
-    Raises LookupError where there is no such entry.
+    Raises LookupError if the Cluster has no such entry.
     """
     entries = {each["name"]: each for each in cluster.get("spec", {}).get("maintenance", ())}
     meta = cluster["metadata"]

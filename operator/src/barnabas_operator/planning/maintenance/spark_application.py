@@ -1,7 +1,7 @@
-"""What a SparkApplication tells of a run, and what Kubeflow's Spark operator does not decide. Pure.
+"""The state of a run's SparkApplication, and the decisions that Kubeflow's Spark operator leaves out. Pure.
 
-Kubeflow's operator tries again whatever the exit code is, and knows no deadline over all tries. So this operator judges
-both, and deletes the SparkApplication of a run that has ended so.
+Kubeflow's operator tries again after any exit code, and has no deadline over all tries. So this operator judges both,
+and deletes the SparkApplication of a run that has ended so.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 COMPLETED: Final = "COMPLETED"
 FAILED: Final = "FAILED"
 FINAL_CODES: Final = frozenset({2, 3})
-"""Exit codes of jobs after which another try would end alike."""
+"""The exit codes of jobs after which another try would end in the same way."""
 
 
 def application_job(found: Json) -> RunJob:
-    """As if it were a batch Job. Its start is left out: Kubeflow's operator tells that of the last try only."""
+    """Return it as a batch Job. Its start is left out: Kubeflow's operator reports that of the last try only."""
     meta, status = found["metadata"], found.get("status", {})
     attempts = status.get("executionAttempts", 0)
     is_suspended = bool(found.get("spec", {}).get("suspend"))
@@ -36,7 +36,7 @@ def _end_of(status: Json) -> JobEnd | None:
 
 
 def unsubmitted(found: Json) -> str:
-    """Why Kubeflow's operator has started no driver, in its words, else in which state the application is."""
+    """Return the reason of Kubeflow's operator for having started no driver, else the state of the application."""
     state = found.get("status", {}).get("applicationState", {})
     if not state.get("state"):
         return "Kubeflow's Spark operator has not taken the SparkApplication up; does it run, and watch this namespace?"
@@ -44,7 +44,7 @@ def unsubmitted(found: Json) -> str:
 
 
 def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
-    """With the end of a run that Kubeflow's operator would go on with; any other as it is."""
+    """Return the observation with the end of a run that Kubeflow's operator would go on with; any other unchanged."""
     job = observed.job
     if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
         return observed
@@ -67,5 +67,5 @@ def _end_by_deadline(run: MaintenanceJob, now: str) -> JobEnd | None:
 
 
 def goes_on(run: MaintenanceJob, observed: ObservedRun) -> bool:
-    """Whether Kubeflow's operator would still start drivers of a run that has ended."""
+    """True if Kubeflow's operator would still start drivers of a run that has ended."""
     return run.spec.backend == "Kubeflow" and observed.job is not None and observed.job.end is None

@@ -1,4 +1,4 @@
-"""Spark's configuration of a run in pods: the driver is the pod of a Job, and makes its executors itself. Pure."""
+"""The configuration of Spark for a run in pods: the driver is a Job's pod, and creates its executors. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -17,21 +17,21 @@ from barnabas_operator.resources.quantity import quantity_value
 DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079
 APP_NAME_LENGTH_MAX: Final = 28
-"""Executors are called so, with an id that each driver makes anew: a driver that is tried again meets no old names."""
+"""The limit of the executors' name; each driver adds its own id to it, so that a new try meets no old names."""
 HEAP_PERCENT: Final = 60
-"""Of a pod's memory; the rest is for Python, the network and what the JVM needs besides."""
+"""The heap's part of a pod's memory; the rest is for Python, the network and the JVM's other needs."""
 MEMORY_DEFAULT: Final = "2Gi"
 MIB: Final = 1 << 20
 KUBEFLOW_LABEL: Final = "sparkoperator.k8s.io/app-name"
-"""By which Kubeflow's Spark operator finds the executors of an application."""
+"""The label by which Kubeflow's Spark operator finds the executors of an application."""
 EXECUTOR_TEMPLATE_PATH: Final = "/etc/barnabas"
 EXECUTOR_TEMPLATE: Final = "executor-pod.yaml"
-"""In the driver's pod: what executors may do on their nodes, and on which."""
+"""The file in the driver's pod with the template of executors' pods: their rights and their nodes."""
 POD_NAME: Final = "$(BARNABAS_POD_NAME)"
 """A variable of the driver's container."""
 KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
 RUN: Final = "spark.barnabas.run"
-"""Names the run to its drivers: each finds out what an earlier try has left."""
+"""The setting that names the run to its drivers: each finds out what an earlier try has left."""
 OPERATOR_SETS: Final = (
     RUN,
     "spark.app.name",
@@ -61,26 +61,26 @@ OPERATOR_SETS: Final = (
     "spark.kubernetes.executor.secretKeyRef.",
     "spark.kubernetes.executor.volumes.",
 )
-"""Settings that a run cannot have of its own; of those with a dot at the end all that begin so."""
+"""The settings that a run cannot have of its own; a dot at the end stands for all that begin so."""
 
 
 def literal(text: str) -> str:
-    """What stays as it is where Kubernetes puts variables in the place of `$(NAME)`, and `$` in that of `$$`."""
+    """Return the text escaped, because Kubernetes replaces `$(NAME)` by variables and `$$` by `$`."""
     return text.replace("$", "$$")
 
 
 def is_set_by_operator(name: str) -> bool:
-    """Whether a run's own value would be in the way."""
+    """True if the operator sets it, so that a run may not."""
     return any(name == each or (each.endswith(".") and name.startswith(each)) for each in OPERATOR_SETS)
 
 
 def master_of(run: MaintenanceJob) -> str:
-    """Where Spark's work is done. `local[*]` would be all cores of the node, and each task needs memory of the pod."""
+    """Return Spark's master. `local[*]` would be all cores of the node, and each task needs memory of the pod."""
     return KUBERNETES if run.spec.executors else f"local[{whole_cores(run.spec.driver.resources)}]"
 
 
 def spark_conf(run: MaintenanceJob, cluster: str, image: str) -> Mapping[str, str]:
-    """The operator's settings over the run's own; POD_NAME is left to Kubernetes."""
+    """Return the run's settings, with the operator's over them; Kubernetes replaces POD_NAME."""
     own = {
         **run.spec.spark_conf,
         RUN: run.metadata.uid or "",
@@ -144,17 +144,17 @@ def _volume(volume: RunVolume) -> Iterator[tuple[str, str]]:
 
 
 def memory_mib(resources: PodResources) -> int:
-    """Of a pod."""
+    """Return the memory of a pod in MiB."""
     memory = resources.limits.get("memory", resources.requests.get("memory", MEMORY_DEFAULT))
     return int(quantity_value(memory)) // MIB
 
 
 def heap_mib(resources: PodResources) -> int:
-    """Of its JVM."""
+    """Return the heap of its JVM in MiB."""
     return memory_mib(resources) * HEAP_PERCENT // 100
 
 
 def whole_cores(resources: PodResources) -> int:
-    """How many tasks run in a pod at once, as Spark counts them."""
+    """Return how many tasks run in a pod at once, as Spark counts them."""
     cpu = resources.limits.get("cpu", resources.requests.get("cpu", 1))
     return max(1, int(quantity_value(cpu)))
