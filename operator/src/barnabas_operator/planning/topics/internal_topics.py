@@ -1,4 +1,4 @@
-"""How many replicas the brokers' own topics shall have: nobody declares them, so they follow their Cluster. Pure."""
+"""The replication factors of the brokers' own topics: nobody declares them, so they follow their Cluster. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -20,7 +20,7 @@ _MIN_ISR_MAX: Final = 2
 
 
 def internal_factors(cluster: Cluster) -> dict[str, int]:
-    """By topic, what the Cluster's config says, else as many as it has brokers, three at most."""
+    """Return by topic the factor in the Cluster's config, else the number of brokers, three at most."""
     declared, usual = declared_texts(cluster.spec.config), internal_replicas(cluster)
     return {topic: int(declared.get(name, usual)) for topic, name in _FACTORS.items()}
 

@@ -1,4 +1,4 @@
-"""Which log dir of its broker each new replica goes to: the brokers' own rule, over all that is planned together."""
+"""The log dir of its broker for each new replica: the brokers' own rule, over all that is planned together."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ HEADROOM: Final = "log.dirs.headroom.bytes"
 
 
 class NewReplica(NamedTuple):
-    """One that a broker will get."""
+    """A replica that a broker will get."""
 
     topic: str
     partition: int
@@ -24,7 +24,7 @@ class NewReplica(NamedTuple):
 
 
 def new_replicas(steps: Iterable[TopicStep], topics: Mapping[str, TopicState]) -> dict[int, list[NewReplica]]:
-    """By broker all that it gets by these steps and does not have yet."""
+    """Return by broker the replicas that it gets by these steps and does not have yet."""
     found: dict[int, list[NewReplica]] = {}
     for step in steps:
         had = topics[step.topic].partitions if step.topic in topics else ()

@@ -1,4 +1,4 @@
-"""What resources say of records: partitions that wait for somebody to accept a loss, and unknown logs. Pure."""
+"""The conditions about lost records: partitions that wait for a user to accept a loss, and unknown logs. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -32,20 +32,20 @@ def cluster_losses(
 
 
 def lost_in_cluster(state: ClusterState) -> Refusal | None:
-    """Why a Cluster is not ready, where every replica of a partition lacks records."""
+    """Return the reason why a Cluster is not ready if every replica of a partition lacks records, else None."""
     lost = [trouble for trouble in state.troubles if trouble.lost is not None]
     return records_lost(lost, "--all") if lost else None
 
 
 def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
-    """What is known of these partitions, and the command that gives the records up; `which` are its options."""
+    """Return the refusal about these partitions, with the command that accepts the loss; `which` are its options."""
     text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
     way_on = f"`barnabas accept-loss {which}` goes on with the longest logs"
     return Refusal(RECORDS_LOST, f"offline because every replica lacks records: {text}; {way_on}")
 
 
 def named(texts: Sequence[str]) -> str:
-    """The first ones, and how many more there are."""
+    """Return the first texts, and the number of others."""
     more = f" and {len(texts) - NAMED_MAX} more" if len(texts) > NAMED_MAX else ""
     return ", ".join(texts[:NAMED_MAX]) + more
 

@@ -1,4 +1,4 @@
-"""All that one reconciliation does to topics: declared ones, those to delete, the brokers' own, moves. Pure."""
+"""The plan of one reconciliation for topics: declared ones, those to delete, the brokers' own, and moves. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -41,13 +41,13 @@ class ReconcilePlan(NamedTuple):
     asks_for_disks: bool
     is_rebalanced: bool
     named: NamedProgress | None = None
-    """What has become of the plan that the Cluster names."""
+    """The progress of the plan that the Cluster names."""
     log_dir_moves: tuple[LogDirMove, ...] = ()
-    """Those that begin now: nothing moves between brokers then."""
+    """The moves that begin now; nothing moves between brokers then."""
 
 
 def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
-    """From what is declared, and what is there, to steps."""
+    """Return the steps from the state to what is declared."""
     of_topics, of_others = ReplicaMoves(state), ReplicaMoves(state)
     topics = plan_topics(wanted.topics, state, of_topics)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)

@@ -1,4 +1,4 @@
-"""Where a topic's replicas go: Kafka's own way, its two random numbers taken from the topic.
+"""The placement of a topic's replicas: Kafka's own way, its two random numbers taken from the topic.
 
 So the same topic on the same brokers is always placed alike: planning twice gives the same plan, and partitions that
 are added later go where they would have gone at once.

@@ -1,4 +1,4 @@
-"""Why a topic may be refused: a table of named checks. The first that objects becomes the condition, unchanged."""
+"""The reasons why a topic may be refused: a table of named checks. The first refusal is the condition, unchanged."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -24,13 +24,13 @@ TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
-    """Of what is protected, such as `Topic flights`; `first` is what may be set instead."""
+    """Return the refusal to delete what is protected, such as `Topic flights`; `first` is what has to be set first."""
     message = f"{what} and this resource stay: spec.deletionPolicy is Protect; set {first} first"
     return Refusal(DELETION_PROTECTED, message)
 
 
 def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[TopicCheck] | None = None) -> Refusal | None:
-    """The first objection, if there is any, of these checks or of all."""
+    """Return the first refusal of these checks, or of all; None if there is none."""
     objections = (check(topic, cluster) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 
@@ -57,7 +57,7 @@ def not_internal(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """Kafka cannot rename a topic."""
+    """Refuse another name, because Kafka cannot rename a topic."""
     before = topic.status.topic_name if topic.status else None
     if before is None or before == topic.topic_name:
         return None
@@ -91,7 +91,7 @@ def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    """Whether the topic is just as this resource makes it, as far as it goes: then its status got lost on the way."""
+    """True if the topic is just as this resource creates it, as far as it goes: its status was lost then."""
     replicas, partitions = replicas_of(topic, cluster), topic.spec.partitions or cluster.num_partitions
     if config_changes(topic.spec.config, found.overrides) or replicas > len(cluster.homes):
         return False
@@ -100,7 +100,7 @@ def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
 
 
 def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Records keep their partition by their key: taking partitions away would lose and misplace them."""
+    """Refuse fewer partitions: records keep their partition by their key, and would be lost or misplaced."""
     found, wanted = cluster.topics.get(topic.topic_name), topic.spec.partitions
     if found is None or wanted is None or wanted >= len(found.partitions):
         return None
@@ -167,5 +167,5 @@ OF_THE_RESOURCE: Final[tuple[TopicCheck, ...]] = (
     may_adopt,
 )
 OF_NUMBERS: Final[tuple[TopicCheck, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
-"""What others can bring about, too: by more partitions, or fewer replicas or brokers."""
+"""The checks of numbers, which others can break, too: by more partitions, or fewer replicas or brokers."""
 CHECKS: Final = (*OF_THE_RESOURCE, *OF_NUMBERS)

@@ -1,4 +1,4 @@
-"""What a change of a Topic's status is worth telling as Kubernetes Events. Pure."""
+"""The Kubernetes Events about changes of a Topic's status. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,7 +15,7 @@ DRIFT_UNDONE: Final = "DriftUndone"
 
 
 def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
-    """That it has more partitions; `before` is the status that it had, as JSON."""
+    """Yield the Event that it has more partitions; `before` is the earlier status as JSON."""
     had = before.get("partitions")
     count = topic.status.partitions if topic.status is not None else None
     if count is None or had is None or count <= had:
@@ -26,7 +26,7 @@ def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
 
 
 def drift_undone(before: Topic, step: TopicStep) -> Said | None:
-    """That a step which was taken sets configs back that others had changed; `before` is the Topic as it was then.
+    """Return the Event that a step reset configs that others had changed; `before` is the Topic before the step.
 
     The throttles of moves are the operator's own.
     """

@@ -1,4 +1,4 @@
-"""From declared topics and the cluster's state to steps. Pure: the same input always gives the same plan."""
+"""The steps from the cluster's state to the declared topics. Pure: the same input always gives the same plan."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What to do for one resource: steps in order, or the reason why there are none.
+    """The plan for one resource: its steps in order, or the reason why there are none.
 
-    `drift` tells what others have changed and stays so. Where that cannot be undone, the steps undo the rest.
+    `drift` names the changes of others that stay. Where one cannot be undone, the steps undo the rest.
     """
 
     resource: Topic
@@ -107,7 +107,10 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
 
 
 def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
-    """What others changed is undone as far as can be, or left; what stays is reported. Brokers that go are emptied."""
+    """Return the plan that undoes changes of others as far as possible, or with driftPolicy Warn reports them.
+
+    Brokers that are to be removed are emptied all the same.
+    """
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
         return TopicPlan(topic, steps, refusal, drift)
@@ -117,25 +120,25 @@ def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], ref
 
 
 def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
-    """Whether no partition gets more or fewer replicas: `plan_evacuation` moves them all the same."""
+    """True if no partition gets more or fewer replicas: `plan_evacuation` moves them all the same."""
     return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 
 def was_brought_about(topic: Topic) -> bool:
-    """All that is declared was so once: whatever differs now has been changed by others."""
+    """True if all that is declared was done once: whatever differs now has been changed by others."""
     ready, drifted = (_reported(topic, kind) for kind in (READY, DRIFTED))
     is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))
     return is_there or drifted is not None
 
 
 def _is_moving(topic: Topic) -> bool:
-    """All that is declared was so once, but for replicas that are on their way."""
+    """True if all that is declared was done once, except for replicas that are still moving."""
     ready = _reported(topic, READY)
     return ready is not None and ready.reason == REPLICAS_MOVING
 
 
 def _reported(topic: Topic, kind: str) -> Condition | None:
-    """The condition that the status has of what is declared now."""
+    """Return the condition that the status has for the current generation, or None."""
     if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
         return None
     return condition_of(topic.status.conditions, kind)
@@ -193,9 +196,9 @@ def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -
 
 
 def _is_claimed(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    """Whether it is the topic that the resource had, not one that was made again by that name.
+    """True if it is the topic that the resource had, not one that was created again with that name.
 
-    An operator may have died after it made the topic, before it could say so.
+    An operator may have died after it created the topic, before it could write the status.
     """
     status = topic.status
     if status is not None and status.topic_name is not None and status.topic_id is not None:

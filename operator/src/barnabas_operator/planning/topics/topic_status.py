@@ -63,7 +63,7 @@ def without_cluster(topic: Topic, why: Refusal, now: str) -> Topic:
 
 
 def _offline(offline: Sequence[Trouble]) -> Refusal:
-    """Those that wait for somebody to accept a loss before those that wait for a broker."""
+    """Return the refusal about offline partitions, first those that wait for a user to accept a loss."""
     lost = [trouble for trouble in offline if trouble.lost is not None]
     if lost:
         return records_lost(lost, f"--topic {lost[0].topic}")
@@ -71,7 +71,7 @@ def _offline(offline: Sequence[Trouble]) -> Refusal:
 
 
 def _moving(topic: Topic, found: TopicState) -> int:
-    """Partitions whose replicas move, or that have the order to and do not show it yet."""
+    """Return the number of partitions whose replicas move, or were ordered to and do not show it yet."""
     wanted = None if topic.spec.pause else topic.spec.replicas
     return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
 

@@ -21,7 +21,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class IncreasePartitions:
-    """More partitions: `count` is the new total, the assignments are those of the added ones."""
+    """The step that adds partitions: `count` is the new total, the assignments are those of the added ones."""
 
     topic: str
     count: int
@@ -38,7 +38,7 @@ class AlterConfigs:
 
 @dataclass(frozen=True, slots=True)
 class MoveReplicas:
-    """Other replicas for some partitions, by number. The brokers copy what is missing after the step."""
+    """The step that gives some partitions, by number, other replicas. The brokers copy the missing ones after it."""
 
     topic: str
     assignments: Mapping[int, ReplicaIds]
