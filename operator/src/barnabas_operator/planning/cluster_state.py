@@ -1,4 +1,4 @@
-"""What a cluster was found to have: the input of planning."""
+"""The state of a cluster as it was found: the input of planning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 from barnabas_operator.planning.disk_space import Disks
 
 ReplicaIds = tuple[int, ...]
-"""Broker ids of one partition, the preferred leader first."""
+"""The broker ids of one partition, the preferred leader first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class TopicState:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of partition 0; `mixed` tells whether all others have as many."""
+        """Return the number of replicas of partition 0; `mixed` says whether others differ."""
         return len(self.targets[0])
 
     @property
     def mixed(self) -> bool:
-        """Whether the partitions differ in their number of replicas."""
+        """True if the partitions differ in their number of replicas."""
         return len({len(replicas) for replicas in self.targets}) > 1
 
 
@@ -56,7 +56,7 @@ class Trouble:
     under_min_isr: bool = False
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the trouble as messages name it."""
         why = "without a leader" if self.offline else f"without broker {', '.join(map(str, self.missing))}"
         return f"{self.topic}-{self.partition} ({why})"
 
@@ -74,12 +74,12 @@ class StrayLog:
     offline: bool = False
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the log as messages name it."""
         return f"broker {self.broker_id} {self.directory}" + (" (its log dir is offline)" if self.offline else "")
 
 
 class MetadataVersions(NamedTuple):
-    """Levels of `barnabas.metadata.version`: the one that all go by, and the highest of the broker that was asked."""
+    """The levels of `barnabas.metadata.version`: the finalized one, and the highest of the broker that was asked."""
 
     finalized: int
     offered: int
@@ -113,13 +113,13 @@ class ClusterState:
     metadata_versions: MetadataVersions | None = None
 
     def with_brokers(self, count: int) -> Self:
-        """The same when only the brokers below `count` are wanted, also of those that are dead."""
+        """Return the state when only the brokers below `count` are wanted; dead ones leave, too."""
         holders = (broker for topic in self.topics.values() for row in topic.partitions for broker in row)
         known = (*self.racks, *self.registered, *holders)
         return replace(self, declared=count, leaving=frozenset(broker for broker in known if broker >= count))
 
     def with_overrides(self, overrides: Mapping[str, Mapping[str, str]]) -> Self:
-        """The same with the configs that are set on topics, by their names."""
+        """Return the state with the configs that are set on topics, by their names."""
         changed = {name: replace(self.topics[name], overrides=found) for name, found in overrides.items()}
         return replace(self, topics={**self.topics, **changed})
 
@@ -140,7 +140,7 @@ class ClusterState:
 
     @property
     def is_moving(self) -> bool:
-        """Whether replicas of any topic are on their way to other brokers."""
+        """True if replicas of any topic are moving to other brokers."""
         return any(topic.moving for topic in self.topics.values())
 
     @property
@@ -150,5 +150,5 @@ class ClusterState:
 
     @property
     def knows_disks(self) -> bool:
-        """Whether all brokers that may get replicas have reported their free space."""
+        """True if all brokers that may get replicas have reported their free space."""
         return self.disks is not None and self.homes.keys() <= self.disks.spaces.keys()

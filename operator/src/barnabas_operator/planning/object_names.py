@@ -1,4 +1,4 @@
-"""What the objects of a Cluster are called, and the labels that find them again."""
+"""The names of a Cluster's objects, and the labels that find them again."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -8,13 +8,13 @@ CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 BROKER_LABEL: Final = "barnabas.dev/broker-id"
 LISTENER_LABEL: Final = "barnabas.dev/listener"
 GIVEN: Final = "barnabas.dev/given-addresses"
-"""On the StatefulSet: the addresses outside that its brokers advertise."""
+"""The annotation of the StatefulSet with the outside addresses that its brokers advertise."""
 STALE: Final = "barnabas.dev/stale-address"
-"""On the pod of a broker that tells clients an address which is not so any more."""
+"""The annotation of a pod whose broker advertises an outdated address."""
 ACCOUNT: Final = "barnabas.dev/service-account-uid"
-"""On pods: whose token they have. Another ServiceAccount of that name is another one, and the token is void."""
+"""The annotation of pods with their ServiceAccount's uid: a new one of that name makes their token void."""
 EMPTIED_LABEL: Final = "barnabas.dev/emptied"
-"""On the claims of a broker that held nothing when it was removed."""
+"""The label of the claims of a broker that held nothing when it was removed."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "barnabas-operator"
@@ -23,16 +23,16 @@ FIELD_MANAGER: Final = "barnabas-operator"
 REPLICATION_PORT: Final = 9091
 HTTP_PORT: Final = 9404
 LAG_EXPORTER_PORT: Final = 9308
-"""kafka_exporter's."""
+"""The port of kafka_exporter."""
 
 MAINTENANCE_JOB_LABEL: Final = "barnabas.dev/maintenance-job"
 MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
-"""On what runs have: not the Cluster's own label, by which each change of an object wakes a round over the Cluster."""
+"""The label of a run's objects. A change of an object with the Cluster's own label starts a round over the Cluster."""
 MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
 SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
-"""On a CronJob, and on the MaintenanceJobs that come of it: the name of the entry in the Cluster."""
+"""The label of a CronJob and of its MaintenanceJobs: the name of the entry in the Cluster."""
 SCHEDULE_LENGTH_MAX: Final = 45
-"""Of a CronJob: its Jobs and their MaintenanceJobs have a number besides, and `-driver` after that."""
+"""The limit of a CronJob's name: its Jobs and their MaintenanceJobs add a number, and `-driver` after that."""
 DIGEST_BYTES: Final = 4
 
 
@@ -42,7 +42,7 @@ def brokers_name(cluster: str) -> str:
 
 
 def lag_exporter_name(cluster: str) -> str:
-    """The Deployment that tells the lag of groups, and its PodMonitor."""
+    """Return the name of the Deployment that exports the lag of groups, and of its PodMonitor."""
     return f"{cluster}-lag-exporter"
 
 
@@ -62,7 +62,7 @@ def pod_name(cluster: str, broker_id: int) -> str:
 
 
 def broker_of(pod: str, cluster: str) -> int | None:
-    """The broker that a pod of this name is; None of one that only has its labels, as a copy for debugging may."""
+    """Return the id of the broker whose pod has this name; None if there is none, as for a copy for debugging."""
     number = pod.removeprefix(f"{brokers_name(cluster)}-")
     return int(number) if number.isdecimal() and pod == pod_name(cluster, int(number)) else None
 
@@ -78,7 +78,7 @@ def claim_name(volume_id: int) -> str:
 
 
 def disk_of(claim: str, cluster: str) -> tuple[int, int] | None:
-    """The volume and the broker that a claim is for; None where it is none of this cluster's."""
+    """Return the volume and the broker of a claim; None if it is not of this cluster."""
     template, _, number = claim.partition(f"-{brokers_name(cluster)}-")
     volume = template.removeprefix("volume-")
     if not (number.isdecimal() and volume.isdecimal() and template == claim_name(int(volume))):
@@ -92,21 +92,21 @@ def pod_host(cluster: str, namespace: str, broker_id: int) -> str:
 
 
 def selector(cluster: str) -> Mapping[str, str]:
-    """What finds the brokers' pods, and nothing else.
+    """Return the labels that find the brokers' pods, and nothing else.
 
     A StatefulSet copies these labels to its claims, which nobody owns. So none may be one that deployment tools track
-    what they own by: Argo CD takes `app.kubernetes.io/instance`, and would prune the claims.
+    their objects by: Argo CD takes `app.kubernetes.io/instance`, and would prune the claims.
     """
     return {NAME_LABEL: "barnabas-broker", CLUSTER_LABEL: cluster}
 
 
 def lag_exporter_selector(cluster: str) -> Mapping[str, str]:
-    """What finds the lag exporter's pod, and no broker's."""
+    """Return the labels that find the lag exporter's pod, and no broker's."""
     return {NAME_LABEL: "barnabas-lag-exporter", CLUSTER_LABEL: cluster}
 
 
 def labels(cluster: str) -> Mapping[str, str]:
-    """What every object of a Cluster carries."""
+    """Return the labels of every object of a Cluster."""
     return {**selector(cluster), "app.kubernetes.io/instance": cluster, MANAGED_BY_LABEL: MANAGED_BY}
 
 
@@ -121,22 +121,22 @@ def application_name(run: str) -> str:
 
 
 def maintenance_name(cluster: str) -> str:
-    """Who the drivers and executors of a Cluster's runs are: ServiceAccount and RoleBinding."""
+    """Return the name of the ServiceAccount and RoleBinding of the drivers and executors of a Cluster's runs."""
     return f"{cluster}-maintenance"
 
 
 def maintenance_selector(cluster: str) -> Mapping[str, str]:
-    """What finds the pods of a Cluster's runs."""
+    """Return the labels that find the pods of a Cluster's runs."""
     return {NAME_LABEL: "barnabas-maintenance", MAINTENANCE_CLUSTER_LABEL: cluster}
 
 
 def run_labels(cluster: str, run: str, role: str) -> Mapping[str, str]:
-    """What a pod of a run carries; `role` is driver or executor."""
+    """Return the labels of a pod of a run; `role` is driver or executor."""
     return {**maintenance_selector(cluster), MAINTENANCE_JOB_LABEL: run, MAINTENANCE_ROLE_LABEL: role}
 
 
 def starter_name(cluster: str) -> str:
-    """Who the pods of schedules are: ServiceAccount and RoleBinding."""
+    """Return the name of the ServiceAccount and RoleBinding of the pods of schedules."""
     return f"{cluster}-maintenance-start"
 
 
@@ -146,7 +146,7 @@ def schedule_name(cluster: str, entry: str) -> str:
 
 
 def shortened_name(name: str, length_max: int) -> str:
-    """The name where it is short enough; else its begin with a digest of the whole, so that no two become one."""
+    """Return the name, shortened if too long, with a digest of the whole, so that two names never become one."""
     if len(name) <= length_max:
         return name
     digest = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
