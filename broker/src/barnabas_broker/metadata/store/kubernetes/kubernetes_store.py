@@ -1,7 +1,7 @@
-"""The metadata store of brokers in Kubernetes: one custom resource a document, one Lease a lease.
+"""The metadata store of brokers in Kubernetes: one custom resource per document, one Lease per lease.
 
-A resource version is the version of a document and its revision: etcd counts them up with every write, and one watch
-over all documents of a cluster brings them in that order.
+The resource version is both the version of a document and its revision: etcd increments it with every write, and one
+watch over all documents of a cluster reports changes in that order.
 """
 
 import asyncio
@@ -38,17 +38,17 @@ from barnabas_kube.client import Answer, parse_status
 
 WRITES_AT_ONCE: Final = 16
 WATCH_S: Final = 300
-"""How long the server keeps a watch open; it goes on where it ended."""
+"""The seconds after which the API server ends a watch request; the next one resumes there."""
 ATTEMPTS_MAX: Final = 20
 
 T = TypeVar("T")
 
 
 class KubernetesStore:
-    """A MetadataStore. Leases last by the clock of this process, from when it saw their renewal."""
+    """A MetadataStore in Kubernetes. Leases expire by this process's clock, counted from when it saw a renewal."""
 
     def __init__(self, cluster: KubernetesCluster, access: Access, clock: Clock, pod_uid: str = "") -> None:
-        """Within a running loop. Nothing is asked of the API server yet. `pod_uid` is "" outside of pods."""
+        """Create the store within a running loop, without a request yet. `pod_uid` is "" outside of pods."""
         self._cluster = cluster.cluster
         self._clock = clock
         self._pod_uid = pod_uid
@@ -65,14 +65,14 @@ class KubernetesStore:
         self._closed = False
 
     async def get(self, key: str) -> Document | None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.get`."""
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
             return None
         return objects.document_of(_parse(answer, objects.StateObject))
 
     async def listing(self, prefix: str) -> Listing:
-        """As `MetadataStore` says. One request for all documents of the cluster, whatever the prefix."""
+        """Implement `MetadataStore.listing`. One request lists all documents of the cluster."""
         answer = await self._request("GET", self._documents, self._ours, timeout_s=BULK_S)
         found = _parse(answer, objects.StateObjectList)
         documents = [objects.document_of(each) for each in found.items if is_document(each, self._cluster)]
@@ -80,7 +80,7 @@ class KubernetesStore:
         return Listing(int(found.metadata.resource_version), below)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.put`."""
         if expected_version is None:
             return await self._put_whatever_is_there(key, value)
         if expected_version == ABSENT:
@@ -99,12 +99,15 @@ class KubernetesStore:
         raise StoreUnavailable(f"{key}: others wrote and deleted it {ATTEMPTS_MAX} times meanwhile")
 
     async def _create(self, key: str, value: bytes) -> int | None:
-        """None where it is there already."""
+        """Return the version of the created document, None if it exists already."""
         answer = await self._request("POST", self._documents, body=objects.creation(self._cluster, key, value))
         return await self._adopt(key, value) if answer.status == HTTPStatus.CONFLICT else _version(answer)
 
     async def _adopt(self, key: str, value: bytes) -> int | None:
-        """An object whose label somebody took away is in no list and no watch: it is labelled, and written anew."""
+        """Label and overwrite an object that lost its cluster label, as no list and no watch shows it.
+
+        Return its version, None if it has its label, is gone or was changed meanwhile.
+        """
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
             return None
@@ -117,7 +120,7 @@ class KubernetesStore:
         return None if is_gone else _version(answer)
 
     async def _replace(self, key: str, value: bytes, expected_version: int | None) -> int | None:
-        """None where it is not as expected."""
+        """Return the new version, None if the document is absent or not at `expected_version`."""
         body = objects.replacement(key, value, expected_version)
         answer = await self._request("PATCH", self._path(key), body=body, content_type=objects.JSON_PATCH)
         failed_test = expected_version is not None and answer.status == HTTPStatus.UNPROCESSABLE_ENTITY
@@ -133,7 +136,7 @@ class KubernetesStore:
         return VersionConflict(key, expected_version, actual)
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.delete`."""
         await self._delete(key, expected_version)
         return await self.latest_revision()
 
@@ -149,7 +152,7 @@ class KubernetesStore:
             _expect(answer, HTTPStatus.OK, HTTPStatus.ACCEPTED)
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """As `MetadataStore` says. At most WRITES_AT_ONCE keys are written at once; those of one key in order."""
+        """Implement `MetadataStore.write`. It writes up to WRITES_AT_ONCE keys in parallel, each key in order."""
         by_key: dict[str, list[int]] = {}
         for number, write in enumerate(writes):
             by_key.setdefault(write.key, []).append(number)
@@ -167,7 +170,7 @@ class KubernetesStore:
         return results
 
     async def _outcome(self, write: Write) -> int | VersionConflict:
-        """The revision of a deletion is not known yet: 0."""
+        """Return the version written, 0 for a deletion (its revision is not known yet), or the conflict."""
         try:
             if write.value is not None:
                 return await self.put(write.key, write.value, write.expected_version)
@@ -177,11 +180,14 @@ class KubernetesStore:
         return 0
 
     async def latest_revision(self) -> int:
-        """By a write to an object that is there for this: no read shows a revision that watches see, too."""
+        """Implement `MetadataStore.latest_revision`.
+
+        It writes a marker object, as no read returns a revision that watches are sure to see.
+        """
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """As `MetadataStore` says. Keeps watching when the API server ends the request after its time."""
+        """Implement `MetadataStore.watch`. It resumes when the API server ends the request after WATCH_S."""
         if not from_revision:
             raise HistoryCompacted("the API server has no history that begins at nothing")
         seen = from_revision
@@ -205,9 +211,9 @@ class KubernetesStore:
                     raise
 
     async def _check_history(self, revision: int) -> None:
-        """HistoryCompacted where the API server has not come so far: an older etcd was put back.
+        """Raise HistoryCompacted if the API server is below `revision`, as after an older etcd was restored.
 
-        A watch from a revision that is still to come would be silent until then.
+        A watch from a future revision would be silent until the server reaches it.
         """
         answer = await self._request("GET", self._documents, {**self._ours, "limit": "1"})
         latest = int(_parse(answer, objects.StateObjectList).metadata.resource_version)
@@ -215,7 +221,7 @@ class KubernetesStore:
             raise HistoryCompacted(f"the API server is at revision {latest}, and was at {revision}: it was put back")
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.acquire_lease`."""
         now_ms = monotonic_ms(self._clock)
         await self._list_leases()
         before, lease = self._observations.object(name), self._observations.leases().get(name)
@@ -228,7 +234,7 @@ class KubernetesStore:
         return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
 
     async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:
-        """The lease, unless somebody else was faster."""
+        """Write `lease` and return it, None if another holder was faster."""
         body = lease_objects.taken(self._cluster, lease, self._clock.now_ms(), before, self._pod_uid)
         if before is None:
             answer = await self._request("POST", self._leases, body=body)
@@ -241,24 +247,27 @@ class KubernetesStore:
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.renew_lease`."""
         renewed = await self._renew(lease)
         if renewed is None:
             raise LeaseLost(f"{lease.name}: {lease.holder} holds it no longer")
         return renewed
 
     async def _renew(self, lease: Lease) -> Lease | None:
-        """For its holder it lasts from when it asked, which is earlier than anybody else can see it."""
+        """Renew a lease, or return None if it is no longer held.
+
+        For its holder it lasts from before the request, which is earlier than anybody else can see the renewal.
+        """
         now_ms = monotonic_ms(self._clock)
         is_held = await self._patch_held(lease, lease_objects.renewed(lease, self._clock.now_ms()))
         return lease._replace(expires_at_ms=now_ms + lease.duration_ms) if is_held else None
 
     async def release_lease(self, lease: Lease) -> None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.release_lease`."""
         await self._patch_held(lease, lease_objects.released(lease))
 
     async def _patch_held(self, lease: Lease, body: bytes) -> bool:
-        """False where the lease is not held any longer."""
+        """Patch a lease, and return False if it is no longer held."""
         path = f"{self._leases}/{self._lease_name(lease.name)}"
         answer = await self._request("PATCH", path, body=body, content_type=objects.JSON_PATCH)
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY or _is_absent(answer):
@@ -267,12 +276,12 @@ class KubernetesStore:
         return True
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.leases`."""
         await self._list_leases()
         return self._observed(prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.followed_leases`."""
         if not self._lease_watch.is_current():
             await self._list_leases()
         return self._observed(prefix)
@@ -282,7 +291,7 @@ class KubernetesStore:
         return [known[name] for name in sorted(known) if name.startswith(prefix)]
 
     async def _list_leases(self) -> LeaseList:
-        """All of them at each call, so that whoever takes over knows when the others were renewed."""
+        """List and observe all leases, so that a broker that takes one over knows when the others were renewed."""
         known = self._observations.revision
         listed = _parse(await self._request("GET", self._leases, self._ours), LeaseList)
         self._observations.see_all(listed, known)
@@ -292,7 +301,7 @@ class KubernetesStore:
         return f"{self._cluster}.{name}"
 
     async def close(self) -> None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.close`."""
         self._closed = True
         await self._lease_watch.close()
         await self._api.close()
@@ -307,7 +316,7 @@ class KubernetesStore:
 
 
 async def _all_of(work: Sequence[Coroutine[object, object, None]]) -> None:
-    """At once; where some fail, the others are done nevertheless before the first failure is raised."""
+    """Await all coroutines concurrently, and raise the first failure after all have ended."""
     outcomes = await asyncio.gather(*work, return_exceptions=True)
     for outcome in outcomes:
         if outcome is not None:
@@ -315,7 +324,7 @@ async def _all_of(work: Sequence[Coroutine[object, object, None]]) -> None:
 
 
 def _is_absent(answer: Answer) -> bool:
-    """Whether that object is not there; another 404 means that the definition of such objects is missing."""
+    """True if the object does not exist; any other 404 means that its resource definition is missing."""
     if answer.status != HTTPStatus.NOT_FOUND:
         return False
     status = parse_status(answer.body)

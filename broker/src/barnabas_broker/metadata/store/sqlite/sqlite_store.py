@@ -1,7 +1,7 @@
 """The metadata store of brokers on one machine: one SQLite file that their processes share.
 
 All statements run in one worker thread, so that the event loop never waits for the disk. After a commit the writer
-rings the doorbells of all watching processes; a slow look at the revision makes up for a ring that got lost.
+signals all watching processes; a slow poll of the revision makes up for a lost signal.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class SqliteStore:
-    """A MetadataStore. Leases go by the time since the machine was started, which all its processes share."""
+    """A MetadataStore in SQLite. Leases use the time since the machine booted, which all its processes share."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, worker: ThreadPoolExecutor) -> None:
         """Use `open`."""
@@ -47,9 +47,9 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
-        """The store in the file `path`, which is made where it is not there. Raises StoreUnavailable.
+        """Open the store in the file `path`, creating it if absent. Raises StoreUnavailable.
 
-        `boot_id` is another one whenever the machine has started anew; "" where nobody knows.
+        `boot_id` differs after each boot of the machine; "" if it is not known.
         """
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
         try:
@@ -66,19 +66,19 @@ class SqliteStore:
         return store
 
     async def get(self, key: str) -> Document | None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.get`."""
         return await self._run(documents.get, key)
 
     async def listing(self, prefix: str) -> Listing:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.listing`."""
         return await self._run(documents.listing, prefix)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.put`."""
         return await self._write_one(Write(key, value, expected_version))
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.delete`."""
         return await self._write_one(Write(key, None, expected_version))
 
     async def _write_one(self, write: Write) -> int:
@@ -88,15 +88,15 @@ class SqliteStore:
         return result
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.write`."""
         return await self._run(_write_and_ring, writes)
 
     async def latest_revision(self) -> int:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.latest_revision`."""
         return await self._run(documents.latest_revision)
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.watch`."""
         seen = from_revision
         while not self._closed:
             rung = self._rung
@@ -108,31 +108,31 @@ class SqliteStore:
                 await _wait(rung, SAFETY_LOOK_S)
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.acquire_lease`."""
         now_ms, address = monotonic_ms(self._clock), self._change_signal.address
         return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.renew_lease`."""
         return await self._run(leases.renew, lease, monotonic_ms(self._clock))
 
     async def release_lease(self, lease: Lease) -> None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.release_lease`."""
         await self._run(leases.release, lease)
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.leases`."""
         return await self._run(leases.below, prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.followed_leases`."""
         return await self.leases(prefix)
 
     async def close(self) -> None:
-        """As `MetadataStore` says."""
+        """Implement `MetadataStore.close`."""
         if self._closed:
             return
-        with contextlib.suppress(StoreUnavailable):  # Whoever rings next finds nobody here, and forgets it.
+        with contextlib.suppress(StoreUnavailable):  # The next writer finds the socket gone, and forgets it.
             await self._run(leases.release_all, self._change_signal.address)
             await self._run(leases.forget_watchers, [self._change_signal.address])
         self._closed = True
@@ -142,12 +142,12 @@ class SqliteStore:
         self._worker.shutdown()
 
     def _wake_watches(self) -> None:
-        """Each watch of this process waits for the event that it saw before its last look."""
+        """Wake all watches of this process: each waits for the event that it read before its last poll."""
         self._rung.set()
         self._rung = asyncio.Event()
 
     async def _run(self, work: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """`work` in the worker thread; what SQLite complains about is StoreUnavailable."""
+        """Run `work` in the worker thread. Raises StoreUnavailable for SQLite's errors and on a closed store."""
         if self._closed:
             raise StoreUnavailable(f"{self._path}: is closed")
         try:
@@ -158,7 +158,10 @@ class SqliteStore:
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    """Not by `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes together with the event."""
+    """Wait for the event or the timeout.
+
+    `asyncio.wait_for` is no help: in Python 3.11 it loses a cancellation that comes together with the event.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()
@@ -169,7 +172,7 @@ def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> 
     addresses = leases.watchers(connection)
     gone = [address for address in addresses if ring(address) is Answer.GONE]
     for address in gone:
-        leases.release_all(connection, address)  # For who rings a socket that is not there learns nothing.
+        leases.release_all(connection, address)  # Its process has died, and cannot release them.
         clear_away(address)
     if gone:
         leases.forget_watchers(connection, gone)
