@@ -1,4 +1,4 @@
-"""Which partitions could not be compacted, and when each is tried again: later and later, but always (KAFKA-19895)."""
+"""The partitions that could not be compacted, and when each is tried again: ever later, but always (KAFKA-19895)."""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,7 @@ PAUSE_MS_MAX: Final = 15 * 60 * 1000
 
 
 class FailedPartition(NamedTuple):
-    """How often in a row, why the last time, and when it is tried again."""
+    """The number of failures in a row, the reason of the last one, and when the partition is tried again."""
 
     attempts: int
     reason: str
@@ -19,21 +19,21 @@ class FailedPartition(NamedTuple):
 
 
 class Backoff:
-    """How long a log that failed to be cleaned is left alone. Pure state."""
+    """The pauses of logs whose compaction failed. Pure state."""
 
     def __init__(self) -> None:
         self.failed: dict[TopicPartition, FailedPartition] = {}
         self.failures_total = 0
 
     def may_try(self, topic_partition: TopicPartition, now_ms: int) -> bool:
-        """Whether its pause is over, if it has one."""
+        """True if the partition has no pause, or its pause is over."""
         failed = self.failed.get(topic_partition)
         return failed is None or now_ms >= failed.retry_ms
 
     def failure(
         self, topic_partition: TopicPartition, reason: str, log_dir: str, dirty_bytes: int, first_ms: int, now_ms: int
     ) -> FailedPartition:
-        """It failed once more: each pause is twice the one before, from `first_ms` to a quarter of an hour."""
+        """Count and return a failure: each pause is twice the one before, from `first_ms` to a quarter of an hour."""
         earlier = self.failed.get(topic_partition)
         attempts = earlier.attempts + 1 if earlier else 1
         pause_ms = min(max(first_ms, FIRST_MS_MIN) << min(attempts - 1, 20), PAUSE_MS_MAX)
@@ -43,5 +43,5 @@ class Backoff:
         return failed
 
     def success(self, topic_partition: TopicPartition) -> None:
-        """It went well, or is gone."""
+        """Forget the failures of a partition that was compacted, or is gone."""
         self.failed.pop(topic_partition, None)

@@ -1,11 +1,11 @@
-"""What the metrics tell of compaction."""
+"""The figures that the metrics show of compaction."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class CleanerStats:
-    """Since the start of the broker, unless a name says otherwise. Percentages are 0 to 100."""
+    """The figures since the start of the broker, unless a name says otherwise. Percentages are 0 to 100."""
 
     rounds: int = 0
     bytes_read: int = 0
@@ -15,12 +15,12 @@ class CleanerStats:
     records_without_key: int = 0
     batches_not_understood: int = 0
     max_dirty_percent: float = 0.0
-    """Of the dirtiest log, when last looked."""
+    """The percentage of the dirtiest log, when last looked."""
     recopy_percent: float = 0.0
-    """Of the last round: bytes written of those read."""
+    """The bytes written as a percentage of the bytes read, in the last round."""
     map_utilization_percent: float = 0.0
-    """Of the last round."""
+    """The utilization of the map in the last round."""
     last_round_s: float = 0.0
     longest_round_s: float = 0.0
     last_look_s: float | None = None
-    """When the logs were last looked through, on the monotonic clock."""
+    """The time at which the logs were last looked through, on the monotonic clock."""

@@ -24,7 +24,7 @@ class FileEntry(NamedTuple):
 
 
 class DiskUsage(NamedTuple):
-    """Of the file system that holds a path; `usable_bytes` is what an unprivileged process may still write."""
+    """The size of the file system that holds a path; an unprivileged process may still write `usable_bytes`."""
 
     total_bytes: int
     usable_bytes: int
@@ -45,11 +45,11 @@ class LogFile(Protocol):
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes from `position`; fewer only at the file's end."""
+        """Return up to `length` bytes from `position`; fewer only at the file's end."""
         ...
 
     def rewrite(self, position: int) -> None:
-        """Write what is there from `position` on once more: a sync that failed has let it pass for written."""
+        """Write the bytes from `position` on once more, because a failed sync may have marked them as written."""
         ...
 
     def truncate(self, length: int) -> None:
@@ -77,7 +77,7 @@ class FileSystem(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """All bytes of a small file; FileNotFoundError where there is none."""
+        """Return all bytes of a small file; FileNotFoundError where there is none."""
         ...
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
@@ -89,7 +89,7 @@ class FileSystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or directory."""
+        """True if there is such a file or directory."""
         ...
 
     def make_dir(self, path: str) -> None:
@@ -105,11 +105,11 @@ class FileSystem(Protocol):
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written."""
+        """Return when the file was last written, in ms."""
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Let the file look as if it was last written then."""
+        """Set the time in ms at which the file was last written."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -137,11 +137,11 @@ class PosixFile:
         os.close(self._descriptor)
 
     def fileno(self) -> int:
-        """As `LogFile` says."""
+        """Implement `LogFile`."""
         return self._descriptor
 
     def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """As `LogFile` says."""
+        """Implement `LogFile`."""
         try:
             written = os.pwrite(self._descriptor, data, position)
             if written != len(data):
@@ -151,12 +151,12 @@ class PosixFile:
             raise
 
     def _append_rest(self, data: memoryview, position: int, written: int) -> None:
-        """A short write is how a full disk begins; the next one names the reason."""
+        """Write the rest after a short write: a full disk begins with one, and the next write names the reason."""
         while written < len(data):
             written += os.pwrite(self._descriptor, data[written:], position + written)
 
     def read_at(self, position: int, length: int) -> bytes:
-        """As `LogFile` says."""
+        """Implement `LogFile`."""
         data = os.pread(self._descriptor, length, position)
         while len(data) < length:
             more = os.pread(self._descriptor, length - len(data), position + len(data))
@@ -166,23 +166,23 @@ class PosixFile:
         return data
 
     def rewrite(self, position: int) -> None:
-        """As `LogFile` says."""
+        """Implement `LogFile`."""
         while data := os.pread(self._descriptor, _REWRITTEN_BYTES, position):
             position += os.pwrite(self._descriptor, data, position)
 
     def truncate(self, length: int) -> None:
-        """As `LogFile` says."""
+        """Implement `LogFile`."""
         os.ftruncate(self._descriptor, length)
 
     def sync(self) -> None:
-        """As `LogFile` says."""
+        """Implement `LogFile`."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise SyncFailed(error) from error
 
     def size_bytes(self) -> int:
-        """As `LogFile` says."""
+        """Implement `LogFile`."""
         return os.fstat(self._descriptor).st_size
 
 
@@ -190,20 +190,20 @@ class PosixFileSystem:
     """The files of the operating system."""
 
     def open_file(self, path: str) -> LogFile:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         return PosixFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def open_existing(self, path: str) -> LogFile:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         return PosixFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self, path: str) -> bytes:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         file = self.open_existing(path)
         return file.read_at(0, file.size_bytes())
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         temporary = path + ".tmp"
         file = PosixFile(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         file.append(data, 0)
@@ -214,24 +214,24 @@ class PosixFileSystem:
             self.sync_dir(os.path.dirname(path))
 
     def scan(self, path: str) -> list[FileEntry]:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         with os.scandir(path) as entries:
             return sorted(_file_entry(entry) for entry in entries)
 
     def exists(self, path: str) -> bool:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         return os.path.exists(path)
 
     def make_dir(self, path: str) -> None:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -240,15 +240,15 @@ class PosixFileSystem:
             shutil.rmtree(path)
 
     def modified_ms(self, path: str) -> int:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_dir(self, path: str) -> None:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -261,12 +261,12 @@ class PosixFileSystem:
             os.close(descriptor)
 
     def usage(self, path: str) -> DiskUsage:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         status = os.statvfs(path)
         return DiskUsage(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def lock(self, path: str) -> LogFile:
-        """As `FileSystem` says."""
+        """Implement `FileSystem`."""
         file = self.open_file(path)
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file

@@ -1,4 +1,4 @@
-"""One log directory: whose it is, its checkpoints, and whether its disk works."""
+"""A log directory: its owner, its checkpoints, and whether its disk works."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,11 +31,11 @@ MEASURED_MS: Final = 1_000
 
 
 HighWatermarkOf = Callable[[Log], int | None]
-"""None where nobody knows it. Called in a thread."""
+"""A function that returns a log's high watermark, None where it is unknown. A thread calls it."""
 
 
 class LogDirState(Enum):
-    """FULL: no appends, reads go on. OFFLINE: neither."""
+    """The state of a log dir. FULL: no appends, but reads. OFFLINE: neither."""
 
     ONLINE = "online"
     FULL = "full"
@@ -43,7 +43,7 @@ class LogDirState(Enum):
 
 
 class _Measured(NamedTuple):
-    """The sizes of the logs at a time."""
+    """The number and total size of the logs at a time."""
 
     at_ms: int
     partitions: int
@@ -52,23 +52,23 @@ class _Measured(NamedTuple):
 
 
 class LogDir:
-    """`failure` says why it is offline, if it is. `logs` are the ones that are loaded from it."""
+    """A log dir. `failure` says why it is offline, if it is; `logs` are the logs loaded from it."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.failure: StorageError | None = None
         self.last_failure: StorageError | None = None
-        """Also when it is back: who waited meanwhile may still be refused with it."""
+        """The latest failure, kept when the dir is online again: requests that waited may still be refused with it."""
         self.directory_id: UUID | None = None
         self.was_clean = False
-        """Whether the broker before shut down cleanly; known once the logs are loaded."""
+        """True if the previous broker process shut down cleanly; known once the logs are loaded."""
         self.kept = KeptRecords()
-        """What it has of the records that were acknowledged before this start."""
+        """The state of the records that were acknowledged before this start."""
         self.damaged: dict[TopicPartition, StorageError] = {}
-        """Why logs in it could not be loaded: what the checkpoints say of them stays for the next start."""
+        """The reasons why logs could not be loaded. Their checkpoint entries stay for the next start."""
         self.has_all_logs = False
-        """Whether all that are in it were loaded: else a checkpoint would lack some."""
+        """True if all logs of the dir were loaded; otherwise a checkpoint would lack some."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
@@ -76,32 +76,32 @@ class LogDir:
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
         """The checkpoints as they are on the disk, by file name."""
         self._begun: set[TopicPartition] = set()
-        """New logs, while a checkpoint may have something of an earlier one of their name."""
+        """New logs whose checkpoints may still hold entries of an earlier log of the same name."""
         self._gone: set[TopicPartition] = set()
-        """Logs that went while a checkpoint was being written, which may have them."""
+        """Logs that were removed while a checkpoint that may hold them was being written."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
 
     @property
     def is_online(self) -> bool:
-        """Whether it can be read."""
+        """True if the log dir can be read."""
         return self.failure is None
 
     @property
     def state(self) -> LogDirState:
-        """Looks at the free space each time, so that a full disk needs no one to say that it no longer is."""
+        """Return the state from the free space of now, so that a dir leaves FULL by itself."""
         if self.failure is not None:
             return LogDirState.OFFLINE
         return LogDirState.FULL if self.usage().usable_bytes < FULL_BELOW_BYTES else LogDirState.ONLINE
 
     @property
     def size_bytes(self) -> int:
-        """Of all logs in it."""
+        """The bytes of all logs in the dir."""
         return sum(log.size_bytes for log in self.logs.values())
 
     def load(self, now_ms: int) -> LogDirLoad:
-        """What placement goes by. Sizes are those of the last second: thousands of partitions may be made in one."""
+        """Return the load that placement compares. Sizes are up to a second old, for thousands of logs may be made."""
         if not 0 <= now_ms - self._measured.at_ms < MEASURED_MS:
             sizes = [log.size_bytes for log in self.logs.values()]
             self._measured = _Measured(now_ms, len(sizes), sizes.count(0), sum(sizes))
@@ -116,7 +116,7 @@ class LogDir:
 
     @disk_access
     def open(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> None:
-        """Make it, lock it, and see that it is this broker's. LogDirRefused, LogDirFailed."""
+        """Create and lock the directory, and check that this broker owns it. Raises LogDirRefused, LogDirFailed."""
         self._files.make_dir(self.path)
         try:
             self._lock = self._files.lock(f"{self.path}/{file_names.LOCK}")
@@ -140,22 +140,22 @@ class LogDir:
 
     @disk_access
     def has_failed(self) -> bool:
-        """Whether its disk failed while this process or one before ran, and not all was written again since."""
+        """True if the disk failed in this process or an earlier one, and not all was written again since."""
         return self.failure is not None or self._files.exists(f"{self.path}/{file_names.SYNC_FAILED}")
 
     @disk_access
     def is_rewritten(self) -> None:
-        """All that may not have reached the disk was written again: from now on a sync that passes can be trusted."""
+        """Remove the note of a failed sync once all that it may have lost was written again."""
         self._files.remove(f"{self.path}/{file_names.SYNC_FAILED}")
 
     @disk_access
     def check(self) -> None:
-        """LogDirFailed unless the directory is there and takes a write."""
+        """Raise LogDirFailed unless the directory and its meta.properties are there."""
         if not self._files.exists(f"{self.path}/{file_names.META_PROPERTIES}"):
             raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
 
     def problems(self) -> list[StorageError]:
-        """What `check` says, if anything."""
+        """Return the error that `check` raises, if any."""
         try:
             self.check()
         except StorageError as error:
@@ -164,7 +164,7 @@ class LogDir:
 
     @disk_access
     def offsets(self, file_name: str) -> dict[TopicPartition, int]:
-        """One of the offset checkpoints; empty when it is missing or damaged, for then more is recovered."""
+        """Return the offsets of a checkpoint; empty when it is missing or damaged, for then more is recovered."""
         try:
             offsets = decode_offsets(self._files.read(f"{self.path}/{file_name}"))
         except (FileNotFoundError, ValueError):
@@ -174,7 +174,7 @@ class LogDir:
 
     @disk_access
     def rename_damaged(self, topic_partition: TopicPartition, directory: str) -> None:
-        """Away with a log that could not be loaded. StorageError."""
+        """Rename a log that could not be loaded out of the way. Raises StorageError."""
         self._files.rename(f"{self.path}/{topic_partition}", directory)
         del self.damaged[topic_partition]
 
@@ -184,9 +184,9 @@ class LogDir:
             self._gone.add(topic_partition)
 
     def begin_log(self, topic_partition: TopicPartition) -> bool:
-        """A new log of this name: whether the checkpoints may have something of an earlier one, which is not about it.
+        """Note a new log; True if the checkpoints may hold entries of an earlier log of its name.
 
-        Then it takes no records before `checkpoint_anew` has run, once for all that have begun meanwhile.
+        Such a log takes no records before `checkpoint_anew` has run, once for all logs that were created meanwhile.
         """
         is_gone = topic_partition in self._gone  # Asked first: what is written next clears it.
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
@@ -195,7 +195,7 @@ class LogDir:
         return is_known
 
     def checkpointed(self, file_name: str, topic_partition: TopicPartition) -> int:
-        """What a checkpoint has on the disk; 0 where it has nothing."""
+        """Return the offset of a log in a checkpoint on the disk; 0 where it has none."""
         return self._written.get(file_name, {}).get(topic_partition, 0)
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
@@ -210,15 +210,15 @@ class LogDir:
         return [partial(self._call_online, call) for call in calls]
 
     def _call_online(self, call: Callable[[], None]) -> None:
-        """One that is back and is being loaded does not have all its logs yet."""
+        """Call it, or raise the failure of an offline dir: while it is loaded again it does not have all its logs."""
         if (failure := self.failure) is not None:
             raise failure
         call()
 
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
-        """As they are when it is written, of the logs that are here now: earlier ones had others. StorageError.
+        """Write the high watermarks of now, of the logs that are here now. Raises StorageError.
 
-        What was written stays of a log that its partition has not taken yet, as when its directory is back.
+        The stored one stays for a log that its partition has not taken yet, as when its directory is online again.
         """
         with self._writing:
             written, begun = self._written.get(file_names.HIGH_WATERMARKS, {}), self._begun.copy()
@@ -232,15 +232,18 @@ class LogDir:
             self._write_offset_of_each(file_names.HIGH_WATERMARKS, known)
 
     def checkpoint_recovery_points(self) -> None:
-        """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
+        """Write the recovery points of now, for a truncation may have lowered one meanwhile. Raises StorageError.
 
-        What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
+        The next start takes all below a recovery point for synced, and does not cut damage off there.
         """
         with self._writing:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
 
     def checkpoint_anew(self) -> None:
-        """Nothing may count as committed, synced, compacted or deleted that was cut or is gone. StorageError."""
+        """Write all checkpoints after a truncation or deletion. Raises StorageError.
+
+        None of them may count removed offsets as committed, synced, compacted or deleted.
+        """
         self._lower_high_watermarks()
         self.checkpoint_recovery_points()
         self.checkpoint_clean_offsets()
@@ -248,7 +251,7 @@ class LogDir:
         self._checkpoint_log_starts()
 
     def _lower_high_watermarks(self) -> None:
-        """To the ends of logs that were cut. Those of earlier logs, of names of which there are new ones, go."""
+        """Lower high watermarks to the ends of truncated logs; drop entries of deleted logs whose name is reused."""
         with self._writing:
             begun, logs = self._begun.copy(), self.logs.copy()
             offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
@@ -262,21 +265,21 @@ class LogDir:
             self._begun -= begun
 
     def _checkpoint_log_starts(self) -> None:
-        """Where logs begin after records were deleted, if that has changed. Raises StorageError.
+        """Write the log start offsets that deleted records have raised, if they have changed. Raises StorageError.
 
-        A log that ends before this begins anew there, so one that was cut below it must not keep it.
+        A log that ends below its stored start is reset to that start, so a truncated log must not keep a higher one.
         """
         self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, raised_start)
 
     def checkpoint_clean_offsets(self) -> None:
-        """Up to where each log is compacted, if that has changed. Raises StorageError.
+        """Write the offset below which each log is compacted, if it has changed. Raises StorageError.
 
-        What lies below is never compared with itself again, so a log that was cut must not keep its higher offset.
+        Offsets below it are never compacted against each other again, so a truncated log must not keep a higher one.
         """
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
     def _checkpoint_synced_logs(self) -> None:
-        """The logs of which nothing is acknowledged before it is synced, if others are it now. Raises StorageError."""
+        """Write which logs acknowledge nothing before it is synced, if these have changed. Raises StorageError."""
         before = self._written.get(file_names.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
             file_names.SYNCED_LOGS, lambda log: 1 if log.promises_synced(before=log.topic_partition in before) else None
@@ -287,7 +290,7 @@ class LogDir:
     def _checkpoint_if_changed(
         self, file_name: str, offset_of: Callable[[Log], int | None]
     ) -> Mapping[TopicPartition, int]:
-        """What the checkpoint has now."""
+        """Write the checkpoint if it has changed; return its offsets."""
         with self._writing:
             offsets = self._offsets_to_write(file_name, offset_of)
             if offsets != self._written.get(file_name, {}):
@@ -295,9 +298,9 @@ class LogDir:
         return offsets
 
     def take_clean_offsets(self) -> list[Log]:
-        """Tell the loaded logs up to where they are compacted. StorageError.
+        """Set the offset below which each loaded log is compacted. Raises StorageError.
 
-        The logs that end below that are returned. They take no appends before the checkpoint has been written again.
+        Return the logs that end below it. They take no appends before the checkpoint has been written again.
         """
         offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
         return [log for key, offset in offsets if (log := self.logs.get(key)) and log.load_clean_offset(offset)]
@@ -319,7 +322,7 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Who began to write before it failed may go on when it has no logs any more, or while it is loaded again."""
+        """Raise the failure of an offline dir without all its logs: a write may have begun before it failed."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 
@@ -330,16 +333,16 @@ class LogDir:
 
     @disk_access
     def mark_clean(self, broker_epoch: int) -> None:
-        """The last thing of a shutdown: the next start recovers nothing. The epoch is that of this incarnation."""
+        """Mark a clean shutdown, as its last step: the next start recovers nothing. The epoch is this incarnation's."""
         mark = encode_clean_mark(broker_epoch)
         self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", mark, sync=True)
         self._lock = None
 
     @disk_access
     def take_clean_mark(self, last: LastIncarnation) -> int | None:
-        """When the incarnation before shut down cleanly, ns; None when it did not. From now on a crash shows.
+        """Return when the previous incarnation shut down cleanly (ns), or None. Remove the mark, so that a crash shows.
 
-        A mark of another incarnation counts for nothing: it may have come back with an older copy of the disk.
+        A mark of another incarnation does not count: the broker may run on an older copy of the disk.
         """
         found_ns = self._take_clean_mark(last)
         self.was_clean = found_ns is not None

@@ -1,10 +1,10 @@
-"""Which leader epoch began at which offset: what followers truncate by (KIP-101, KIP-279).
+"""The start offset of each leader epoch, by which followers truncate (KIP-101, KIP-279).
 
-The checkpoint is right below the recovery point, from there on the batches are, which recovery reads anyway. So it is
-written once before the recovery point moves, with a sync: never does what may be lost replace what is safe.
+Below the recovery point the checkpoint is right; from there on the batches are, which recovery reads anyway. So it is
+written and synced before the recovery point moves: what may be lost never replaces what is safe.
 
-Compaction may have removed the first batches of an epoch. Who only knows batches takes it to begin where the one before
-it ends: taken too late, a replica would keep what another leader wrote there.
+Compaction may have removed the first batches of an epoch. By its batches alone it would begin where the one before it
+ends: if that were too late, a replica would keep what another leader wrote there.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ class LeaderEpochs:
         self._files = files
         self.path = path
         self._saved = list(saved)
-        """As the checkpoint has them."""
+        """The entries as the checkpoint has them."""
         self._entries = self._saved
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
@@ -49,7 +49,7 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, files: FileSystem, path: str, log_start_offset: int, batches: Iterator[FoundBatch]) -> "LeaderEpochs":
-        """From the checkpoint; where it is missing, damaged or begins too late, from the log's batches.
+        """Read the checkpoint; where it is missing, damaged or begins too late, read the log's batches.
 
         It begins too late when records were deleted, and the power went before the new start was on the disk. Raises
         OSError, InvalidBatch.
@@ -73,24 +73,24 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> int:
-        """-1 when there is none."""
+        """The latest epoch; -1 when there is none."""
         return self._entries[-1].epoch if self._entries else -1
 
     def check_may_begin(self, epoch: int) -> None:
-        """A leader is about to append its first batch of `epoch`. ApiError where there is a later epoch."""
+        """Raise ApiError where a later epoch than `epoch` exists, before a leader appends its first batch of it."""
         if epoch < self.latest_epoch:
             message = f"{self.path} has leader epoch {self.latest_epoch}; nobody leads in epoch {epoch} any more"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The batch at `start_offset` is of `epoch`; what contradicts it, later epochs or offsets, is forgotten."""
+        """Begin `epoch` at `start_offset`; forget later epochs and offsets, which contradict it."""
         if epoch == self.latest_epoch or epoch < 0:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
         self._entries = [*kept, EpochStart(epoch, start_offset)]
 
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
-        """What lies past the recovery point. Where an epoch that has batches there began, the checkpoint knows.
+        """Assign the epochs past the recovery point. The checkpoint knows where an epoch with batches there began.
 
         If compaction has removed all batches of the epochs before it, it begins where the first of them did.
         """
@@ -111,9 +111,9 @@ class LeaderEpochs:
             self._entries = [EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]]
 
     def clear(self) -> None:
-        """Forget all, and that there ever was any: the log begins anew. OSError.
+        """Forget all epochs and remove the checkpoint: the log is reset. Raises OSError.
 
-        What is being saved at this moment goes as soon as it is written.
+        A save under way is removed as soon as it is written.
         """
         self._cleared = self._begun
         self._entries = []
@@ -121,11 +121,11 @@ class LeaderEpochs:
         self._saved = []
 
     def abandon(self) -> None:
-        """Others have the checkpoint from now on: a save that is on its way is not done any more."""
+        """Cancel saves under way: from now on others own the checkpoint."""
         self._abandoned = self._begun
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch`, and where it ends; (-1, -1) when that is unknown."""
+        """Return the largest known epoch up to `epoch`, and its end offset; (-1, -1) when that is unknown."""
         if epoch < 0 or not self._entries or epoch > self.latest_epoch:
             return UNKNOWN
         if epoch == self.latest_epoch:
@@ -135,14 +135,14 @@ class LeaderEpochs:
         return (epoch if following == 0 else self._entries[following - 1].epoch), end_offset
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch of the batch that holds `offset`; -1 when it is unknown."""
+        """Return the epoch of the batch that holds `offset`; -1 when it is unknown."""
         following = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[following - 1].epoch if following else -1
 
     def save_call(self) -> Callable[[], None] | None:
-        """What a thread has to do before the recovery point moves; None where the checkpoint is right. OSError.
+        """Return the save for a thread to do before the recovery point moves; None where the checkpoint is right.
 
-        Several may run at the same time; an earlier one never replaces what a later one has saved.
+        It raises OSError. Several may run at the same time; an earlier one never replaces what a later one has saved.
         """
         if self._entries == self._saved:
             return None

@@ -14,7 +14,7 @@ _TIME_BYTES: Final = TIME_ENTRY.size
 
 
 class IndexedBatch(NamedTuple):
-    """What an offset index entry promises: the batch that ends with `last_offset` begins at `position`."""
+    """The promise of an offset index entry: the batch that ends with `last_offset` begins at `position`."""
 
     last_offset: int
     position: int
@@ -54,13 +54,13 @@ class SegmentIndexes:
         interval_bytes: int,
         pages: IndexPages,
     ) -> "SegmentIndexes":
-        """Over the `.index` and `.timeindex` of these paths and sizes in bytes."""
+        """Return the indexes over the `.index` and `.timeindex` of these paths and sizes in bytes."""
         offsets = SparseIndex(files, paths[0], OFFSET_ENTRY, sizes[0], pages)
         times = SparseIndex(files, paths[1], TIME_ENTRY, sizes[1], pages)
         return cls(offsets, times, base_offset, interval_bytes)
 
     def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """The batch that follows the ones observed so far. No IO but that of one page in many."""
+        """Index the batch that follows the ones observed so far. Its only IO is that of one page in many."""
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
@@ -82,12 +82,12 @@ class SegmentIndexes:
             self._indexed_timestamp_ms = self.max_timestamp_ms
 
     def flush(self) -> None:
-        """Write what waits in memory."""
+        """Write the entries that are only in memory."""
         self.offsets.flush()
         self.times.flush()
 
     def seal(self) -> None:
-        """Before a roll or a close: the largest timestamp becomes the last time index entry."""
+        """Make the largest timestamp the last time index entry, before a roll or a close."""
         self._add_time_entry()
         self.flush()
 
@@ -102,12 +102,12 @@ class SegmentIndexes:
         return self._base_offset + entry[0] if entry else None
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """No batch that ends before this offset has a record later than `timestamp_ms`."""
+        """Return an offset; batches that end before it have no record later than `timestamp_ms`."""
         entry = self.times.floor(timestamp_ms)
         return self._base_offset + (entry[1] if entry else 0)
 
     def are_sane(self, log_bytes: int) -> bool:
-        """Whether the files can be this segment's indexes."""
+        """True if the files can be this segment's indexes."""
         return self.offsets.is_sane(log_bytes - 1) and self.times.is_sane(RELATIVE_OFFSET_MAX)
 
     @property
@@ -116,7 +116,7 @@ class SegmentIndexes:
         return max(self.offsets.count * _OFFSET_BYTES, self.times.count * _TIME_BYTES)
 
     def are_full(self, bytes_max: int) -> bool:
-        """Whether one of them takes no more entries."""
+        """True if one of them takes no more entries."""
         return self.offsets.count >= bytes_max // _OFFSET_BYTES or self.times.count >= bytes_max // _TIME_BYTES
 
     def truncate_to(self, offset: int) -> IndexedBatch | None:
@@ -141,5 +141,5 @@ class SegmentIndexes:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all entries, in memory and in the files."""
+        """Forget all entries, in memory and in the files."""
         self.truncate_to(self._base_offset)
