@@ -4,8 +4,8 @@ Reads go into one scratch buffer that all connections share. Of a request that i
 they are; only more than that takes a buffer of the pool. Where the pool has no room, a request that fits into the
 scratch buffer stays with the kernel until it is whole, so it is always served; a larger one waits for room.
 
-A connection is muted while an answer is outstanding or unsent (`answers`). `slow_clients` closes those of clients that
-are too slow.
+A connection is muted while an answer is outstanding or unsent (`answers`). Who keeps us waiting is closed by
+`slow_clients`.
 """
 
 import asyncio
@@ -30,20 +30,17 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""The bytes of a request kept outside the pool: 10,000 clients cost 10 MiB so, and 640 MiB in pool buffers."""
+"""Of a request that has just begun: kept beside the pool, for 10,000 clients cost 10 MiB so, and 640 MiB in buffers."""
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 
 
 Dispatch = Callable[["Connection", memoryview, int, int], None]
-"""A function that answers one request, `buffer[start:end]`, at once or later.
-
-It may raise MalformedRequest or CloseConnection.
-"""
+"""Answers one request, `buffer[start:end]`, at once or later. It may raise MalformedRequest or CloseConnection."""
 
 
 class Connection:
-    """The connection of one client, made by the listener; closed by either side, on an error, when idle or too slow."""
+    """Requests in and answers out. Made by the listener; closed by either side, by an error, when idle or too slow."""
 
     def __init__(
         self,
@@ -74,19 +71,19 @@ class Connection:
         self.request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._start = bytearray()
-        """The received bytes of the next requests, while they are few."""
+        """What is there of the next requests, as long as it is little."""
         self._partial: bytearray | None = None
         self._partial_have = 0
         self._whole_bytes = 0
-        """The bytes that must arrive before the socket is readable; 0 for any."""
+        """Readable only when so many bytes have come in, where it is set."""
         self._starved = False
         self._others_first = False
         self._reading = True
         self.was_active = True
-        """True if anything was received since the last look of the listener."""
+        """Whether anything came in since the listener looked last."""
         self._bytes_sent_before = 0
         self.idle_looks = 0
-        """The looks of the listener since anything was received or sent."""
+        """Of the listener, since anything came in or went out."""
         transport.call_when_readable(self._readable)
 
     @property
@@ -95,11 +92,11 @@ class Connection:
         return self.client.address
 
     def is_gone(self) -> bool:
-        """Return True once it is closed, or was reset while nothing is read: nobody reads an answer."""
+        """True once it is closed, or was reset while nothing is read: nobody reads an answer."""
         return self.has_ended() and self.is_closed
 
     def has_ended(self) -> bool:
-        """Return True once the client has ended its side and all before it is received; close it if it was reset."""
+        """True once the client has ended its side, as it shows while nothing is read."""
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:
@@ -108,15 +105,15 @@ class Connection:
 
     @property
     def may_be_abandoned(self) -> bool:
-        """True if nothing is read, the client has ended its side, and no answer is being sent.
+        """Whether its client has ended its side, as nobody reads meanwhile, and nothing is on its way to it.
 
-        An answer that waits behind an outstanding one is not being sent.
+        An answer that waits behind an outstanding one is not on its way.
         """
         return not self._reading and not self.answers.is_sending and self.has_ended()
 
     @property
     def is_closed(self) -> bool:
-        """True if the connection is closed."""
+        """Whether the connection is closed."""
         return not self.answers.is_open
 
     @property
@@ -126,38 +123,38 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """The memory of answers that are ready and not sent."""
+        """Memory in answers that are there and not sent."""
         return self.answers.unsent_bytes
 
     @property
     def has_unsent(self) -> bool:
-        """True if any answer is ready and not sent."""
+        """Whether there is any such answer."""
         return self.answers.has_unsent
 
     @property
     def begun_bytes(self) -> int:
-        """The bytes received of an incomplete request."""
+        """Received of the request that is not whole yet."""
         return self._partial_have if self._partial is not None else len(self._start)
 
     @property
     def holds_buffer(self) -> bool:
-        """True if it holds a buffer of the pool."""
+        """Whether it has a buffer of the pool."""
         return self._partial is not None
 
     @property
     def waits_for_client(self) -> bool:
-        """True if the client has to send the rest of a request."""
+        """Whether the rest of a request is the client's to send."""
         return self._reading
 
     def looked_at(self) -> None:
-        """Count looks without traffic. A client that reads a long answer slowly is not idle."""
+        """The listener has come round. Who reads a long answer slowly asks for nothing meanwhile, and is not idle."""
         bytes_sent = self.bytes_sent
         is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
         self.idle_looks = self.idle_looks + 1 if is_idle else 0
         self.was_active, self._bytes_sent_before = False, bytes_sent
 
     def close(self, reason: str | None = None) -> None:
-        """Close the connection and give back all memory; log the reason, if any, in one line."""
+        """Close it and give back all memory; `reason`, if any, is one line in the log."""
         if self.is_closed:
             return
         if reason:
@@ -192,7 +189,7 @@ class Connection:
             self.close(str(error))
 
     def _end(self) -> int:
-        """Close once the client has ended its side; outstanding answers are sent first."""
+        """The client has ended its side, which it may do before its answers are there: those are sent first."""
         if not self.answers.are_outstanding:
             self.close()
             return 0
@@ -203,7 +200,7 @@ class Connection:
         return 0
 
     def _read_after_start(self) -> None:
-        """Read behind the kept bytes, and dispatch the whole requests."""
+        """As when nothing is kept, behind the bytes that are."""
         self._wait_for_bytes(0)
         scratch, start = self._scratch, self._start
         kept = len(start)
@@ -223,7 +220,7 @@ class Connection:
             self._keep(scratch[consumed:have])
 
     def _read_what_is_whole(self) -> None:
-        """Take only whole requests from the kernel, as the pool has no room, and leave the rest there."""
+        """The pool has no room: take whole requests from the kernel, and leave the rest there."""
         scratch, kept = self._scratch, len(self._start)
         waited_bytes = self._whole_bytes
         self._wait_for_bytes(0)
@@ -263,7 +260,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _take(self, size_bytes: int) -> None:
-        """Receive bytes that a peek has shown and that are dealt with."""
+        """What has been seen and dealt with leaves the kernel."""
         if size_bytes:
             self._receive(self._scratch[:size_bytes])
 
@@ -281,7 +278,7 @@ class Connection:
         self._process_partial()
 
     def _process_partial(self) -> None:
-        """Dispatch the whole requests in the partial buffer; keep the rest, in a larger buffer if needed."""
+        """Dispatch what is whole in the partial buffer; keep the rest, in a larger buffer if it must grow."""
         partial = self._partial
         if partial is None:
             self._process_start()
@@ -299,14 +296,14 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """Dispatch from `_start` itself: the scratch buffer may hold another connection's request just now."""
+        """From memory of its own: another connection's request may be in the scratch buffer just now."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:
             self._start = start[consumed:]
 
     def _process(self, buffer: memoryview, have: int) -> int:
-        """Dispatch whole requests in `buffer[:have]` until reading pauses; return the bytes consumed."""
+        """Dispatch the whole requests in `buffer[:have]` until an answer is outstanding; bytes consumed."""
         position = 0
         until_s = 0.0
         while have - position >= SIZE_BYTES and self._reading:
@@ -325,7 +322,7 @@ class Connection:
         return position
 
     def _go_on_next_turn(self) -> None:
-        """Let other connections go first after many requests at once, or slow ones."""
+        """The others first: this client has sent many requests at once, or some that take long."""
         self._others_first = True
         self.pause_reading()
         self._loop.call_soon(self._go_on)
@@ -337,7 +334,7 @@ class Connection:
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
         """Hold `rest`, the start of a request or requests that wait for an answer, until there is more of it.
 
-        `whole` takes a buffer for the whole request at once, if it could not grow later.
+        With room for the `whole` request where it could not grow later.
         """
         have = len(rest)
         needed = have + 1
@@ -364,13 +361,13 @@ class Connection:
         self._slow_clients.began(self)
 
     def _wait_for_memory(self) -> None:
-        """Pause reading until the pool has room for the request."""
+        """Too many bytes wait in half-arrived requests: read on when some are gone."""
         self._starved = True
         self.pause_reading()
         self._pool.when_free(self, self._memory_is_free)
 
     def _memory_is_free(self) -> None:
-        """Read at once, before the next waiting connection takes the room."""
+        """Take what there is at once, before the next that waits does."""
         self._starved = False
         self.resume()
         if self._reading and self._partial is None:
