@@ -86,7 +86,7 @@ def _of_lists(history: History) -> Iterator[Anomaly]:
 
 
 def _of_transactions(history: History) -> Iterator[Anomaly]:
-    """Of a transaction that is committed, or of which anything is visible, all must be there."""
+    """A transaction that is committed, or partly visible, must be visible as a whole."""
     there = {(key, entry.value) for key, entries in history.committed.items() for entry in entries}
     visible = {value.transaction for _, value in there}
     for transaction in history.transactions.values():

@@ -1,4 +1,4 @@
-"""Tokens: who comes in by one that is right, and that every other one is refused before anybody is known."""
+"""Signed tokens: a right one lets its user in, and every other one is refused."""
 
 import base64
 import hmac

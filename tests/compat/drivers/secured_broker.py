@@ -57,7 +57,7 @@ def set_password(bootstrap: str, password: str, *users: str) -> None:
 
 
 class SecuredBroker:
-    """The broker; its open listener is for whoever prepares something."""
+    """The broker; tests prepare topics and users over its open listener."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
