@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import Credentials
 from barnabas_operator.app import supervisor
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.output import Log
@@ -19,7 +20,7 @@ def test_it_goes_on_connecting_until_it_is_to_stop(tmp_path: Path, attempts: int
     """Else the process would be there for seconds after it has said that it stopped."""
     tried = []
 
-    def refuses(_bootstrap: str, timeout_s: float) -> ClusterAdmin:
+    def refuses(_bootstrap: str, timeout_s: float, _security: Credentials) -> ClusterAdmin:
         tried.append(timeout_s)
         if len(tried) == attempts:
             running.stop()

@@ -14,6 +14,7 @@ DEFAULT: Final = Path(".barnabas")
 STATUS_FILE: Final = "status.yaml"
 MEMORY_FILE: Final = "memory.json"
 LOCK_FILE: Final = "lock"
+SECRET_MODE: Final = 0o600
 
 
 class DataDirHeld(Exception):
@@ -94,4 +95,13 @@ def replace_file(path: Path, text: str) -> None:
     """Readers see the old text or the new one, never a part."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def replace_secret_file(path: Path, text: str) -> None:
+    """Do as `replace_file` does, with a file that only its user may read."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, SECRET_MODE), "w", encoding="utf-8") as file:
+        file.write(text)
     partial.replace(path)

@@ -1,18 +1,23 @@
 """A Cluster as processes on this machine: ports, files and processes for each of its brokers."""
 
 import asyncio
+import datetime as dt
 import random
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from barnabas_kafka.security import Credentials, Security, Tls
 from barnabas_operator.app.broker_process import BrokerProcess
 from barnabas_operator.app.child_process import Say
-from barnabas_operator.app.data_dir import DataDir, replace_file
+from barnabas_operator.app.data_dir import DataDir, replace_secret_file
+from barnabas_operator.app.local_access import of_operator
+from barnabas_operator.app.local_security import LocalSecurity
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
+from barnabas_operator.planning.brokers.local_security import HOST, BrokerSecrets, is_secured, users_of
 from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
-from barnabas_operator.planning.brokers.server_properties import HOST, BrokerPlace, properties_text, server_properties
+from barnabas_operator.planning.brokers.server_properties import BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.readiness import is_fault, unserved
@@ -38,6 +43,8 @@ class LocalCluster:
         self.brokers: dict[int, BrokerProcess] = {}
         self._places: dict[int, BrokerPlace] = {}
         self._data_dir = data_dir
+        self._security = LocalSecurity(data_dir, lambda: dt.datetime.now(dt.UTC))
+        self._secrets: BrokerSecrets | None = None
         self._say = say
         self._on_change = on_change
 
@@ -46,12 +53,34 @@ class LocalCluster:
         """The `host:port` of the brokers, at which clients connect."""
         return ",".join(place.address for place in self._places.values())
 
+    @property
+    def own_bootstrap(self) -> str:
+        """The `host:port` of the brokers, at which `barnabas up` itself connects."""
+        places = self._places.values()
+        return ",".join(each.address if self._secrets is None else each.replication_address for each in places)
+
+    @property
+    def own_tls(self) -> Tls | None:
+        """The certificates with which `barnabas up` itself connects; None where brokers are open."""
+        return None if self._secrets is None else of_operator(self._data_dir.path)
+
+    @property
+    def own_security(self) -> Credentials:
+        """The way in which `barnabas up` itself connects."""
+        return Security(self.own_tls)
+
+    def bring_users(self, client: Any, cluster: Cluster) -> None:
+        """Give users their passwords, as far as brokers keep these. Raises ClusterUnreachable."""
+        self._security.bring_users(client, cluster)
+
     def give_places(self, cluster: Cluster) -> None:
         """Gives each broker its ports, also one that is to go: those that it had, where the manifest lets it.
 
-        Raises PortTaken, and changes nothing then.
+        Makes the certificates and users that the Cluster needs. Raises PortTaken, and gives no places then;
+        SecurityBroken.
         """
         (listener,) = cluster.spec.listeners
+        secured = is_secured(cluster)
         running = {number: broker.place for number, broker in self.brokers.items()}
         kept = {**remembered_places(cluster), **running}
         chosen: set[int] = set()
@@ -61,9 +90,14 @@ class LocalCluster:
             declared = listener.port and listener.port + number
             port = _port(declared, old.port if old else 0, chosen, in_use=in_use)
             http_port = _port(0, old.http_port if old else 0, chosen, in_use=in_use)
+            replication = _port(0, old.replication_port if old else 0, chosen, in_use=in_use) if secured else 0
             folder = str(self._data_dir.broker_folder(number))
-            places[number] = BrokerPlace(number, port, http_port, folder, str(self._data_dir.metadata_file))
+            places[number] = BrokerPlace(
+                number, port, http_port, folder, str(self._data_dir.metadata_file), replication
+            )
+        self._secrets = self._security.prepare(cluster)
         self._places = places
+        self._security.write_settings(cluster, self.bootstrap)
 
     def views(self, cluster: Cluster) -> list[BrokerView]:
         """Each broker that has a place: whether it runs, and with the settings that the manifest gives it."""
@@ -76,6 +110,13 @@ class LocalCluster:
         failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
         for failure in failures:
             raise failure
+
+    def tell_users(self, cluster: Cluster) -> None:
+        """Say where the files of the users are."""
+        for user in users_of(cluster):
+            files = self._security.files_of(user)
+            kcat = f"kcat and librdkafka {files.librdkafka_settings}"
+            self._say(f"clients of {user}: Kafka's tools take --command-config {files.java_settings}, {kcat}")
 
     async def restart(self, cluster: Cluster, number: int) -> None:
         """A controlled restart with the manifest's settings. Raises ChildFailed."""
@@ -141,7 +182,7 @@ class LocalCluster:
         place = self._places[number]
         file = self._file(number)
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, self._settings(cluster, number))
+        replace_secret_file(file, self._settings(cluster, number))
         broker = BrokerProcess(place, file, self._say, self._on_change)
         try:
             seconds = await broker.start()
@@ -152,7 +193,7 @@ class LocalCluster:
         self._say(f"{broker.name} is ready after {seconds:.2f} s: {place.address}, metrics {place.metrics_url}")
 
     def _settings(self, cluster: Cluster, number: int) -> str:
-        return properties_text(server_properties(cluster, self._places[number]))
+        return properties_text(server_properties(cluster, self._places[number], self._secrets))
 
     def _file(self, number: int) -> Path:
         return self._data_dir.broker_folder(number) / "server.properties"

@@ -3,18 +3,19 @@
 import sys
 from typing import Final
 
+from barnabas_kafka.security import Tls
 from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, Say
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.local_cluster import any_free_port, is_free
-from barnabas_operator.planning.brokers.lag_exporter_options import name_options
-from barnabas_operator.planning.brokers.server_properties import HOST
+from barnabas_operator.planning.brokers.lag_exporter_options import name_options, tls_options
+from barnabas_operator.planning.brokers.local_security import HOST
 from barnabas_operator.planning.object_names import LAG_EXPORTER_PORT
 from barnabas_operator.resources.lag_exporter import LagExporter
 
 COMMAND: Final = "lag-exporter"
 FOLDER: Final = "lag-exporter"
-ExporterOptions = tuple[LagExporter, str]
-"""What is declared, and where the brokers are."""
+ExporterOptions = tuple[LagExporter, str, Tls | None]
+"""What is declared, where the brokers are, and how to connect."""
 
 
 class LocalExporter:
@@ -27,9 +28,9 @@ class LocalExporter:
         self._started: ExporterOptions | None = None
         self._failure = ""
 
-    async def bring(self, declared: LagExporter | None, bootstrap: str) -> None:
+    async def bring(self, declared: LagExporter | None, bootstrap: str, tls: Tls | None) -> None:
         """Starts, ends or restarts it. A failed start is reported once; brokers need no exporter."""
-        wanted = (declared, bootstrap) if declared is not None else None
+        wanted = (declared, bootstrap, tls) if declared is not None else None
         if wanted == self._started:
             return
         await self.stop()
@@ -58,8 +59,9 @@ class LocalExporter:
         self._say(f"the lag exporter serves the lag of groups: http://{HOST}:{port}/metrics")
 
     def _child(self, wanted: ExporterOptions, port: int) -> Child:
-        declared, bootstrap = wanted
-        options = (f"--bootstrap={bootstrap}", f"--listen-address={HOST}:{port}", *name_options(declared))
+        declared, bootstrap, tls = wanted
+        brokers = (f"--bootstrap={bootstrap}", *tls_options(tls))
+        options = (*brokers, f"--listen-address={HOST}:{port}", *name_options(declared))
         return Child(
             name="the lag exporter",
             folder=self._folder,

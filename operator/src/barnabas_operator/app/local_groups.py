@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import Credentials
 from barnabas_operator.kafka.cluster_admin import TimedWrite
 from barnabas_operator.kafka.group_looks import GroupLooks, Looked
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
@@ -46,9 +47,11 @@ class Groups(NamedTuple):
 class LocalGroups:
     """Of one Cluster. `bootstrap` is where its first broker listens."""
 
-    def __init__(self, bootstrap: Callable[[], str], writing: TimedWrite, clock: Clock) -> None:
+    def __init__(
+        self, bootstrap: Callable[[], str], writing: TimedWrite, clock: Clock, security: Callable[[], Credentials]
+    ) -> None:
         self._clock: Final = clock
-        self._client: Final = GroupClient(bootstrap)
+        self._client: Final = GroupClient(bootstrap, security)
         self._looks: Final = GroupLooks(PATIENCE_S, clock)
         self._work: Final = GroupWork(GroupEnvironment(NoKubeApi(), "default", self._client.connected, writing, clock))
 

@@ -10,11 +10,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import Credentials
 from barnabas_operator.app.child_process import ChildFailed
 from barnabas_operator.app.data_dir import DataDir, MemoryBroken
 from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
 from barnabas_operator.app.local_exporter import LocalExporter
 from barnabas_operator.app.local_groups import LOOK_S, LocalGroups
+from barnabas_operator.app.local_security import SecurityBroken
 from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import (
     Log,
@@ -27,7 +29,7 @@ from barnabas_operator.app.output import (
 from barnabas_operator.app.rollout import Rollout
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.cluster_checks import refuse_change, refuse_while_running
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.desired_state import DesiredState, remember
 from barnabas_operator.planning.refusal import Refusal
@@ -48,13 +50,13 @@ CONNECT_ATTEMPT_S: Final = 2.0
 STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
 
-ConnectLocally = Callable[[str, float], ClusterAdmin]
+ConnectLocally = Callable[[str, float, Credentials], ClusterAdmin]
 """Connects to `host:port[,host:port]` in so many seconds. Raises ClusterUnreachable."""
 
 
-def connected_admin(bootstrap: str, timeout_s: float) -> ClusterAdmin:
+def connected_admin(bootstrap: str, timeout_s: float, security: Credentials) -> ClusterAdmin:
     """The `ConnectLocally` of the command."""
-    return ClusterAdmin(bootstrap, SystemClock(), timeout_s)
+    return ClusterAdmin(bootstrap, SystemClock(), timeout_s, security=security)
 
 
 class UpFailed(Exception):
@@ -83,7 +85,9 @@ class Supervisor:
         self._clock = SystemClock()
         self._cluster = LocalCluster(data_dir, log.say, self._nudged.set)
         self._exporter = LocalExporter(data_dir, log.say)
-        self._groups = LocalGroups(lambda: self._cluster.bootstrap, nullcontext, self._clock)
+        self._groups = LocalGroups(
+            lambda: self._cluster.own_bootstrap, nullcontext, self._clock, lambda: self._cluster.own_security
+        )
         self._rollout = Rollout(self._cluster, self._look, self._balance, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
@@ -134,9 +138,10 @@ class Supervisor:
         try:
             self._cluster.give_places(self._proven)
             await self._cluster.start(self._proven)
-        except (ChildFailed, PortTaken) as error:
+        except (ChildFailed, PortTaken, SecurityBroken) as error:
             raise UpFailed(str(error)) from error
         self._log.say(f"the cluster {self._wanted.cluster.metadata.name} is up: {self._cluster.bootstrap}")
+        self._cluster.tell_users(self._proven)
 
     async def _watch(self) -> None:
         async for _ in changes(self._manifests_path):
@@ -165,8 +170,9 @@ class Supervisor:
         """Brings brokers and topics to the manifests once, and says how long until the next time."""
         self._pause_s = self._drift_check_s
         waiting = await self._bring_brokers()
-        await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.bootstrap)
+        await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.own_bootstrap, self._cluster.own_tls)
         try:
+            await asyncio.to_thread(lambda: self._cluster.bring_users(self._connected().client, self._proven))
             outcome = await asyncio.to_thread(self._reconcile)
             version = await asyncio.to_thread(self._bring_version, outcome.state)
         except ClusterUnreachable as error:
@@ -260,7 +266,7 @@ class Supervisor:
         end_s = self._clock.monotonic_s() + CONNECT_S_MAX
         while self._admin is None:
             try:
-                self._admin = self._connect(self._cluster.bootstrap, CONNECT_ATTEMPT_S)
+                self._admin = self._connect(self._cluster.own_bootstrap, CONNECT_ATTEMPT_S, self._cluster.own_security)
             except ClusterUnreachable:
                 if self._stopping.is_set() or self._clock.monotonic_s() > end_s:
                     raise
@@ -323,13 +329,15 @@ class Supervisor:
 
     def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
         """Why the Cluster cannot become another. If it can, each broker has its place."""
-        refusal = refuse_change(before, after)
+        refusal = refuse_change(before, after) or refuse_while_running(before, after)
         if refusal is not None:
             return refusal
         try:
             self._cluster.give_places(after)
         except PortTaken as error:
             return Refusal("PortTaken", str(error))
+        except SecurityBroken as error:
+            return Refusal("SecurityBroken", str(error))
         return None
 
     async def _end(self) -> None:

@@ -13,6 +13,7 @@ from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, Maintenan
 from barnabas_operator.resources.object_meta import Message
 from barnabas_operator.resources.quantity import Quantity
 from barnabas_operator.resources.resource import Resource, Status
+from barnabas_operator.resources.security import Authentication, Authorization
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
@@ -109,6 +110,12 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         ListenerType,
         Meta(description="for pods (internal), through a port of each node (nodeport), or through a balancer"),
     ] = "internal"
+    tls: Annotated[bool, Meta(description="true: by TLS alone, with a certificate of the brokers' own authority")] = (
+        False
+    )
+    authentication: (
+        Annotated[Authentication, Meta(description="how clients prove who they are; left out, anybody may come")] | None
+    ) = None
     advertised_host: Annotated[
         str | None,
         Meta(
@@ -162,6 +169,13 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             min_length=1, max_length=LISTENERS_MAX, description="where clients reach the brokers; names and ports once"
         ),
     ] = (Listener(name="plain"),)
+    authorization: (
+        Annotated[
+            Authorization,
+            Meta(description="what clients may do; left out, everything. Each listener needs authentication"),
+        ]
+        | None
+    ) = None
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
     rolling: Rolling = Rolling()
     metadata_version: (

@@ -16,6 +16,19 @@ def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> 
     return next((objection for objection in objections if objection is not None), None)
 
 
+def refuse_while_running(before: Cluster, after: Cluster) -> Refusal | None:
+    """Return the objection to a change that brokers on this machine take over only all at once."""
+    for was, now in zip(before.spec.listeners, after.spec.listeners, strict=False):
+        for field, one, other in (
+            ("tls", was.tls, now.tls),
+            ("authentication", was.authentication, now.authentication),
+        ):
+            if one != other:
+                message = f"spec.listeners[0].{field} has changed; allowed: as it was, while `barnabas up` runs"
+                return Refusal(NOT_SUPPORTED, f"{message}. Stop it, and start it with the new manifest")
+    return None
+
+
 def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
     """The data belongs to the cluster that wrote it."""
     if before.metadata.name == after.metadata.name:

@@ -10,6 +10,7 @@ from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Dynamic, InvalidConfig
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
+from barnabas_operator.planning.brokers.local_security import refuse_in_pods
 from barnabas_operator.planning.brokers.quantity_checks import resource_problems
 from barnabas_operator.planning.brokers.server_properties import (
     impossible_replicas,
@@ -101,6 +102,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
     yield from _unfit_name(cluster)
+    yield from refuse_in_pods(cluster)
     yield from volumes_twice(cluster)
     yield from resource_problems(cluster)
     yield from lag_exporter_problems(cluster)

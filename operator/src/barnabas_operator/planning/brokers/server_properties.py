@@ -7,11 +7,17 @@ from typing import Final
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
+from barnabas_operator.planning.brokers.local_security import (
+    HOST,
+    REPLICATION,
+    BrokerSecrets,
+    owner_of,
+    security_problems,
+    security_settings,
+)
 from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.schema_check import Path
-
-HOST: Final = "127.0.0.1"
 
 # Settings that come from other fields: the manifest's config must not contradict them.
 OWNED_BY: Final[Mapping[str, str]] = {
@@ -35,13 +41,17 @@ REPLICAS_OF_INTERNAL_TOPICS_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """What one broker gets on this machine: its number, ports, folder, and the file of the metadata that all share."""
+    """What one broker gets on this machine: its number, ports, folder, and the file of the metadata that all share.
+
+    Brokers that are secured reach each other at `replication_port`.
+    """
 
     broker_id: int
     port: int
     http_port: int
     folder: str
     metadata_file: str
+    replication_port: int = 0
 
     @property
     def address(self) -> str:
@@ -49,27 +59,41 @@ class BrokerPlace:
         return f"{HOST}:{self.port}"
 
     @property
+    def replication_address(self) -> str:
+        """The `host:port` at which secured brokers and `barnabas up` reach the broker."""
+        return f"{HOST}:{self.replication_port}"
+
+    @property
     def metrics_url(self) -> str:
         """The address of the broker's metrics, for Prometheus and people."""
         return f"http://{HOST}:{self.http_port}/metrics"
 
 
-def server_properties(cluster: Cluster, place: BrokerPlace) -> dict[str, str]:
-    """One broker's settings by Kafka's names; the manifest's config comes last."""
-    (listener,) = cluster.spec.listeners
-    name = listener.name.upper()
+def server_properties(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecrets | None = None) -> dict[str, str]:
+    """One broker's settings by Kafka's names; the manifest's config comes last. Without `secrets` it is open."""
     log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)
     return {
         "node.id": str(place.broker_id),
-        "listeners": f"{name}://{place.address}",
-        "listener.security.protocol.map": f"{name}:PLAINTEXT",
-        "inter.broker.listener.name": name,
+        **_listener_settings(cluster, place, secrets),
         "http.listener": f"{HOST}:{place.http_port}",
         "log.dirs": ",".join(log_dirs),
         "metadata.store": f"sqlite:///{place.metadata_file}",
         "offsets.topic.replication.factor": str(internal_replicas(cluster)),
         "transaction.state.log.replication.factor": str(internal_replicas(cluster)),
         **declared_texts(cluster.spec.config),
+    }
+
+
+def _listener_settings(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecrets | None) -> dict[str, str]:
+    (listener,) = cluster.spec.listeners
+    name = listener.name.upper()
+    if secrets is not None:
+        addresses = {name: place.address, REPLICATION: place.replication_address}
+        return security_settings(cluster, addresses, secrets)
+    return {
+        "listeners": f"{name}://{place.address}",
+        "listener.security.protocol.map": f"{name}:PLAINTEXT",
+        "inter.broker.listener.name": name,
     }
 
 
@@ -92,6 +116,7 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     yield from _ports_too_high(cluster)
     yield from volumes_twice(cluster)
     yield from lag_exporter_problems(cluster)
+    yield from security_problems(cluster)
     place = BrokerPlace(0, 9092, 9093, "/data", "/data/metadata.sqlite")
     try:
         config = parse_broker_config(
@@ -106,7 +131,8 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 def owned_settings(cluster: Cluster) -> dict[str, str]:
     """The settings in the manifest's config that come from other fields, and which."""
-    return {name: owner for name, owner in OWNED_BY.items() if name in cluster.spec.config}
+    owners = {name: OWNED_BY.get(name) or owner_of(cluster, name) for name in cluster.spec.config}
+    return {name: owner for name, owner in owners.items() if owner is not None}
 
 
 def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:

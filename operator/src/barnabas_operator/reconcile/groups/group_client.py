@@ -5,6 +5,7 @@ from threading import Lock
 from typing import Any, Final
 
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
+from barnabas_kafka.security import IN_CLEAR, Credentials
 
 CONNECT_S: Final = 3.0
 CLIENT_ID: Final = "barnabas-operator-groups"
@@ -13,8 +14,9 @@ CLIENT_ID: Final = "barnabas-operator-groups"
 class GroupClient:
     """Called in threads, which nobody waits for when the worker ends: what they connect then is closed again."""
 
-    def __init__(self, bootstrap: Callable[[], str]) -> None:
+    def __init__(self, bootstrap: Callable[[], str], security: Callable[[], Credentials] = lambda: IN_CLEAR) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._client: Any = None
         self._has_ended = False
         self._connecting: Final = Lock()
@@ -22,11 +24,14 @@ class GroupClient:
     def connected(self) -> Any:
         """Connects where it is not. Raises ClusterUnreachable."""
         with self._connecting:  # Several groups may be worked on at once.
-            client = self._client = self._client or connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID)
+            client = self._client = self._client or self._connect()
         if self._has_ended:
             client.close()
             raise ClusterUnreachable("nobody asks any more")
         return client
+
+    def _connect(self) -> Any:
+        return connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID, self._security())
 
     def drop(self) -> None:
         """The next call connects anew."""

@@ -1,0 +1,119 @@
+"""A certificate authority, and the certificates that it issues: keys and certificates as PEM."""
+
+import datetime as dt
+import ipaddress
+from typing import Final, NamedTuple, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_DAYS: Final = 3650
+LIFETIME_DAYS: Final = 365
+EARLY: Final = dt.timedelta(minutes=10)
+"""A certificate holds some minutes before it is made: clocks differ."""
+
+
+class Pem(NamedTuple):
+    """A private key (PKCS#8) and its certificate."""
+
+    key: str
+    certificate: str
+
+    @property
+    def both(self) -> str:
+        """The two in one file, as Kafka has them."""
+        return self.key + self.certificate
+
+
+class Authority:
+    """The authority of a cluster: its certificates serve as a server's and as a client's."""
+
+    def __init__(self, pem: Pem, now: dt.datetime) -> None:
+        """Read the key and the certificate. Raises ValueError."""
+        key = load_pem_private_key(pem.key.encode(), password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("the key of the authority must be one of an elliptic curve")
+        self._key = key
+        self._certificate = x509.load_pem_x509_certificate(pem.certificate.encode())
+        self._now = now
+        self.pem = pem
+
+    @classmethod
+    def create(cls, name: str, now: dt.datetime) -> Self:
+        """Return a new one, whose certificate it has signed itself."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _subject(name)
+        builder = _builder(subject, subject, key.public_key(), key.public_key(), now, AUTHORITY_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+        return cls(_pem(key, builder.sign(key, hashes.SHA256())), now)
+
+    def issue(self, common_name: str, hosts: tuple[str, ...] = ()) -> Pem:
+        """Return a key and a certificate, which holds for these host names and addresses where it is a server's."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(
+            _subject(common_name), self._certificate.subject, key.public_key(), self._key.public_key(), self._now
+        )
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        if hosts:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False
+            )
+        return _pem(key, builder.sign(self._key, hashes.SHA256()))
+
+
+def _pem(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> Pem:
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return Pem(text, certificate.public_bytes(Encoding.PEM).decode())
+
+
+def _subject(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    issuer_key: ec.EllipticCurvePublicKey,
+    now: dt.datetime,
+    days: int = LIFETIME_DAYS,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLY)
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+    )

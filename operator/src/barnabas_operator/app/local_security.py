@@ -1,0 +1,128 @@
+"""Certificates and users of a Cluster that is processes on this machine, in files that only its user may read."""
+
+import datetime as dt
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from barnabas_operator.app.certificates import Authority, Pem
+from barnabas_operator.app.data_dir import DataDir, replace_secret_file
+from barnabas_operator.app.local_access import security_folder, user_folder
+from barnabas_operator.kafka.scram_users import set_passwords
+from barnabas_operator.planning.brokers.local_security import (
+    BROKER,
+    HOST,
+    OPERATOR,
+    SCRAM,
+    BrokerSecrets,
+    UserFiles,
+    is_secured,
+    java_settings,
+    librdkafka_settings,
+    mechanism_of,
+    users_of,
+)
+from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.resources.cluster import Cluster
+
+HOSTS: Final = ("localhost", HOST, "::1")
+PASSWORD_BYTES: Final = 24
+_PRIVATE: Final = 0o700
+
+
+class SecurityBroken(Exception):
+    """The files of an earlier run cannot be used; the message says which, and what to do."""
+
+
+class LocalSecurity:
+    """The folder `security` of a data directory."""
+
+    def __init__(self, data_dir: DataDir, now: Callable[[], dt.datetime]) -> None:
+        self._folder = security_folder(data_dir.path)
+        self._data_dir = data_dir.path
+        self._now = now
+        self._issued: set[Path] = set()
+        self._brought: Mapping[str, str] = {}
+
+    def prepare(self, cluster: Cluster) -> BrokerSecrets | None:
+        """Make what is missing, and return what brokers need; None where they are open. Raises SecurityBroken."""
+        if not is_secured(cluster):
+            return None
+        self._folder.mkdir(mode=_PRIVATE, exist_ok=True)
+        authority = self._authority()
+        self._issue(authority, BROKER, self._folder / BROKER, HOSTS)
+        self._issue(authority, OPERATOR, self._folder / OPERATOR)
+        for user in users_of(cluster):
+            folder = Path(self.files_of(user).folder)
+            self._issue(authority, user, folder)
+            if not (folder / "password").exists():
+                replace_secret_file(folder / "password", secrets.token_urlsafe(PASSWORD_BYTES))
+        keystore = str(self._folder / BROKER / "user.pem")
+        plain = mechanism_of(cluster.spec.listeners[0]) == "PLAIN"
+        return BrokerSecrets(keystore, str(self._folder / "ca.crt"), self._passwords(cluster) if plain else {})
+
+    def files_of(self, user: str) -> UserFiles:
+        """Return where the files of a user are."""
+        return UserFiles(user, str(user_folder(self._data_dir, user)))
+
+    def write_settings(self, cluster: Cluster, bootstrap: str) -> None:
+        """Write for each user what its clients need to know."""
+        (listener,) = cluster.spec.listeners
+        for user, password in self._passwords(cluster).items():
+            files = self.files_of(user)
+            for path, of_client in (
+                (files.java_settings, java_settings),
+                (files.librdkafka_settings, librdkafka_settings),
+            ):
+                replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
+
+    def bring_users(self, client: Any, cluster: Cluster) -> None:
+        """Set the passwords of SCRAM, once in a run, and forget users that are wanted no more.
+
+        Raises ClusterUnreachable.
+        """
+        wanted = self._passwords(cluster)
+        gone = [each.name for each in (self._folder / "users").glob("*") if each.name not in wanted]
+        if (
+            is_secured(cluster)
+            and mechanism_of(cluster.spec.listeners[0]) == SCRAM
+            and (gone or wanted != self._brought)
+        ):
+            set_passwords(client, wanted, gone)
+        self._brought = wanted
+        for user in gone:
+            shutil.rmtree(self.files_of(user).folder)
+
+    def _authority(self) -> Authority:
+        key, certificate = self._folder / "ca.key", self._folder / "ca.crt"
+        if not (key.exists() and certificate.exists()):
+            made = Authority.create("Barnabas", self._now())
+            replace_secret_file(key, made.pem.key)
+            replace_secret_file(certificate, made.pem.certificate)
+            return made
+        try:
+            return Authority(Pem(key.read_text(), certificate.read_text()), self._now())
+        except (OSError, ValueError) as error:
+            what = f"the authority in {self._folder} cannot be used: {error}"
+            raise SecurityBroken(f"{what}; delete that folder, and all users get other certificates") from error
+
+    def _issue(self, authority: Authority, name: str, folder: Path, hosts: tuple[str, ...] = ()) -> None:
+        """Issue a certificate once in a run, so that none is ever older than the run."""
+        if folder in self._issued:
+            return
+        folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        pem = authority.issue(name, hosts)
+        texts = {
+            "user.key": pem.key,
+            "user.crt": pem.certificate,
+            "user.pem": pem.both,
+            "ca.crt": authority.pem.certificate,
+        }
+        for file, text in texts.items():
+            replace_secret_file(folder / file, text)
+        self._issued.add(folder)
+
+    def _passwords(self, cluster: Cluster) -> Mapping[str, str]:
+        return {user: Path(self.files_of(user).password).read_text() for user in users_of(cluster)}

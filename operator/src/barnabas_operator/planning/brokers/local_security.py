@@ -1,0 +1,224 @@
+"""The security of brokers on this machine: their settings, and the files of clients. Pure.
+
+Brokers and `barnabas up` speak to each other through a listener of their own, with certificates. So nobody needs a
+password before there are users.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.schema_check import Path, dotted
+
+HOST: Final = "127.0.0.1"
+ADMINISTRATOR: Final = "admin"
+"""The user that there always is, and who may do everything."""
+BROKER: Final = "broker"
+OPERATOR: Final = "operator"
+OWN_USERS: Final = (BROKER, OPERATOR)
+REPLICATION: Final = "REPLICATION"
+SCRAM: Final = "SCRAM-SHA-512"
+MECHANISMS: Final[Mapping[str, str]] = {"scram-sha-512": SCRAM, "plain": "PLAIN"}
+_LOGIN_MODULES: Final[Mapping[str, str]] = {
+    SCRAM: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+}
+_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_OF_AUTHORIZATION: Final = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
+_OF_LISTENERS: Final = ("ssl.", "sasl.", "listener.name.")
+
+
+class UserFiles(NamedTuple):
+    """The files of one user, by their paths: what proves who it is, and settings for clients."""
+
+    name: str
+    folder: str
+
+    @property
+    def certificate(self) -> str:
+        """The path of the certificate, as PEM."""
+        return f"{self.folder}/user.crt"
+
+    @property
+    def key(self) -> str:
+        """The path of the certificate's key, as PEM."""
+        return f"{self.folder}/user.key"
+
+    @property
+    def both(self) -> str:
+        """The path of key and certificate in one file, as Kafka's tools take them."""
+        return f"{self.folder}/user.pem"
+
+    @property
+    def authority(self) -> str:
+        """The path of the certificate of the authority."""
+        return f"{self.folder}/ca.crt"
+
+    @property
+    def password(self) -> str:
+        """The path of the password."""
+        return f"{self.folder}/password"
+
+    @property
+    def java_settings(self) -> str:
+        """The path of the settings for Kafka's tools."""
+        return f"{self.folder}/client.properties"
+
+    @property
+    def librdkafka_settings(self) -> str:
+        """The path of the settings for kcat, and whatever uses librdkafka."""
+        return f"{self.folder}/kcat.conf"
+
+
+class BrokerSecrets(NamedTuple):
+    """The files with which brokers prove who they are, and the passwords by which they know users."""
+
+    keystore: str
+    truststore: str
+    passwords: Mapping[str, str]
+    """The passwords of PLAIN, by user."""
+
+
+def is_secured(cluster: Cluster) -> bool:
+    """Return whether the brokers need certificates or passwords."""
+    listeners = cluster.spec.listeners
+    return cluster.spec.authorization is not None or any(each.tls or each.authentication for each in listeners)
+
+
+def mechanism_of(listener: Listener) -> str | None:
+    """Return the mechanism of SASL by Kafka's name; None without SASL."""
+    return MECHANISMS.get(listener.authentication.type) if listener.authentication is not None else None
+
+
+def users_of(cluster: Cluster) -> Sequence[str]:
+    """Return the names of the users that are made: the super users. A listener with TLS alone has `admin`, too."""
+    if not is_secured(cluster):
+        return ()
+    authorization = cluster.spec.authorization
+    return list(dict.fromkeys((ADMINISTRATOR, *(authorization.super_users if authorization else ()))))
+
+
+def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: BrokerSecrets) -> dict[str, str]:
+    """Return a broker's settings of listeners and rights. `addresses` are those of REPLICATION and the listener."""
+    (listener,) = cluster.spec.listeners
+    name = listener.name.upper()
+    protocols = {name: _protocol(listener), REPLICATION: "SSL"}
+    return {
+        "listeners": ",".join(f"{each}://{addresses[each]}" for each in protocols),
+        "listener.security.protocol.map": ",".join(f"{each}:{protocol}" for each, protocol in protocols.items()),
+        "inter.broker.listener.name": REPLICATION,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": secrets.keystore,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": secrets.truststore,
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
+        "listener.name.replication.ssl.client.auth": "required",
+        **_of_listener(listener, secrets.passwords),
+        **_of_authorization(cluster),
+    }
+
+
+def _protocol(listener: Listener) -> str:
+    return ("SASL_" if mechanism_of(listener) else "") + ("SSL" if listener.tls else "PLAINTEXT")
+
+
+def _of_listener(listener: Listener, passwords: Mapping[str, str]) -> dict[str, str]:
+    prefix, mechanism = f"listener.name.{listener.name}", mechanism_of(listener)
+    asked = listener.authentication is not None and listener.authentication.type == "tls"
+    settings = {f"{prefix}.ssl.client.auth": "required" if asked else "none"} if listener.tls else {}
+    if mechanism is not None:
+        settings[f"{prefix}.sasl.enabled.mechanisms"] = mechanism
+    if mechanism == "PLAIN":
+        users = "".join(f' user_{user}="{password}"' for user, password in passwords.items())
+        settings[f"{prefix}.plain.sasl.jaas.config"] = f"{_LOGIN_MODULES[mechanism]} required{users};"
+    return settings
+
+
+def _of_authorization(cluster: Cluster) -> dict[str, str]:
+    if cluster.spec.authorization is None:
+        return {}
+    names = (*OWN_USERS, *users_of(cluster))
+    open_else = cluster.spec.authorization.allow_everyone_if_no_acl_found
+    return {
+        "authorizer.class.name": _AUTHORIZER,
+        "super.users": ";".join(f"User:{name}" for name in names),
+        "allow.everyone.if.no.acl.found": str(open_else).lower(),
+    }
+
+
+def owner_of(cluster: Cluster, setting: str) -> str | None:
+    """Return the field that a setting comes from, so that the manifest's config must not contradict it."""
+    if cluster.spec.authorization is not None and setting in _OF_AUTHORIZATION:
+        return "spec.authorization"
+    return "spec.listeners" if is_secured(cluster) and setting.startswith(_OF_LISTENERS) else None
+
+
+def java_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
+    """Return what Kafka's tools need, as `--command-config` takes it."""
+    mechanism = mechanism_of(listener)
+    settings = {"bootstrap.servers": bootstrap, "security.protocol": _protocol(listener)}
+    if listener.tls:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": files.authority}
+    if mechanism is None:
+        keystore = {"ssl.keystore.type": "PEM", "ssl.keystore.location": files.both}
+        return settings | (keystore if listener.authentication is not None else {})
+    login = f'{_LOGIN_MODULES[mechanism]} required username="{files.name}" password="{password}";'
+    return {**settings, "sasl.mechanism": mechanism, "sasl.jaas.config": login}
+
+
+def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
+    """Return the same for kcat, and whatever uses librdkafka."""
+    mechanism = mechanism_of(listener)
+    settings = {"bootstrap.servers": bootstrap, "security.protocol": _protocol(listener)}
+    if listener.tls:
+        settings["ssl.ca.location"] = files.authority
+    if mechanism is None:
+        certificate = {"ssl.certificate.location": files.certificate, "ssl.key.location": files.key}
+        return settings | (certificate if listener.authentication is not None else {})
+    return {**settings, "sasl.mechanisms": mechanism, "sasl.username": files.name, "sasl.password": password}
+
+
+def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield what the types allow and no broker can do: the field, and what is wrong."""
+    for index, listener in enumerate(cluster.spec.listeners):
+        kind = listener.authentication.type if listener.authentication else None
+        path = ("spec", "listeners", index, "authentication")
+        if kind in ("tls", "plain") and not listener.tls:
+            why = "needs a TLS listener" if kind == "tls" else "sends passwords in clear without TLS"
+            yield (*path, "type"), f"{dotted(path)}.type is {kind}, which {why}; allowed: scram-sha-512, or tls: true"
+        if is_secured(cluster) and listener.name == REPLICATION.lower():
+            allowed = "any other, for brokers reach each other by a listener of this name"
+            yield (
+                ("spec", "listeners", index, "name"),
+                f"spec.listeners[{index}].name is replication; allowed: {allowed}",
+            )
+        if kind is None and cluster.spec.authorization is not None:
+            message = f"{dotted(path)} is missing; allowed: one of tls, scram-sha-512, plain, beside spec.authorization"
+            yield ("spec", "authorization"), message
+    for index, name in enumerate(cluster.spec.authorization.super_users if cluster.spec.authorization else ()):
+        if name in OWN_USERS:
+            where = ("spec", "authorization", "superUsers", index)
+            yield (
+                where,
+                f"{dotted(where)} is {name}, which is Barnabas itself; allowed: any but {', '.join(OWN_USERS)}",
+            )
+
+
+def refuse_in_pods(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each of these fields that is set: brokers in pods have no certificates and users yet."""
+    for index, listener in enumerate(cluster.spec.listeners):
+        path = ("spec", "listeners", index)
+        if listener.tls:
+            yield (
+                (*path, "tls"),
+                f"{dotted(path)}.tls is true; allowed: false, for brokers in pods have no certificates",
+            )
+        if listener.authentication is not None:
+            where, kind = f"{dotted(path)}.authentication", listener.authentication.type
+            yield (
+                (*path, "authentication"),
+                f"{where}.type is {kind}; allowed: leave it out, brokers in pods have no users",
+            )
+    if cluster.spec.authorization is not None:
+        why = "brokers in pods have no users; such a Cluster runs with `barnabas up`"
+        yield ("spec", "authorization"), f"spec.authorization is set; allowed: leave it out, for {why}"

@@ -1,0 +1,38 @@
+"""The parts of a `Cluster` that say how its clients prove who they are, and what they may do."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+AuthenticationType = Literal["tls", "scram-sha-512", "plain"]
+SUPER_USERS_MAX: Final = 64
+UserName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?$",
+        description="letters, digits, dots, - and _, 64 at most",
+    ),
+]
+"""A name that a certificate can have."""
+
+
+class Authentication(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The proof that clients of a listener give of who they are."""
+
+    type: Annotated[
+        AuthenticationType,
+        Meta(description="by a certificate (tls), or by a password (scram-sha-512, or plain); all but SCRAM need TLS"),
+    ]
+
+
+class Authorization(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The rights of clients, by ACLs. Every listener needs authentication."""
+
+    type: Annotated[Literal["simple"], Meta(description="ACLs, as kafka-acls makes them")] = "simple"
+    super_users: Annotated[
+        tuple[UserName, ...],
+        Meta(max_length=SUPER_USERS_MAX, description="users who may do everything, beside admin"),
+    ] = ()
+    allow_everyone_if_no_acl_found: Annotated[
+        bool, Meta(description="true: where no ACL is about a resource, everybody may do everything with it")
+    ] = False

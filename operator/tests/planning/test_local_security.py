@@ -1,0 +1,107 @@
+"""Listeners and rights that a Cluster declares: what is refused, and what brokers on this machine make of the rest."""
+
+import pytest
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.properties import parse_properties
+from barnabas_operator.planning.brokers.local_security import BrokerSecrets, refuse_in_pods
+from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
+from barnabas_operator.planning.brokers.server_properties import BrokerPlace, properties_text, server_properties
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
+from barnabas_operator.resources.manifests import parse_manifests
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.security import Authentication, AuthenticationType, Authorization
+
+HEAD = "apiVersion: barnabas.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec:\n"
+WITH_USERS = "  listeners: [{name: clients, tls: true, authentication: {type: tls}}]\n"
+PLACE = BrokerPlace(0, 19092, 18080, "/data/broker-0", "/data/metadata.sqlite", 19093)
+SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt", {"admin": "one", "alice": "two"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (WITH_USERS + "  authorization: {superUsers: [alice]}\n", None),
+        (
+            "  listeners: [{name: clients, authentication: {type: tls}}]\n",
+            (
+                "spec.listeners[0].authentication.type is tls, which needs a TLS listener;"
+                " allowed: scram-sha-512, or tls: true"
+            ),
+        ),
+        (
+            "  listeners: [{name: clients, authentication: {type: plain}}]\n",
+            (
+                "spec.listeners[0].authentication.type is plain, which sends passwords in clear without TLS;"
+                " allowed: scram-sha-512, or tls: true"
+            ),
+        ),
+        (
+            "  listeners: [{name: clients, tls: true, authentication: {type: oauth}}]\n",
+            "spec.listeners[0].authentication.type is 'oauth' (string); allowed: plain or scram-sha-512 or tls",
+        ),
+        (
+            "  authorization: {}\n",
+            (
+                "spec.listeners[0].authentication is missing;"
+                " allowed: one of tls, scram-sha-512, plain, beside spec.authorization"
+            ),
+        ),
+        (
+            WITH_USERS + "  authorization: {superUsers: [broker]}\n",
+            "spec.authorization.superUsers[0] is broker, which is Barnabas itself; allowed: any but broker, operator",
+        ),
+        (
+            "  listeners: [{name: replication, tls: true}]\n",
+            (
+                "spec.listeners[0].name is replication;"
+                " allowed: any other, for brokers reach each other by a listener of this name"
+            ),
+        ),
+        (
+            WITH_USERS + "  authorization: {}\n  config: {super.users: User:eve}\n",
+            "spec.config super.users is set by spec.authorization; allowed: leave it out",
+        ),
+        (
+            WITH_USERS + "  config: {ssl.client.auth: none}\n",
+            "spec.config ssl.client.auth is set by spec.listeners; allowed: leave it out",
+        ),
+    ],
+)
+def test_a_manifest_that_cannot_be_secured_is_refused_with_what_is_allowed(spec: str, message: str | None) -> None:
+    found = [each.message for each in manifest_problems(parse_manifests({"a.yaml": HEAD + spec}), "dir")]
+    assert found == ([] if message is None else [message])
+
+
+@pytest.mark.parametrize(("kind", "protocol"), [("tls", "SSL"), ("scram-sha-512", "SASL_SSL"), ("plain", "SASL_SSL")])
+def test_a_broker_understands_what_a_secured_cluster_makes_of_it(kind: AuthenticationType, protocol: str) -> None:
+    text = properties_text(server_properties(secured(kind), PLACE, SECRETS))
+    config = parse_broker_config(parse_properties(text))
+    assert [str(each) for each in config.listeners.bound] == [
+        "CLIENTS://127.0.0.1:19092",
+        "REPLICATION://127.0.0.1:19093",
+    ]
+    assert config.listener_security("CLIENTS").protocol.name == protocol
+    assert config.listener_security("CLIENTS").text("ssl.client.auth") == ("required" if kind == "tls" else "none")
+    assert config.listener_security("REPLICATION").text("ssl.client.auth") == "required"
+    assert config.listeners.inter_broker == "REPLICATION"
+    assert "super.users=User:broker;User:operator;User:admin;User:alice\n" in text
+    assert ('user_alice="two"' in text) is (kind == "plain")
+
+
+def test_brokers_in_pods_refuse_each_of_these_fields() -> None:
+    assert [message for _, message in refuse_in_pods(secured("tls"))] == [
+        "spec.listeners[0].tls is true; allowed: false, for brokers in pods have no certificates",
+        "spec.listeners[0].authentication.type is tls; allowed: leave it out, brokers in pods have no users",
+        (
+            "spec.authorization is set; allowed: leave it out, for brokers in pods have no users;"
+            " such a Cluster runs with `barnabas up`"
+        ),
+    ]
+    assert not list(refuse_in_pods(Cluster(metadata=ObjectMeta(name="c"), spec=ClusterSpec())))
+
+
+def secured(kind: AuthenticationType) -> Cluster:
+    listener = Listener(name="clients", tls=True, authentication=Authentication(type=kind))
+    spec = ClusterSpec(listeners=(listener,), authorization=Authorization(super_users=("alice",)))
+    return Cluster(metadata=ObjectMeta(name="c"), spec=spec)

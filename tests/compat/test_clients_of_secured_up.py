@@ -1,0 +1,67 @@
+"""`barnabas up` on a secured Cluster: clients come in with the files that it says, and not without them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from drivers.builds import java_driver
+from drivers.kafka_tools import KafkaTools
+from drivers.remote import RemoteClient
+from harness.deadline import wait_for
+from harness.running_up import CLUSTER, RunningUp, topic_manifest
+
+SECURITY = """\
+      tls: true
+      authentication: {type: KIND}
+  authorization: {superUsers: [alice]}
+"""
+
+
+@pytest.fixture(params=["scram-sha-512", "plain", "tls"])
+def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningUp]:
+    up = RunningUp(tmp_path)
+    listener = "      port: 0\n"
+    up.write("cluster.yaml", CLUSTER.replace(listener, listener + SECURITY.replace("KIND", request.param)))
+    up.write("flights.yaml", topic_manifest("flights", "partitions: 1"))
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    try:
+        yield up
+    finally:
+        up.close()
+
+
+def settings_of(file: Path) -> dict[str, str]:
+    """The settings of a file for kcat, as librdkafka takes them."""
+    pairs = (line.partition("=") for line in file.read_text().splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def test_clients_come_in_with_the_files_of_a_user_only(secured: RunningUp) -> None:
+    alice = secured.data / "security" / "users" / "alice"
+    assert f"--command-config {alice}/client.properties, kcat and librdkafka {alice}/kcat.conf" in secured.log()
+    assert all(each.stat().st_mode & 0o077 == 0 for each in (secured.data / "security").rglob("*") if each.is_file())
+    settings = settings_of(alice / "kcat.conf")
+    outcomes: list[object] = []
+    producer = Producer(settings)
+    producer.produce("flights", b"one", on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(30) == 0
+    assert outcomes == [None]
+    nobody = {name: settings[name] for name in ("bootstrap.servers", "ssl.ca.location")}
+    for protocol in ("SSL", "PLAINTEXT"):
+        with pytest.raises(KafkaException):
+            AdminClient({**nobody, "security.protocol": protocol, "log_level": 0}).list_topics(timeout=2)
+
+
+def test_kafkas_tools_come_in_with_the_file_of_a_user(secured: RunningUp, tmp_path: Path) -> None:
+    file = secured.data / "security" / "users" / "admin" / "client.properties"
+    java = RemoteClient("java", java_driver(secured.bootstrap), tmp_path / "java.log")
+    try:
+        tools = KafkaTools(java, secured.bootstrap)
+        listed = tools.check(f"kafka-topics.sh --bootstrap-server localhost:9092 --command-config {file} --list")
+        assert listed.split() == ["flights"]
+    finally:
+        java.close()
