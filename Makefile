@@ -164,15 +164,15 @@ torture: venv
 weeks: images
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m e2e.weeks $(WEEKS)
 
-# Hours: 10,000 seeds of the simulation, 200 rounds of torture, 200 actions of users on pods, and all tests that have a long
-# form, with their figures at the end.
+# Hours: 10,000 seeds of the simulation, 200 rounds of torture and 200 actions of users on pods, with their figures at the end.
 # SOAK='--seeds 200 --rounds 5 --actions 20' is shorter.
 soak: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m soak $(SOAK)
 
-# Tests in their long form: PROOF='tests/faults/test_kill_nine.py'. TEST_SEED=7 replays; the seed is printed.
+# Tests in their long form, one after the other, for they assert times: all of them for hours, or PROOF='tests/faults/test_kill_nine.py'.
+# TEST_SEED=7 replays; the seed is printed. What hypothesis tries is random.
 proof: .venv/spark
-	E2E=$(E2E) BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 -m soak $(PROOF)
+	E2E=$(E2E) BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 -m 'soak or hypothesis' $(PROOF)
 
 # What one Produce and one Fetch cost, in bytecodes; more than `bench/bytecodes.py` allows fails.
 bytecodes: venv

@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "soak(only=False): `make soak` runs it, larger; with only=True nothing else does"
+        "markers", "soak(only=False): `make proof` runs it, larger; with only=True nothing else does"
     )
 
 

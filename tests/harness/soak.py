@@ -1,4 +1,4 @@
-"""What differs in `make soak`: sizes are long ones and seeds random. Everywhere else each run does the same."""
+"""Choose sizes, seeds and bounds: those of `make soak` and `make proof`, or those that each run repeats."""
 
 import os
 import random

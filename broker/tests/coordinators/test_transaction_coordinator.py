@@ -79,6 +79,21 @@ def test_a_second_producer_fences_the_first_and_aborts_its_transaction() -> None
     assert world.end(first).error is ErrorCode.PRODUCER_FENCED
 
 
+def test_a_fenced_producer_is_refused_even_while_its_successors_decision_is_being_written() -> None:
+    world = TransactionWorld()
+    first = world.begun()
+    world.init()
+    world.write_markers()
+    second = world.init().producer
+    world.add(second)
+    world.log.holding = True
+    answers: list[Decision] = []
+    world.coordinator.end("pay", second, commit=True, client_version=2, new_id=-1, answer=answers.append)
+    assert world.end(first).error is ErrorCode.PRODUCER_FENCED
+    assert world.end(second).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert answers == []
+
+
 def test_a_transaction_whose_time_is_up_is_aborted() -> None:
     world = TransactionWorld()
     producer = world.begun()

@@ -185,7 +185,8 @@ def test_a_run_with_executors_archives_a_topic_and_tells_of_it(archived: Castle)
     found = status(archived, "archive-kept")
     assert found["phase"] == "Succeeded", found
     assert found["result"]["archived_records"] == RECORDS
-    assert (found["progress"], found["records"], found["attempts"]) == ("100%", {"done": RECORDS, "total": RECORDS}, 1)
+    assert (found["progress"], found["records"]) == ("100%", {"done": RECORDS, "total": RECORDS})
+    assert found["attempts"] >= 1, "a driver that a busy node starves is started once more"
     row = archived.kubectl("get", "bm", "archive-kept", "--no-headers").split()
     assert row[:5] == ["archive-kept", "archive", "Succeeded", "100%", str(RECORDS)]
 

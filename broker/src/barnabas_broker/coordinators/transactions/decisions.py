@@ -1,6 +1,6 @@
 """Decide what the transaction coordinator answers to a request, and how the transaction changes. Pure functions.
 
-The callers ask only about ids that are not being written; for the others they answer CONCURRENT_TRANSACTIONS. A
+While an id is being written, callers answer CONCURRENT_TRANSACTIONS, unless the decision is PRODUCER_FENCED. A
 decision holds the transaction to write, None if it stays as it is, and the answer to give once that is committed.
 """
 

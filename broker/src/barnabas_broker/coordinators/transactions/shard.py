@@ -118,11 +118,15 @@ class TransactionShard:
         decide: Callable[[Transaction | None], Decision],
         answer: Callable[[Decision], object],
     ) -> None:
-        """Decide, write, and answer once that is committed. What is being written is not decided upon."""
-        if self.writer.is_writing(transactional_id):
-            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))
-            return
+        """Decide, write, and answer once that is committed. While a decision is being written, no other is made.
+
+        A fenced producer is refused all the same, for no later decision gives it its epoch back.
+        """
         decision = decide(self.transactions.get(transactional_id))
+        if self.writer.is_writing(transactional_id):
+            is_fenced = decision.error is ErrorCode.PRODUCER_FENCED
+            answer(decision if is_fenced else Decision(ErrorCode.CONCURRENT_TRANSACTIONS))
+            return
         written = decision.write
         if written is None:
             answer(decision)
