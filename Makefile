@@ -43,11 +43,12 @@ check: .venv/spark
 	$(BIN)/python tests/architecture/names.py
 	$(BIN)/python tests/architecture/module_names.py
 	$(BIN)/python tests/architecture/words.py
+	$(BIN)/python tests/architecture/links.py
 
 # What is made of the types of resources: CRDs, the chart's copy, the reference of all fields.
 crds: venv
 	$(BIN)/python -m barnabas_operator.resources.crd crds helm/barnabas/crd-files
-	$(BIN)/python -m barnabas_operator.resources.reference docs/reference.md
+	$(BIN)/python -m barnabas_operator.resources.reference docs/reference/fields.md
 
 # What the operator knows of the jobs, of the types of their options; `make crds` comes after it.
 job-table: .venv/spark
@@ -59,7 +60,7 @@ dashboards: venv
 
 # Each metric with its meaning, read of two brokers that run meanwhile, of the lag exporter and of the operator.
 metrics: venv
-	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.metrics_page docs/metrics.md
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.metrics_page docs/reference/metrics.md
 
 # A picture of each for docs/, of a real cluster under load; needs Debian's chromium, npm, and what `make e2e-tools` builds.
 dashboards-pictures: venv

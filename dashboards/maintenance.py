@@ -98,7 +98,7 @@ def _runs() -> Panel:
     ]
     return rows(
         "Runs",
-        "kubectl describe bm says how each got on; docs/maintenance.md explains the reasons.",
+        "kubectl describe bm says how each got on; docs/how-to/maintenance.md explains the reasons.",
         {**KEYS, "name": "Name"},
         columns,
         sort_by="Seconds",

@@ -95,7 +95,7 @@ def _groups() -> Panel:
     ]
     return rows(
         "ConsumerGroups, those that miss their objective first",
-        "kubectl describe bg says what each waits for; docs/consumer-groups.md explains the reasons.",
+        "kubectl describe bg says what each waits for; docs/how-to/consumer-groups.md explains the reasons.",
         keys,
         columns,
         sort_by="Within objective",

@@ -70,7 +70,7 @@ def _resources() -> Panel:
     columns = [Column("Ready", state, words={0: ("no", RED), 1: ("yes", GREEN)})]
     return rows(
         "Clusters and Topics, those that are not ready first",
-        "kubectl describe says what a resource waits for; docs/kubernetes.md explains the reasons.",
+        "kubectl describe says what a resource waits for; docs/how-to/troubleshoot.md explains the reasons.",
         keys,
         columns,
         sort_by="Ready",

@@ -18,7 +18,8 @@ from monitoring.metrics_told import Told, broker_metrics, exporter_metrics, oper
 HEAD: Final = """# Metrics
 
 Every metric of brokers, lag exporter and operator, in the order of their pages; `make metrics` writes this list.
-[monitoring.md](monitoring.md) has the dashboards and alerts that use them, [lag.md](lag.md) says more of consumer lag.
+[Monitor](../how-to/monitor.md) has the dashboards and alerts that use them.
+[The guide to consumer lag](../how-to/lag.md) explains those of the lag exporter.
 
 The last column says what a metric stands for: Kafka's MBean, with the attribute behind a colon where it has several, a
 setting, or a metric of another exporter. Brokers use kafka_exporter's names, and for most MBeans those that Strimzi's

@@ -46,7 +46,9 @@ def test_the_page_prints_what_the_manifest_of_prometheus_scrapes(tmp_path: Path)
 def test_every_dashboard_is_there_with_a_picture() -> None:
     listed = re.findall(r"^\| (Barnabas / [\w ]+) \|", TEXT, re.MULTILINE)
     assert sorted(listed) == sorted(read(file)["title"] for file in DASHBOARDS)
-    pictures = set(re.findall(r"\(pictures/([\w-]+)\.png\)", TEXT))
+    pictures = set(re.findall(r"\(../pictures/([\w-]+)\.png\)", TEXT))
     assert (
-        pictures == {file.stem for file in DASHBOARDS} == {each.stem for each in (GUIDE.parent / "pictures").iterdir()}
+        pictures
+        == {file.stem for file in DASHBOARDS}
+        == {each.stem for each in (GUIDE.parents[1] / "pictures").iterdir()}
     )

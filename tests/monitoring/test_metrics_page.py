@@ -1,4 +1,4 @@
-"""docs/metrics.md has every metric that a process tells, and no other."""
+"""docs/reference/metrics.md has every metric that a process tells, and no other."""
 
 import re
 from typing import Final
@@ -11,7 +11,7 @@ from monitoring.metrics_page import page_text
 from monitoring.panels_of import DASHBOARDS, metrics_of, read
 from monitoring.promtool import GUIDE, RULES
 
-PAGE: Final = (GUIDE.parent / "metrics.md").read_text(encoding="utf-8")
+PAGE: Final = (GUIDE.parents[1] / "reference" / "metrics.md").read_text(encoding="utf-8")
 LISTED: Final = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
 
 

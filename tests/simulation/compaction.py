@@ -204,7 +204,7 @@ class Compaction:
 
 @contextmanager
 def crashes_forget_no_gaps() -> Iterator[None]:
-    """Keep over a crash what a follower fetched with gaps: `docs/storage-guarantees.md` says that brokers forget it."""
+    """Keep over a crash what a follower fetched with gaps (brokers forget: docs/explanation/storage-guarantees.md)."""
     load, found = log_loader._load, dict[tuple[FileSystem, str], tuple[CompactionBounds, int]]()
 
     def append(log: Log, records: memoryview, epoch_max: int, high_watermark: int, now_ms: int) -> int:

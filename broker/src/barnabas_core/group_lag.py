@@ -1,7 +1,7 @@
 """How far a consumer group is behind: the rule of brokers' metrics, lag exporter, `status` and ConsumerGroups. Pure.
 
 A group reads a topic when it has committed to one of its partitions. Then all partitions of that topic count; where
-nothing is committed, the group stands at the start of the log (docs/lag.md says why).
+nothing is committed, the group stands at the start of the log (docs/how-to/lag.md says why).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

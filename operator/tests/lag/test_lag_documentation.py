@@ -1,4 +1,4 @@
-"""docs/lag.md says what the code does: where every metric stands, every limit with its default, every status."""
+"""docs/how-to/lag.md says what the code does: where every metric stands, every limit with its default, every status."""
 
 import re
 from itertools import pairwise
@@ -10,7 +10,7 @@ from barnabas_lag.exposition.catalogue import CATALOGUE
 from barnabas_lag.exposition.own_metrics import PREFIX, OwnMetrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-GUIDE, METRICS = ((DOCS / name).read_text(encoding="utf-8") for name in ("lag.md", "metrics.md"))
+GUIDE, METRICS = ((DOCS / name).read_text(encoding="utf-8") for name in ("how-to/lag.md", "reference/metrics.md"))
 
 
 def table(title: str) -> list[list[str]]:
@@ -25,7 +25,7 @@ def words(cell: str) -> list[str]:
 
 
 def test_the_guide_leads_to_the_list_of_metrics_which_has_them_all() -> None:
-    assert GUIDE.count("](metrics.md#lag-exporter)") == 2
+    assert GUIDE.count("](../reference/metrics.md#lag-exporter)") == 2
     part = METRICS.split("\n# Lag exporter\n", 1)[1].split("\n# ", 1)[0]
     families = [each for each in OwnMetrics(lambda: 0.0, 15.0).registry.collect() if each.name.startswith(PREFIX)]
     own = {each.name + ("_total" if each.type == "counter" else "") for each in families}

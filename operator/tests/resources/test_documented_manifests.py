@@ -19,7 +19,7 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 from barnabas_operator.resources.manifests import parse_manifests
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted(page for page in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md") if "```yaml" in page.read_text())
+PAGES = sorted(page for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md") if "```yaml" in page.read_text())
 EXAMPLES = sorted(file for file in (ROOT / "examples").rglob("*.yaml") if "barnabas.dev/v1" in file.read_text())
 TRANSLATION = (ROOT / "docs" / "from-strimzi.md").read_text()
 

@@ -12,7 +12,7 @@ from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.reference import reference_text
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "fields.md"
 
 
 def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

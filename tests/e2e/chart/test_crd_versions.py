@@ -123,7 +123,7 @@ def stored_versions(plane: ControlPlane) -> set[tuple[str, ...]]:
 
 
 def migrate(plane: ControlPlane, version: str) -> None:
-    """As docs/kubernetes.md says: all is written once more, in the version that is kept now."""
+    """As docs/how-to/upgrade.md says: all is written once more, in the version that is kept now."""
     every = plane.kubectl("get", "clusters.barnabas.dev,topics.barnabas.dev", "-A", "-ojson")
     plane.kubectl("replace", "-f-", stdin=every)
     stored = json.dumps({"status": {"storedVersions": [version]}})

@@ -2,7 +2,7 @@
 
 No record is lost but those that only a lost disk had, and these are told of until somebody accepts it.
 
-`docs/disasters.md` tells people the same.
+`docs/how-to/recover.md` tells people the same.
 """
 
 import re

@@ -82,7 +82,7 @@ def _secret(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _disks(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """All of one broker, as `docs/disasters.md` has a user do it who lost them."""
+    """All of one broker, as `docs/how-to/recover.md` has a user do it who lost them."""
     pod = f"{tenant.castle.name}-broker-{chance.randrange(BROKERS)}"
     claims = [f"volume-{each['id']}-{pod}" for each in tenant.spec["storage"]["volumes"]]
     before = {claim: uid(tenant.castle, "pvc", claim) for claim in claims}

@@ -62,7 +62,7 @@ class MaintenanceJobStatus(
         Annotated[int, Meta(description="records of the topic that an archive has not committed")] | None
     ) = None
     ledger: Annotated[str, Meta(description="where the ledger of the archive is")] | None = None
-    result: Annotated[dict[str, Any], Meta(description="what the job found, as docs/jobs.md has it")] = field(
+    result: Annotated[dict[str, Any], Meta(description="what the job found, as docs/how-to/jobs.md has it")] = field(
         default_factory=dict
     )
 

@@ -21,7 +21,9 @@ SECONDS_MAX: Final = 2**31 - 1
 Backend = Literal["Kubernetes", "Kubeflow"]
 JobName = Annotated[
     str,
-    Meta(max_length=63, description="which job, see docs/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}),
+    Meta(
+        max_length=63, description="which job, see docs/how-to/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}
+    ),
 ]
 Name = Annotated[
     str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", description="letters, digits and '-'")

@@ -68,7 +68,7 @@ class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
     type: Annotated[str, Meta(description="what it is about, such as Ready")]
     status: Annotated[Literal["True", "False", "Unknown"], Meta(description="whether it is so")]
-    reason: Annotated[str, Meta(description="why, in one word; docs/kubernetes.md lists them")]
+    reason: Annotated[str, Meta(description="why, in one word; docs/how-to/troubleshoot.md lists them")]
     message: Annotated[Message, Meta(description="why, for people")] = ""
     last_transition_time: Annotated[str, Meta(description="when the status became what it is")]
     observed_generation: ObservedGeneration | None = None

@@ -21,7 +21,7 @@ unless it is required.
 """
 TEMPLATES: Final = """
 A *partial object* has `metadata.labels`, `metadata.annotations` and `spec`, a part of the spec of its kind; see
-[templates](decisions/templates.md). *Labels* stands for one with `metadata` only.
+[templates](../decisions/templates.md). *Labels* stands for one with `metadata` only.
 """
 COLUMNS: Final = "| field | type | default | allowed | what it does |\n|---|---|---|---|---|\n"
 TITLES: Final = {"spec": "What you want", "status": "What the operator found"}

@@ -20,7 +20,7 @@ from barnabas_operator.resources.topic import Topic, TopicSpec
 ROOT = Path(__file__).resolve().parents[4]
 CHECKS = YAML(typ="safe").load(ROOT / "examples" / "kubernetes" / "argocd" / "argocd-cm.yaml")["data"]
 PREFIX = "resource.customizations.health.barnabas.dev_"
-GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
+GUIDE = (ROOT / "docs" / "how-to" / "troubleshoot.md").read_text()
 ALREADY_SEEN, LATER = 3, 4
 SPECS: dict[type[Resource], Any] = {
     Cluster: ClusterSpec(),

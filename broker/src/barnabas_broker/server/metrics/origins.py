@@ -1,6 +1,6 @@
 """Which MBean of Kafka, or which exporter's metric, each metric stands for. What is not here is our own.
 
-Nothing at run time needs it: docs/metrics.md tells it, and its test finds a name under `kafka_` that is missing here.
+Nothing at run time needs it: docs/reference/metrics.md lists it, and a test finds a name under `kafka_` left out.
 """
 
 from collections.abc import Mapping

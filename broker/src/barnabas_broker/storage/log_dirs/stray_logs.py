@@ -2,7 +2,7 @@
 
 A log whose topic the metadata does not know stays in its place until the topic's document or its tombstone comes. One
 that is in the way of another log is renamed to `-stray`. The broker never uses that one again by itself:
-`docs/storage-guarantees.md` says what to type.
+`docs/explanation/storage-guarantees.md` says what to type.
 """
 
 import logging
@@ -82,7 +82,9 @@ class StrayLogs:
         self.forget(log)
         log.move_to(marked_directory(self._environment, log.log_dir, log.topic_partition, file_names.STRAY_DIR))
         self._add(log)
-        _logger.error("%s is not used any more: %s; docs/storage-guarantees.md says what to do", log.directory, why)
+        _logger.error(
+            "%s is not used any more: %s; docs/explanation/storage-guarantees.md says what to do", log.directory, why
+        )
 
     def _add(self, log: Log) -> None:
         stray = StrayLog(log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes)

@@ -15,7 +15,7 @@ def append_as_follower(
 
     If the leader has removed records for newer ones, the newer ones lie below its high watermark. A later cut below
     that counts as a cut within what was compacted here. No replica in sync is ever cut there. A crash forgets this
-    (`docs/storage-guarantees.md`).
+    (`docs/explanation/storage-guarantees.md`).
 
     ApiError CORRUPT_MESSAGE, before anything has changed, if a batch cannot follow. ApiError also while a truncation is
     not complete. After a StorageError the log holds the batches up to where it rolled last.

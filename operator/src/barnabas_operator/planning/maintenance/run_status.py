@@ -31,7 +31,7 @@ FOUND_SOMETHING: Final = "FoundSomething"
 RUN_LOST: Final = "RunLost"
 DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
-"""The condition's reason by exit code of the job; see docs/jobs.md."""
+"""The condition's reason by exit code of the job; see docs/how-to/jobs.md."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
 """The reasons of Kubernetes for a Job's end that say more than its last driver's end."""
 ANOTHER: Final = "apply a MaintenanceJob of another name to run it again"
