@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_operator.app.certificates import Authority, Pem
 from barnabas_operator.app.data_dir import DataDir, replace_secret_file
 from barnabas_operator.app.local_access import security_folder, user_folder
+from barnabas_operator.certificates.authority import Authority, Pem
 from barnabas_operator.kafka.scram_users import set_passwords
 from barnabas_operator.planning.brokers.local_security import (
     BROKER,

@@ -51,6 +51,21 @@ def settings_name(cluster: str, revision: str) -> str:
     return f"{brokers_name(cluster)}-{revision}"
 
 
+def cluster_authority_name(cluster: str) -> str:
+    """Return the name of the Secret with the key that signs the certificates of brokers and of the operator."""
+    return f"{cluster}-cluster-ca"
+
+
+def clients_authority_name(cluster: str) -> str:
+    """Return the name of the Secret with the key that signs the certificates of users."""
+    return f"{cluster}-clients-ca"
+
+
+def certificate_name(authority: str) -> str:
+    """Return the name of the Secret with the certificates of an authority: all that is to be trusted."""
+    return f"{authority}-cert"
+
+
 def bootstrap_name(cluster: str) -> str:
     """The Service that any broker answers at."""
     return f"{cluster}-bootstrap"

@@ -1,0 +1,1 @@
+"""Certificate authorities and what they issue."""

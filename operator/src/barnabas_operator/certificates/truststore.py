@@ -1,0 +1,19 @@
+"""Certificates of authorities as PKCS12, for clients of Java that read no PEM."""
+
+from collections.abc import Collection
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
+
+ALIAS: Final = "ca"
+
+
+def pkcs12_of(certificates: Collection[x509.Certificate], password: str) -> bytes:
+    """Return a truststore that Java reads, in which each certificate has a name of its own."""
+    named = [
+        PKCS12Certificate(each, f"{ALIAS}-{number}".removesuffix("-0").encode())
+        for number, each in enumerate(certificates)
+    ]
+    return serialize_java_truststore(named, BestAvailableEncryption(password.encode()))

@@ -1,0 +1,121 @@
+"""The authorities of a Cluster: what their Secrets hold, and when which key signs. Pure but for the keys.
+
+Each authority has two Secrets, named and keyed as Strimzi's: NAME with `ca.key`, which only the operator reads, and
+NAME-cert with `ca.crt`, `ca.p12` and `ca.password` for clients. The certificates in `ca.crt` say all: the first is of
+the key that signs. At two thirds of its lifetime another is added, which everybody trusts and which signs nothing
+(`next.key`). It signs after 30 days, when clients have had the time to fetch it. The former stays until it expires.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from cryptography import x509
+
+from barnabas_operator.certificates.authority import EARLY, Authority, Pem, certificates_in, pem_of, renewed_at
+from barnabas_operator.certificates.truststore import pkcs12_of
+from barnabas_operator.planning.object_names import certificate_name
+from barnabas_operator.planning.refusal import Refusal
+
+BROKEN_SECRET: Final = "BrokenSecret"
+TRUSTED_FIRST: Final = dt.timedelta(days=30)
+"""The time for which an authority is trusted before it signs."""
+LAST_MOMENT: Final = dt.timedelta(days=1)
+"""The time before its predecessor expires in which it signs anyway: the operator may have been away."""
+
+Data = Mapping[str, bytes]
+"""The content of a Secret."""
+
+
+class AuthoritySecrets(NamedTuple):
+    """The two Secrets of an authority; None for one that does not exist."""
+
+    key: Data | None
+    certificate: Data | None
+
+
+class AuthorityPlan(NamedTuple):
+    """The authority that signs, what everybody is to trust, and what the two Secrets are to hold."""
+
+    signer: Authority
+    trusted: str
+    key: Data
+    certificate: Data
+
+
+class _Keys(NamedTuple):
+    """The keys and certificates of an authority: `signer` signs, `successor` is trusted ahead, `others` still are."""
+
+    signer: Pem
+    successor: Pem | None = None
+    others: Sequence[x509.Certificate] = ()
+
+
+def plan_authority(
+    name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
+) -> AuthorityPlan | Refusal:
+    """Return what an authority is to be now, or why that cannot be said. `name` is that of its first Secret."""
+    if found.key is None and found.certificate is None:
+        keys = _Keys(Authority.create(name, now).pem)
+    else:
+        try:
+            keys = _advanced(name, _read(found, now), now)
+        except (KeyError, ValueError) as error:
+            return _broken(name, error)
+    return _plan(keys, found, now, new_password)
+
+
+def _read(found: AuthoritySecrets, now: dt.datetime) -> _Keys:
+    """Read the two Secrets. Raises KeyError and ValueError."""
+    key, bundle = (found.key or {})["ca.key"].decode(), (found.certificate or {})["ca.crt"].decode()
+    first, *others = certificates_in(bundle)
+    signer = Authority(Pem(key, pem_of([first])), now).pem
+    following = (found.key or {}).get("next.key")
+    if following is None:
+        return _Keys(signer, None, others)
+    second, *others = others
+    successor = Authority(Pem(following.decode(), pem_of([second])), now).pem
+    return _Keys(signer, successor, others)
+
+
+def _advanced(name: str, keys: _Keys, now: dt.datetime) -> _Keys:
+    """Return the keys after what is due now."""
+    signer, others = _certificate(keys.signer), [each for each in keys.others if each.not_valid_after_utc > now]
+    keys = keys._replace(others=others)
+    if keys.successor is None and now >= renewed_at(signer):
+        keys = keys._replace(successor=Authority.create(name, now).pem)
+    if keys.successor is None or not _signs_now(signer, _certificate(keys.successor), now):
+        return keys
+    former = [signer] if signer.not_valid_after_utc > now else []
+    return _Keys(keys.successor, None, [*former, *others])
+
+
+def _signs_now(signer: x509.Certificate, successor: x509.Certificate, now: dt.datetime) -> bool:
+    is_known = now >= successor.not_valid_before_utc + EARLY + TRUSTED_FIRST
+    return is_known or now >= signer.not_valid_after_utc - LAST_MOMENT
+
+
+def _plan(keys: _Keys, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]) -> AuthorityPlan:
+    pems = [keys.signer, *([keys.successor] if keys.successor is not None else [])]
+    certificates = [*map(_certificate, pems), *keys.others]
+    trusted, before = pem_of(certificates), found.certificate or {}
+    is_same = before.get("ca.crt") == trusted.encode() and {"ca.p12", "ca.password"} <= before.keys()
+    if not is_same:
+        password = before.get("ca.password", b"").decode() or new_password()
+        store = pkcs12_of(certificates, password)
+        before = {"ca.crt": trusted.encode(), "ca.p12": store, "ca.password": password.encode()}
+    following = {"next.key": keys.successor.key.encode()} if keys.successor is not None else {}
+    return AuthorityPlan(
+        Authority(keys.signer, now), trusted, {"ca.key": keys.signer.key.encode(), **following}, before
+    )
+
+
+def _certificate(pem: Pem) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem.certificate.encode())
+
+
+def _broken(name: str, error: Exception) -> Refusal:
+    why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+    both = f"Secrets {name} and {certificate_name(name)}"
+    message = f"{both} do not hold an authority: {why}; allowed: both as they were, from a backup, or neither"
+    return Refusal(BROKEN_SECRET, f"{message}. Without both, all clients need another ca.crt")

@@ -1,0 +1,92 @@
+"""When an authority is made, trusted, used and forgotten."""
+
+import datetime as dt
+
+import pytest
+from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+from barnabas_operator.certificates.authority import Authority, certificates_in, renewed_at
+from barnabas_operator.planning.brokers.authorities import (
+    BROKEN_SECRET,
+    TRUSTED_FIRST,
+    AuthorityPlan,
+    AuthoritySecrets,
+    plan_authority,
+)
+from barnabas_operator.planning.refusal import Refusal
+
+BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+NOTHING = AuthoritySecrets(None, None)
+DAY = dt.timedelta(days=1)
+
+
+def planned(found: AuthoritySecrets, now: dt.datetime) -> AuthorityPlan:
+    made = plan_authority("one-cluster-ca", found, now, lambda: "a password")
+    assert isinstance(made, AuthorityPlan), made
+    return made
+
+
+def stored(plan: AuthorityPlan) -> AuthoritySecrets:
+    return AuthoritySecrets(plan.key, plan.certificate)
+
+
+def signer(plan: AuthorityPlan) -> bytes:
+    return plan.key["ca.key"]
+
+
+def test_an_authority_stays_byte_for_byte_until_two_thirds_of_its_lifetime() -> None:
+    first = planned(NOTHING, BEGIN)
+    (certificate,) = certificates_in(first.trusted)
+    later = planned(stored(first), renewed_at(certificate) - DAY)
+    assert (later.key, later.certificate) == (first.key, first.certificate)
+    store = load_pkcs12(first.certificate["ca.p12"], b"a password")
+    assert [each.certificate for each in store.additional_certs] == [certificate]
+
+
+def test_the_next_authority_is_trusted_for_a_month_before_it_signs_and_the_former_until_it_expires() -> None:
+    first = planned(NOTHING, BEGIN)
+    (old,) = certificates_in(first.trusted)
+    due = renewed_at(old)
+    both = planned(stored(first), due)
+    assert signer(both) == signer(first)
+    old, new = certificates_in(both.trusted)
+    assert planned(stored(both), due + TRUSTED_FIRST - DAY)[1:] == both[1:]
+    turned = planned(stored(both), due + TRUSTED_FIRST)
+    assert signer(turned) == both.key["next.key"]
+    assert list(turned.key) == ["ca.key"]
+    assert list(certificates_in(turned.trusted)) == [new, old]
+    assert list(certificates_in(planned(stored(turned), old.not_valid_after_utc).trusted)) == [new]
+
+
+def test_an_authority_that_expired_while_the_operator_was_away_is_replaced_at_once() -> None:
+    first = planned(NOTHING, BEGIN)
+    (old,) = certificates_in(first.trusted)
+    late = planned(stored(first), old.not_valid_after_utc + DAY)
+    assert signer(late) != signer(first)
+    assert old not in certificates_in(late.trusted)
+
+
+def test_a_certificate_never_outlives_its_authority() -> None:
+    first = planned(NOTHING, BEGIN)
+    (own,) = certificates_in(first.trusted)
+    late = Authority(first.signer.pem, own.not_valid_after_utc - DAY)
+    (issued,) = certificates_in(late.issue("alice").certificate)
+    assert issued.not_valid_after_utc == own.not_valid_after_utc
+    assert late.has_issued(issued)
+    assert not planned(NOTHING, BEGIN).signer.has_issued(issued)
+
+
+@pytest.mark.parametrize("lost", ["key", "certificate"])
+def test_half_an_authority_is_refused_with_what_to_do(lost: str) -> None:
+    half = stored(planned(NOTHING, BEGIN))._replace(**{lost: None})
+    refusal = plan_authority("one-cluster-ca", half, BEGIN, lambda: "")
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == BROKEN_SECRET
+    assert "allowed: both as they were, from a backup, or neither" in refusal.message
+
+
+def test_the_key_of_another_authority_is_refused() -> None:
+    mixed = AuthoritySecrets(planned(NOTHING, BEGIN).key, planned(NOTHING, BEGIN).certificate)
+    refusal = plan_authority("one-cluster-ca", mixed, BEGIN, lambda: "")
+    assert isinstance(refusal, Refusal)
+    assert "the key of the authority is not that of its certificate" in refusal.message
