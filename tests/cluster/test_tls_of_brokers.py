@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from harness.certificates import Authority
 from harness.cluster import BarnabasCluster, prepare_cluster
 from harness.deadline import PATIENCE_S, wait_for
+from harness.mutual_tls import add_listener_of_brokers, mutual_tls
 from harness.server_process import free_port
 
 RECORDS = 200
@@ -27,22 +28,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def cluster(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
     identity = authority.issue("broker")
-    properties = {
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:SSL,SECURE:SSL",
-        "inter.broker.listener.name": "BROKERS",
-        "min.insync.replicas": "3",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(identity.file),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.file),
-        "listener.name.brokers.ssl.client.auth": "required",
-    }
+    properties = {**mutual_tls(identity, authority), "min.insync.replicas": "3"}
     running = prepare_cluster(tmp_path_factory.mktemp("cluster"), properties=properties)
     for broker in running.brokers.values():
-        ports = free_port(), free_port()
-        listeners = f"PLAINTEXT://127.0.0.1:{broker.port},BROKERS://127.0.0.1:{ports[0]},SECURE://localhost:{ports[1]}"
-        broker.command += ["--override", f"listeners={listeners}"]
-        secure_ports.append(ports[1])
+        secure_ports.append(free_port())
+        add_listener_of_brokers(broker, f"SECURE://localhost:{secure_ports[-1]}")
     try:
         running.start()
         running.create_topic("t", 3, 3)

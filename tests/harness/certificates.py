@@ -46,8 +46,9 @@ class Authority:
         days: int = 10,
         begins_in_days: int = -20,
         usages: Sequence[x509.ObjectIdentifier] = BOTH_USAGES,
+        addresses: Sequence[str] = (),
     ) -> Identity:
-        """Return a key and a certificate; with `days` below 0 it has expired."""
+        """Return a key and a certificate, for these addresses too; with `days` below 0 it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
             [
@@ -55,7 +56,8 @@ class Authority:
                 x509.NameAttribute(NameOID.COMMON_NAME, common_name),
             ]
         )
-        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(_LOOPBACK)])
+        hosts = [_LOOPBACK, *map(ipaddress.ip_address, addresses)]
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), *map(x509.IPAddress, hosts)])
         builder = self._builder(subject, key.public_key(), days, begins_in_days)
         builder = builder.add_extension(names, critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)

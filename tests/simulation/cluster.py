@@ -8,9 +8,11 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
+from barnabas_broker.app.authorizer import make_authorizer
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.node import Node
 from barnabas_broker.app.node_environment import NodeEnvironment, NodeSizes
+from barnabas_broker.handlers.channel import user_principal
 from barnabas_broker.handlers.table import handlers_of
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
@@ -57,6 +59,13 @@ SETTINGS: Final = {
     "leader.imbalance.check.interval.seconds": "7",
     "auto.create.topics.enable": "false",
 }
+
+AUTHORIZER: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": ";".join(user_principal(f"b{number}") for number in range(1, 10)),
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Brokers are super users by the names of their machines; clients may do what no ACL is about."""
 
 
 class SimulatedBroker:
@@ -109,6 +118,7 @@ class SimulatedBroker:
             )
             node = Node(config, self._store(host), environment, lambda reason: self._ends(host))
             await node.load()
+            node.handler_environment.authorizer = make_authorizer(node.config, node.image, host)
             self._check_beliefs(node.handler_environment.logs)
             self.node = node
             endpoint = Endpoint("PLAINTEXT", self.name, 9092)

@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import Client
+from barnabas_broker.handlers.channel import Client, user_principal
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.wire.framing import MalformedRequest
@@ -202,7 +202,7 @@ class Channel:
         self.connection = connection
         self.server = server
         self.peer = peer
-        self.client = Client("PLAINTEXT", peer)
+        self.client = Client("PLAINTEXT", peer, principal=user_principal(peer))
         self.trust: ConnectionTrust | None = None
         self.is_closed = False
         self._requests: deque[bytes | None] = deque()

@@ -16,7 +16,7 @@ from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 from simulation import log_dir_moves
 from simulation.clients import Client, Failed
-from simulation.cluster import SimulatedCluster
+from simulation.cluster import AUTHORIZER, SimulatedCluster
 from simulation.committed_reader import CommittedReader, Place
 from simulation.copier import Copier
 from simulation.faults import Faults
@@ -42,6 +42,7 @@ COMMITTED_MIN: Final = 10
 """A run that shows less proves nothing."""
 MOVES_SHARE: Final = 0.3
 SETTINGS: Final = log_dir_moves.SETTINGS | {
+    **AUTHORIZER,
     "transaction.state.log.num.partitions": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }

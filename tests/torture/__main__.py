@@ -24,8 +24,10 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200, help="records a second of each of the three writers")
     parser.add_argument("--only", action="append", default=[], choices=list(FAULTS), help="may be given several times")
     parser.add_argument("--store", choices=STORES, default=SQLITE, help="where metadata is; kubernetes: an API server")
+    parser.add_argument("--tls", action="store_true", help="between brokers, with certificates of both sides")
     options = parser.parse_args()
-    plan = Plan(options.rounds, options.seed, options.rate, options.first, tuple(options.only), options.store)
+    only = tuple(options.only)
+    plan = Plan(options.rounds, options.seed, options.rate, options.first, only, options.store, options.tls)
     again = f"make torture TORTURE={shlex.quote(_as_arguments(plan))}"
     print(f"seed {plan.seed}; again: {again}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="torture-"))
@@ -46,7 +48,7 @@ def main() -> int:
 def _as_arguments(plan: Plan) -> str:
     """What gives this plan again; names of faults are in double quotes, for they stand inside single ones."""
     numbers = f"--rounds {plan.rounds} --seed {plan.seed} --first {plan.first} --rate {plan.rate} --store {plan.store}"
-    return " ".join([numbers, *(f'--only "{name}"' for name in plan.only)])
+    return " ".join([numbers, *(["--tls"] if plan.tls else []), *(f'--only "{name}"' for name in plan.only)])
 
 
 def _print(report: Report, seconds: float) -> None:

@@ -3,7 +3,7 @@
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +12,11 @@ from typing import Final, NamedTuple
 from confluent_kafka import TopicPartition
 
 from e2e.state_documents import define_state_documents, environment_of_broker
+from harness.certificates import Authority
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.machines import CLIENTS, Lan, MachinesUnavailable
+from harness.mutual_tls import add_listener_of_brokers, mutual_tls
 from harness.replica_comparison import differences, parse_headers, partition_dirs
 from harness.server_process import HERE
 from harness.soak import size
@@ -62,6 +64,8 @@ class Plan:
     first: int = 0
     only: tuple[str, ...] = ()
     store: str = SQLITE
+    tls: bool = False
+    """Brokers speak to each other by TLS, with certificates of both sides."""
 
 
 class Round(NamedTuple):
@@ -91,7 +95,7 @@ def torture(folder: Path, plan: Plan, say: Say) -> Report:
     with ExitStack() as running:
         lan = _machines(folder, report, running)
         api_server = running.enter_context(_api_server(lan, folder)) if plan.store == KUBERNETES else None
-        cluster = cluster_on(lan, folder, api_server)
+        cluster = cluster_on(lan, folder, api_server, tls=plan.tls)
         running.callback(cluster.close)
         cluster.start()
         for topic, partitions in TOPICS.items():
@@ -142,15 +146,26 @@ def _api_server(lan: Lan | None, folder: Path) -> Iterator[ControlPlane]:
         plane.daemons.stop_all()
 
 
-def cluster_on(lan: Lan | None, folder: Path, api_server: ControlPlane | None = None) -> BarnabasCluster:
+def cluster_on(
+    lan: Lan | None, folder: Path, api_server: ControlPlane | None = None, *, tls: bool = False
+) -> BarnabasCluster:
     """Brokers that are not running, each on its machine, or all on this one."""
     store = {} if api_server is None else {"metadata.store": "kubernetes://default/tortured"}
-    cluster = BarnabasCluster(folder, {**PROPERTIES, **store}, log_dirs=1)
-    for number in range(BROKERS):
-        cluster.add_broker(number, place=lan.machines[number].place if lan else HERE)
+    places = [lan.machines[number].place if lan else HERE for number in range(BROKERS)]
+    secured = _mutual_tls(folder / "certificates", [place.host for place in places]) if tls else {}
+    cluster = BarnabasCluster(folder, {**PROPERTIES, **store, **secured}, log_dirs=1)
+    for number, place in enumerate(places):
+        cluster.add_broker(number, place=place)
+        if tls:
+            add_listener_of_brokers(cluster.brokers[number])
         if api_server is not None:
             cluster.brokers[number].environment |= environment_of_broker(api_server, number)
     return cluster
+
+
+def _mutual_tls(folder: Path, hosts: Sequence[str]) -> dict[str, str]:
+    authority = Authority(folder)
+    return mutual_tls(authority.issue("broker", addresses=hosts), authority)
 
 
 def _clients(bootstrap: str, history: History, rate: int) -> tuple[list[Writer], list[Reader]]:
