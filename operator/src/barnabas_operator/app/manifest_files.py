@@ -7,7 +7,8 @@ from typing import Final
 from watchfiles import Change, awatch
 
 from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
-from barnabas_operator.resources.manifests import ManifestError, Manifests, Place, parse_manifests
+from barnabas_operator.resources.manifests import Manifests, parse_manifests
+from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 SUFFIXES: Final = frozenset({".yaml", ".yml"})
 # A save is often several writes and a rename: wait until it has been quiet for one step.

@@ -11,7 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from barnabas_operator.resources.manifests import ManifestError
 from barnabas_operator.resources.object_meta import (
     READY,
     RECONCILIATION_PAUSED,
@@ -20,6 +19,7 @@ from barnabas_operator.resources.object_meta import (
     condition_of,
 )
 from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.yaml_documents import ManifestError
 
 WIDTH_WITHOUT_TERMINAL = 160
 BYTES_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from barnabas_operator.planning.brokers.server_properties import cluster_problems
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.manifests import Declared, ManifestError, Manifests, Place
+from barnabas_operator.resources.manifests import Declared, Manifests
+from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 
 def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestError, ...]:

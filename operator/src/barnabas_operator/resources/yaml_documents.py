@@ -1,0 +1,131 @@
+"""YAML text as documents of plain values, which remember where each field stands."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedBase
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scalarbool import ScalarBoolean
+
+from barnabas_operator.resources.schema_check import Path
+
+MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
+
+
+class Place(NamedTuple):
+    """Where something stands in a manifest; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    def within(self, file: str, first_line: int) -> "Place":
+        """Return the same place, counted from the beginning of the file in which its text begins at this line."""
+        return Place(file, self.line + first_line - 1, self.column)
+
+
+class ManifestError(NamedTuple):
+    """One thing wrong in a manifest."""
+
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a YAML text: its plain values, and the nodes by which fields are found in the text."""
+
+    plain: object
+    nodes: object = field(repr=False)
+
+    def place(self, path: Path = (), *, at_key: bool = False) -> Place:
+        """Return the place of a value (or of its key) in the text: the nearest around it where YAML keeps no place."""
+        line, column = _position(self.nodes)
+        node = self.nodes
+        for depth, step in enumerate(path, start=1):
+            inner = _entry(node, step)
+            here = depth == len(path) and (at_key or inner is None)  # Nothing stands where a value lacks.
+            position = _entry_position(node, step, at_key=here)
+            if position is not None:
+                line, column = position
+            node = inner
+        return Place("", line + 1, column + 1)
+
+
+def yaml_parts(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the text cut before each document marker, each part with its first line; uncut where it has directives."""
+    starts = [0] if DIRECTIVE.search(text) else sorted({0, *(match.start() for match in MARKER.finditer(text))})
+    line = 1
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        yield line, text[start:end]
+        line += text.count("\n", start, end)
+
+
+def yaml_documents(text: str) -> Iterator[Document | ManifestError]:
+    """Yield each document that is not empty. What is no YAML is an error, and ends the text."""
+    try:
+        for nodes in YAML(typ="rt").load_all(text):
+            if nodes is not None:
+                yield Document(_plain(nodes), nodes)
+    except MarkedYAMLError as error:
+        yield ManifestError(_marked_place(error), f"not YAML: {error.problem or error}")
+    except ReaderError as error:
+        before = text[: error.position].split("\n")
+        place = Place("", len(before), len(before[-1]) + 1)
+        yield ManifestError(place, f"not YAML: the character {chr(error.character)!r} is not allowed")
+
+
+def _marked_place(error: MarkedYAMLError) -> Place:
+    mark = error.problem_mark or error.context_mark
+    return Place("", mark.line + 1, mark.column + 1) if mark else Place("", 1, 1)
+
+
+def _plain(value: object) -> object:
+    """Return the value without ruamel's own kinds of scalars, which remember how they were written."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> object:
+    if isinstance(value, ScalarBoolean):
+        return bool(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return float(value) if isinstance(value, float) else value
+
+
+def _entry(node: object, step: str | int) -> object:
+    if isinstance(node, Mapping):
+        return node.get(step)
+    return node[step] if isinstance(node, list) and isinstance(step, int) else None
+
+
+def _position(node: object) -> tuple[int, int]:
+    if not isinstance(node, CommentedBase) or node.lc.line is None:
+        return 0, 0
+    return node.lc.line, node.lc.col
+
+
+def _entry_position(node: object, step: str | int, *, at_key: bool) -> tuple[int, int] | None:
+    """Return line and column, from 0, of one entry of a mapping or list; None where a merge key brought it in."""
+    entries = node.lc.data if isinstance(node, CommentedBase) else None
+    entry = (entries or {}).get(step)
+    if entry is None:
+        return None
+    if len(entry) == 4 and not at_key:
+        return entry[2], entry[3]
+    return entry[0], entry[1]
