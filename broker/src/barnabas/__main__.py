@@ -28,6 +28,9 @@ COMMANDS: Final = {
     "up": Command(
         "barnabas_operator.app.up", "local", "run the cluster and topics that the manifests of a directory declare"
     ),
+    "convert": Command(
+        "barnabas_operator.app.convert", "local", "print manifests for Strimzi as manifests for Barnabas"
+    ),
     "operator": Command("barnabas_operator.app.operator", "operator", "run the Kubernetes operator (in its image)"),
     "accept-loss": Command(
         "barnabas_operator.app.accept_loss", "operator", "let partitions whose records are lost go on without them"

@@ -1,0 +1,1 @@
+"""Strimzi's manifests, read and converted to ours. Pure."""

@@ -1,0 +1,134 @@
+"""Strimzi's listeners as ours. One whose protection has no counterpart is left out, so that none becomes open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from barnabas_operator.planning.strimzi.section import Section, given
+from barnabas_operator.planning.strimzi.templates import labels_and_annotations
+from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.schema_check import dotted
+
+_TYPES: Final[Mapping[str, str | None]] = {
+    "internal": "internal",
+    "cluster-ip": "internal",
+    "nodeport": "nodeport",
+    "loadbalancer": "loadbalancer",
+    "ingress": None,
+    "route": None,
+}
+_PROOFS: Final = ("tls", "scram-sha-512")
+_OF_SERVICES: Final[Mapping[str, Any]] = {
+    "externalTrafficPolicy": str,
+    "loadBalancerSourceRanges": tuple[str, ...],
+    "ipFamilyPolicy": str,
+    "ipFamilies": tuple[str, ...],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerContext:
+    """What listeners depend on: how many brokers there are, whether rights are checked, metadata of all Services."""
+
+    brokers: int
+    is_authorized: bool
+    bootstrap_metadata: JsonObject
+    broker_metadata: JsonObject
+
+
+def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
+    """Return `spec.listeners`. That none of them can be converted is an error: the default listener is open."""
+    found = kafka.sections("listeners")
+    made = [each for each in (_listener(section, context) for section in found) if each is not None]
+    if found and not made:
+        path = (*kafka.path, "listeners")
+        kafka.source.error(path, f"{dotted(path)} has no listener that can be converted; allowed: at least one")
+    return made
+
+
+def _listener(section: Section, context: ListenerContext) -> JsonObject | None:
+    proof = section.section("authentication")
+    why = _why_not(section, proof, context)
+    if why is not None:
+        proof.skip_rest()
+        section.leave_out(why)
+        return None
+    kind = section.choice("type", _TYPES, "internal")
+    if section.take("type", str) == "cluster-ip":
+        section.note("type", "is cluster-ip, and becomes internal: pods reach each broker by its own name")
+    port = section.need("port", int, "a port such as 9092")
+    return given(
+        name=section.need("name", str, "a name such as plain"),
+        port=port,
+        type=kind,
+        tls=section.take("tls", bool) or None,
+        authentication=given(type=proof.take("type", str)),
+        **_access(section.section("configuration"), kind, port, context),
+        networkPolicyPeers=section.take("networkPolicyPeers", tuple[dict[str, Any], ...]),
+    )
+
+
+def _why_not(section: Section, proof: Section, context: ListenerContext) -> str | None:
+    kind, word = section.take("type", str), proof.take("type", str)
+    if kind is not None and _TYPES.get(kind, kind) is None:
+        return f"the type {kind} has no counterpart; use nodeport or loadbalancer"
+    if word is not None and word not in _PROOFS:
+        return f"the authentication {word} has no counterpart; use {' or '.join(_PROOFS)}"
+    if word is None and context.is_authorized:
+        return f"with authorization each listener needs authentication; use {' or '.join(_PROOFS)}"
+    return None
+
+
+def _access(configuration: Section, kind: str | None, port: int | None, context: ListenerContext) -> JsonObject:
+    """Return how clients from outside reach the brokers; what is for them has no use for pods."""
+    if kind in (None, "internal"):
+        return {}
+    common = given(
+        **{name: configuration.take(name, type_) for name, type_ in _OF_SERVICES.items()},
+        loadBalancerClass=configuration.take("class", str),
+    )
+    brokers = [each for each in configuration.sections("brokers") if _is_there(each, context)]
+    bootstrap = _service(configuration.section("bootstrap"), port, context.bootstrap_metadata)
+    services = [{"brokerId": each.take("broker", int), **_service(each, port, {})} for each in brokers]
+    template = given(
+        bootstrapService=given(**{**bootstrap, "spec": {**common, **bootstrap.get("spec", {})}}),
+        brokerService=given(metadata=context.broker_metadata, spec=common),
+        brokerServices=[each for each in services if len(each) > 1],
+    )
+    address_type = configuration.take("preferredNodePortAddressType", str)
+    return given(
+        advertisedHost=_advertised(brokers, kind, context),
+        preferredNodePortAddressType=address_type,
+        template=template,
+    )
+
+
+def _is_there(broker: Section, context: ListenerContext) -> bool:
+    number = broker.need("broker", int, "the number of the broker")
+    if number is not None and number >= context.brokers:
+        broker.leave_out(f"brokers are numbered from 0 to {context.brokers - 1}; give these settings to another number")
+        return False
+    return True
+
+
+def _advertised(brokers: list[Section], kind: str | None, context: ListenerContext) -> str | None:
+    """Return the host that all brokers are advertised with; hosts that differ have no counterpart."""
+    hosts = {each.take("advertisedHost", str) for each in brokers}
+    if len(hosts) == 1 and (kind == "nodeport" or context.brokers == 1):
+        return hosts.pop()
+    for each in brokers:
+        if "advertisedHost" in each:
+            each.note("advertisedHost", "is left out: a nodeport listener has one advertisedHost for all brokers")
+    return None
+
+
+def _service(section: Section, port: int | None, metadata: JsonObject) -> JsonObject:
+    """Return the template of one Service."""
+    own, node_port = labels_and_annotations(section), section.take("nodePort", int)
+    both = {name: {**metadata.get(name, {}), **own.get(name, {})} for name in ("labels", "annotations")}
+    spec = given(
+        ports=[{"port": port, "nodePort": node_port}] if node_port is not None else None,
+        loadBalancerIP=section.take("loadBalancerIP", str),
+        externalIPs=section.take("externalIPs", tuple[str, ...]),
+    )
+    return given(metadata=given(**both), spec=spec)

@@ -1,0 +1,84 @@
+"""One resource of Strimzi: its name, labels and annotations as all kinds have them, and its `spec`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from barnabas_operator.planning.strimzi.section import Section, Source, given
+from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.object_meta import API_VERSION
+from barnabas_operator.resources.schema_check import dotted
+
+CLUSTER_LABEL: Final = "strimzi.io/cluster"
+_PAUSE: Final = "strimzi.io/pause-reconciliation"
+_MANAGED: Final = "strimzi.io/managed"
+_LABELS_OF_TOOLS: Final = ("strimzi.io/", "app.kubernetes.io/")
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        _PAUSE,
+        _MANAGED,
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "strimzi.io/kraft",
+        "strimzi.io/node-pools",
+        "strimzi.io/next-node-ids",
+        "strimzi.io/remove-node-ids",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StrimziResource:
+    """One resource of Strimzi."""
+
+    source: Source
+    namespace: str | None
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    spec: Section
+
+    @property
+    def cluster(self) -> str | None:
+        """The name of its Kafka by its label."""
+        return self.labels.get(CLUSTER_LABEL)
+
+    @property
+    def is_paused(self) -> bool:
+        """True if an annotation says that nothing is to be done about it."""
+        return self.annotations.get(_PAUSE) == "true" or self.annotations.get(_MANAGED) == "false"
+
+    @property
+    def own_labels(self) -> dict[str, str]:
+        """The labels that no tool has set."""
+        return {name: text for name, text in self.labels.items() if not name.startswith(_LABELS_OF_TOOLS)}
+
+    def as_kind(self, kind: str, spec: JsonObject) -> JsonObject:
+        """Return our resource in its place."""
+        annotations = {name: text for name, text in self.annotations.items() if not name.startswith("strimzi.io/")}
+        annotations = {name: text for name, text in annotations.items() if name not in _WITHOUT_EFFECT}
+        metadata = given(
+            name=self.source.name, namespace=self.namespace, labels=self.own_labels, annotations=annotations
+        )
+        return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def read_resource(source: Source, fields: Mapping[str, Any]) -> StrimziResource:
+    """Return the resource that these fields describe; what is wrong with them becomes errors of its source."""
+    whole = Section(source, fields, ())
+    whole.skip("apiVersion", "kind", "status")
+    metadata = whole.section("metadata")
+    namespace = metadata.take("namespace", str)
+    labels = metadata.take("labels", dict[str, str]) or {}
+    annotations = metadata.take("annotations", dict[str, str]) or {}
+    metadata.skip_rest()  # What the API server keeps about it.
+    for name in annotations:
+        if name.startswith("strimzi.io/") and name not in _WITHOUT_EFFECT:
+            source.note(("metadata", "annotations", name), "is left out: it has no counterpart")
+    return StrimziResource(source, namespace, labels, annotations, whole.section("spec"))
+
+
+def need_cluster(resource: StrimziResource) -> str | None:
+    """Return the name of its Kafka; that there is none is an error."""
+    if resource.cluster is None:
+        path = ("metadata", "labels", CLUSTER_LABEL)
+        resource.source.error(("metadata",), f"{dotted(path)} is missing; allowed: the name of its Kafka")
+    return resource.cluster

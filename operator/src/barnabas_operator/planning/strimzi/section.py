@@ -1,0 +1,146 @@
+"""A manifest of Strimzi while it is converted: fields that nobody reads become notes, so that none is lost silently."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from barnabas_operator.planning.strimzi.reasons import reason
+from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.schema_check import Path, dotted, findings, shown
+from barnabas_operator.resources.yaml_documents import Document, Place
+
+T = TypeVar("T")
+
+
+class Remark(NamedTuple):
+    """One thing to say of a manifest, and where it stands."""
+
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+@dataclass(slots=True)
+class Source:
+    """One resource of Strimzi: its place in a file, and what is to be said of its fields."""
+
+    kind: str
+    name: str
+    file: str
+    first_line: int
+    document: Document
+    root: Path = ()
+    """The path of the resource in its document: that of an item in a List."""
+    notes: list[Remark] = field(default_factory=list)
+    errors: list[Remark] = field(default_factory=list)
+    sections: list["Section"] = field(default_factory=list)
+
+    def note(self, path: Path, message: str) -> None:
+        """Add what has no counterpart, and what to do instead."""
+        self.notes.append(self._remark(path, f"{dotted(path)} {message}", at_key=True))
+
+    def hint(self, message: str) -> None:
+        """Add what is to be known of the whole resource."""
+        self.notes.append(self._remark((), message))
+
+    def error(self, path: Path, message: str) -> None:
+        """Add what makes the conversion impossible; the message names the field."""
+        self.errors.append(self._remark(path, message))
+
+    def _remark(self, path: Path, message: str, *, at_key: bool = False) -> Remark:
+        place = self.document.place((*self.root, *path), at_key=at_key).within(self.file, self.first_line)
+        return Remark(place, f"{self.kind} {self.name}: {message}")
+
+    def note_unread(self) -> None:
+        """Add a note of each field that nobody has read."""
+        for section in self.sections:
+            for name in section.unread():
+                path = (*section.path, name)
+                self.note(path, f"is left out: {reason(self.kind, path)}")
+
+
+class Section:
+    """One mapping of a manifest, and which of its fields have been read."""
+
+    def __init__(self, source: Source, fields: Mapping[str, Any], path: Path) -> None:
+        self.source = source
+        self.path = path
+        self._fields = fields
+        self._read: set[str] = set()
+        source.sections.append(self)
+
+    def __contains__(self, name: str) -> bool:
+        return self._fields.get(name) is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the manifest leaves it out, or writes nothing into it."""
+        return not self._fields
+
+    def take(self, name: str, kind: type[T]) -> T | None:
+        """Return the field; None where it is left out, or is of another type, which is an error."""
+        self._read.add(name)
+        value = self._fields.get(name)
+        if value is None:
+            return None
+        wrong = tuple(findings(msgspec.inspect.type_info(kind), value, (*self.path, name)))
+        for finding in wrong:
+            self.source.error(finding.path, finding.message)
+        return None if wrong else msgspec.convert(value, kind)
+
+    def need(self, name: str, kind: type[T], example: str) -> T | None:
+        """Return the field; that it is missing is an error."""
+        if name not in self:
+            path = (*self.path, name)
+            self.source.error(self.path, f"{dotted(path)} is missing; allowed: {example}")
+        return self.take(name, kind)
+
+    def section(self, name: str) -> "Section":
+        """Return a mapping; an empty one where it is left out."""
+        return Section(self.source, self.take(name, dict[str, Any]) or {}, (*self.path, name))
+
+    def sections(self, name: str) -> "list[Section]":
+        """Return the mappings of a list."""
+        items = enumerate(self.take(name, tuple[dict[str, Any], ...]) or ())
+        return [Section(self.source, item, (*self.path, name, index)) for index, item in items]
+
+    def choice(self, name: str, choices: Mapping[str, T], default: str | None = None) -> T | None:
+        """Return what a word stands for; any other word is an error."""
+        word = self.take(name, str) or default
+        if word is None or word in choices:
+            return choices[word] if word is not None else None
+        path = (*self.path, name)
+        self.source.error(path, f"{dotted(path)} is {shown(word)}; allowed: {' or '.join(choices)}")
+        return None
+
+    def note(self, name: str, message: str) -> None:
+        """Add what is to be said of a field, which counts as read."""
+        self._read.add(name)
+        self.source.note((*self.path, name), message)
+
+    def skip(self, *names: str) -> None:
+        """Take fields as read that need no word."""
+        self._read.update(names)
+
+    def leave_out(self, why: str) -> None:
+        """Add that nothing of it is converted, and why."""
+        self.skip_rest()
+        self.source.note(self.path, f"is left out: {why}")
+
+    def skip_rest(self) -> None:
+        """Take all fields as read that nobody has read yet."""
+        self._read.update(self._fields)
+
+    def unread(self) -> Iterator[str]:
+        """Yield the fields that are set and that nobody has read."""
+        return (name for name, value in self._fields.items() if name not in self._read and value is not None)
+
+
+def given(**fields: object) -> JsonObject:
+    """Return the fields that are there: neither None, nor empty."""
+    there = {name: value for name, value in fields.items() if value is not None and value not in ({}, (), [])}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in there.items()}

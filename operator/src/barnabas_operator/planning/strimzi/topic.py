@@ -1,0 +1,38 @@
+"""A KafkaTopic as our Topic."""
+
+from typing import Final
+
+from barnabas_core.topic_name import is_internal
+from barnabas_operator.planning.strimzi.configs import topic_config
+from barnabas_operator.planning.strimzi.manifest import StrimziResource
+from barnabas_operator.planning.strimzi.section import given
+from barnabas_operator.resources.json_types import JsonObject
+
+_OF_STRIMZI: Final = ("__strimzi", "strimzi-store-topic", "strimzi-topic-operator")
+DELETE: Final = "Delete"
+"""What Strimzi does with the topic when its resource is deleted."""
+
+
+def converted_topic(topic: StrimziResource) -> JsonObject | None:
+    """Return the Topic; None for a topic that brokers or operator make for themselves."""
+    spec = topic.spec
+    name = spec.take("topicName", str)
+    kafkas_name = name or topic.source.name
+    if is_internal(kafkas_name) or kafkas_name.startswith(_OF_STRIMZI):
+        spec.skip_rest()
+        topic.source.hint(f"is left out: nobody but brokers or operator makes the topic {kafkas_name}")
+        return None
+    if topic.cluster is None:
+        topic.source.hint("has no label strimzi.io/cluster: set spec.cluster where there are several Clusters")
+    return topic.as_kind(
+        "Topic",
+        given(
+            cluster=topic.cluster,
+            topicName=name,
+            partitions=spec.take("partitions", int),
+            replicas=spec.take("replicas", int),
+            config=topic_config(spec),
+            deletionPolicy=DELETE,
+            pause=topic.is_paused or None,
+        ),
+    )
