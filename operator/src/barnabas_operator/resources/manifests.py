@@ -31,7 +31,7 @@ class Declared:
     document: Document = field(repr=False)
 
     def place(self, path: Path = (), *, at_key: bool = False) -> Place:
-        """Where a field stands; where the document begins, without one."""
+        """Return the place of a field; without one, the beginning of the document."""
         return self.document.place(path, at_key=at_key).within(self.file, self.first_line)
 
 

@@ -18,7 +18,7 @@ DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
 
 
 class Place(NamedTuple):
-    """Where something stands in a manifest; lines and columns count from 1."""
+    """The place of something in a manifest; lines and columns count from 1."""
 
     file: str
     line: int

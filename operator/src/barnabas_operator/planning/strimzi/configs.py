@@ -1,4 +1,4 @@
-"""Kafka's settings: those of which brokers and topics here have a use are kept, the others become notes."""
+"""Kafka's settings: those that have an effect here are kept, the others become notes."""
 
 from typing import Final
 

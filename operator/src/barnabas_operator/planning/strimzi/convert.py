@@ -20,7 +20,7 @@ Converter = Callable[[StrimziResource], JsonObject | None]
 
 
 class Conversion(NamedTuple):
-    """Our manifests, what has no counterpart in them, and what is wrong with the input. Use them only if nothing is."""
+    """The manifests for Barnabas, and what is to be said. Use the manifests only if there are no errors."""
 
     manifests: tuple[JsonObject, ...]
     notes: tuple[Remark, ...]

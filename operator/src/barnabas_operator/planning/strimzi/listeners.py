@@ -28,7 +28,7 @@ _OF_SERVICES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
-    """What listeners depend on: how many brokers there are, whether rights are checked, metadata of all Services."""
+    """The rest of the Kafka that listeners depend on: its brokers, its rights, the metadata of its Services."""
 
     brokers: int
     is_authorized: bool

@@ -1,4 +1,4 @@
-"""Why fields of Strimzi are left out, or what to do instead."""
+"""The reasons why fields of Strimzi are left out, or what to do instead."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -37,14 +37,14 @@ _KAFKA: Final[Mapping[str, str]] = {
     "spec.kafka.resources.claims": NO_COUNTERPART,
     "spec.kafka.rack.idx": NO_COUNTERPART,
     "spec.kafka.storage.kraftMetadata": "not needed, brokers keep their metadata in the Kubernetes API",
-    "spec.kafka.listeners[].configuration.useServiceDnsDomain": "pods are told names without the cluster's domain",
+    "spec.kafka.listeners[].configuration.useServiceDnsDomain": "pods get names without the cluster's domain",
     "spec.kafka.listeners[].configuration.maxConnections": "spec.config max.connections bounds all listeners together",
     "spec.kafka.listeners[].configuration.maxConnectionCreationRate": (
         "spec.config max.connection.creation.rate bounds all listeners together"
     ),
     "spec.kafka.listeners[].configuration.createBootstrapService": "each listener has a bootstrap Service",
     "spec.kafka.listeners[].configuration.publishNotReadyAddresses": "the operator sets it",
-    "spec.kafka.listeners[].configuration.brokers[].advertisedPort": "clients are told the port of the Service",
+    "spec.kafka.listeners[].configuration.brokers[].advertisedPort": "clients get the port of the Service",
     "spec.kafka.listeners[].configuration.brokers[].host": _ROUTES,
     "spec.kafka.listeners[].configuration.bootstrap.host": _ROUTES,
     "spec.kafka.template.statefulset": "Strimzi ignores it, too",
