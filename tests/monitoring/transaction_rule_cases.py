@@ -7,6 +7,8 @@ from monitoring.rule_cases import MAIN, ONE, TWO, Case
 STABLE: Final = "barnabas_partition_last_stable_offset"
 LAG: Final = "kafka_cluster_partition_laststableoffsetlag"
 OVERDUE: Final = "barnabas_transaction_overdue_seconds"
+REFUSED: Final = "barnabas_transaction_markers_refused_total"
+FENCED: Final = 'error="INVALID_PRODUCER_EPOCH"'
 PAY: Final = 'transactional_id="pay"'
 FLIGHTS: Final = 'topic="flights",partition="0"'
 CASES: Final = (
@@ -31,6 +33,7 @@ CASES: Final = (
         ONE,
         "critical",
     ),
+    Case("TransactionMarkerRefused", {f"{REFUSED}{{{ONE},{FENCED}}}": "0x4 1x60"}, 4, 6, f"{ONE},{FENCED}"),
 )
 WELL: Final = {
     f"{OVERDUE}{{{ONE},{PAY}}}": "5x4 _x9 5 _x600",  # Aborted within seconds, and once more.
@@ -40,5 +43,6 @@ WELL: Final = {
     f'{STABLE}{{{ONE},topic="bookings",partition="0"}}': f"{'7 stale _x7 ' * 60}",
     f'{LAG}{{{ONE},topic="bookings",partition="0"}}': f"{'1 0x8 ' * 60}",
     f'barnabas_transaction_coordinator_partitions{{{ONE},state="failed"}}': "0x600",
+    f"{REFUSED}{{{ONE},{FENCED}}}": "2x600",
 }
 """Where all is well."""
