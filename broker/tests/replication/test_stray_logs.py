@@ -159,6 +159,14 @@ def test_a_log_without_an_id_is_not_taken_where_an_earlier_topic_had_its_name(br
     assert states(broker) == ["", "stray"]
 
 
+def test_an_empty_log_without_an_id_is_deleted_where_its_name_is_unknown(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    lose_topic_id(broker)
+    (broker.folder / str(FLIGHTS) / "00000000000000000000.log").touch()
+    broker.start_anew()
+    assert states(broker) == ["delete"]
+
+
 @pytest.mark.parametrize(("epoch", "expected"), [(5, "delete"), (4, "")])
 def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_log(
     broker: Broker, epoch: int, expected: str

@@ -172,6 +172,21 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_
     assert len(read_all(again)) == 3
 
 
+def test_a_directory_that_came_back_with_less_is_not_marked_clean(tmp_path: Path) -> None:
+    """Its broker may end before the metadata store has heard of that."""
+    logs = started(tmp_path)
+    filled(logs, tmp_path)
+    segment = next((tmp_path / str(FLIGHTS)).glob("*.log"))
+    logs.fail_dir(LogDirFailed(str(tmp_path), "a sync failed"))
+    lost = len(batch(2))
+    with segment.open("r+b") as file:
+        file.seek(2 * lost)
+        file.write(bytes(lost))
+    assert logs.probe(logs.log_dirs)
+    logs.shutdown(lambda _: None)
+    assert not started(tmp_path).was_clean
+
+
 def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

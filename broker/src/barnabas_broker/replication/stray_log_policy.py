@@ -1,9 +1,9 @@
 """The policy for logs whose partitions are not on this broker: keep them unless the metadata says to delete them.
 
 A log is deleted for a tombstone with its topic id, or for a document of its topic that is not older than the log and
-has the replica elsewhere. All other logs that the metadata does not know stay in place, unused: an older copy of the
-metadata may have been restored, or a document removed by hand. `barnabas restore-metadata` writes their topics again,
-`barnabas forget-topic` their tombstones.
+has the replica elsewhere. So is an empty log that has lost its topic id with the power. All other logs that the
+metadata does not know stay in place, unused: an older copy of the metadata may have been restored, or a document
+removed by hand. `barnabas restore-metadata` writes their topics again, `barnabas forget-topic` their tombstones.
 """
 
 import logging
@@ -160,7 +160,7 @@ class StrayLogPolicy:
                 return
             latest_epoch = self._damaged_epoch(topic_partition) if found is None else found.epochs.latest_epoch
             why = why_kept(self._image, topic_partition, topic_id, latest_epoch)
-            if why is None:
+            if why is None or (found is not None and found.topic_id is None and found.log_end_offset == 0):
                 self._delete(topic_partition, found)
             else:
                 self._keep(topic_partition, found, why)

@@ -333,9 +333,13 @@ class LogDir:
 
     @disk_access
     def mark_clean(self, broker_epoch: int) -> None:
-        """Mark a clean shutdown, as its last step: the next start recovers nothing. The epoch is this incarnation's."""
-        mark = encode_clean_mark(broker_epoch)
-        self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", mark, sync=True)
+        """Mark a clean shutdown, as its last step: the next start recovers nothing. The epoch is this incarnation's.
+
+        A directory with cut logs gets no mark, for the broker's registration may not say yet that it lacks records.
+        """
+        if not self.kept.cut:
+            mark = encode_clean_mark(broker_epoch)
+            self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", mark, sync=True)
         self._lock = None
 
     @disk_access
