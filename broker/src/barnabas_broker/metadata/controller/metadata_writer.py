@@ -60,6 +60,8 @@ UNREGISTRATION_MS: Final = 5_000
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
 """A document of so many stays far below the largest object that Kubernetes takes."""
+ACL_PATTERNS_MAX: Final = 20_000
+"""Every broker holds all of them in memory, and a store holds a document for each."""
 
 AclsChange = Callable[[AclsDocument | None], AclsDocument]
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
@@ -258,12 +260,17 @@ class MetadataWriter(PartitionStateWriter):
             known = {key: self._image.document(key) for key in keys}
             return {key: Planned(key, None) for key, acls in known.items() if acls is not None and _is_empty(acls)}
 
-        outcomes = await self._transitions.carry_out(list(changes), each(decide))
+        new = [key for key in changes if key not in self._image.acls]
+        beyond = set(new[max(0, ACL_PATTERNS_MAX - len(self._image.acls)) :])
+        outcomes = await self._transitions.carry_out([key for key in changes if key not in beyond], each(decide))
         emptied = [
             key for key, outcome in outcomes.items() if isinstance(outcome, Planned) and _is_empty(outcome.document)
         ]
         await self._transitions.carry_out(emptied, decide_empty)
-        return failures_of(outcomes)
+        message = (
+            f"ACLs of {ACL_PATTERNS_MAX} patterns are stored, and no more are allowed: use prefixes, or delete some"
+        )
+        return {**failures_of(outcomes), **dict.fromkeys(beyond, ApiError(ErrorCode.INVALID_REQUEST, message))}
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
