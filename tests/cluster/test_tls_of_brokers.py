@@ -9,6 +9,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from harness.certificates import Authority
 from harness.cluster import BarnabasCluster, prepare_cluster
@@ -102,20 +109,51 @@ def test_a_renewed_certificate_is_shown_without_a_restart(cluster: BarnabasClust
     assert producer.flush(PATIENCE_S) == 0
 
 
+def admin_of(authority: Authority) -> AdminClient:
+    return AdminClient({name: value for name, value in settings(authority).items() if name.startswith(("b", "s"))})
+
+
+def alter(admin: AdminClient, number: int, **values: str) -> None:
+    """Set these settings of the listener SECURE of a broker; `_` stands for `.`."""
+    entries = [
+        ConfigEntry(f"listener.name.secure.{name.replace('_', '.')}", text, incremental_operation=AlterConfigOpType.SET)
+        for name, text in values.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(number), incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+
+
 def test_certificates_that_a_broker_cannot_use_are_refused_by_it(
     cluster: BarnabasCluster, authority: Authority
 ) -> None:
-    admin = AdminClient({name: value for name, value in settings(authority).items() if name.startswith(("b", "s"))})
-    number = min(cluster.brokers)
-
-    def alter(location: Path) -> None:
-        name = "listener.name.secure.ssl.keystore.location"
-        entry = ConfigEntry(name, str(location), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(number), incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
-
+    admin, number = admin_of(authority), min(cluster.brokers)
     with pytest.raises(KafkaException, match=r"listener.name.secure.ssl.keystore.location=.*has the subject"):
-        alter(authority.issue("stranger").file)
+        alter(admin, number, ssl_keystore_location=str(authority.issue("stranger").file))
     before = serial_number(authority, secure_ports[0])
-    alter(authority.issue("broker", "renewed").file)
+    alter(admin, number, ssl_keystore_location=str(authority.issue("broker", "renewed").file))
     wait_for(lambda: serial_number(authority, secure_ports[0]) != before)
+
+
+def test_the_password_of_a_key_that_is_set_live_opens_it_and_is_found_nowhere(
+    cluster: BarnabasCluster, authority: Authority
+) -> None:
+    identity, password = authority.issue("broker", "locked"), "planted-password"
+    key = load_pem_private_key(identity.key.encode(), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
+    identity.file.write_text(locked.decode() + identity.certificate)
+    serial = x509.load_pem_x509_certificate(identity.certificate.encode()).serial_number
+    admin, number, port = admin_of(authority), max(cluster.brokers), secure_ports[-1]
+
+    def is_shown() -> bool:
+        return int(serial_number(authority, port), 16) == serial
+
+    alter(admin, number, ssl_keystore_location=str(identity.file), ssl_key_password=password)
+    wait_for(is_shown)
+    cluster.restart(number)
+    wait_for(is_shown)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
+    described = admin.describe_configs([resource])[resource].result(PATIENCE_S)
+    assert described["listener.name.secure.ssl.key.password"].value is None
+    files = [file for file in cluster.folder.rglob("*") if file.is_file()]
+    assert {"metadata.sqlite", "server.log"} <= {file.name for file in files}
+    assert not [file for file in files if password.encode() in file.read_bytes()]

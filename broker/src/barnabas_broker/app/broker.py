@@ -36,6 +36,7 @@ from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment
 from barnabas_broker.security.sasl.login import login_between_brokers
 from barnabas_broker.security.sasl.scram_users import ScramUsers
 from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
+from barnabas_broker.security.stored_passwords import StoredPasswords
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer, PageMaker
@@ -298,12 +299,22 @@ class Broker:
 
     def _watch_certificates(self, node: Node) -> None:
         """Use new certificates once files or settings change; settings that cannot be used are refused."""
+        passwords = StoredPasswords(
+            partial(open_secrets, self._config.metadata_store, self._clock, boot_id()), token_bytes
+        )
+        node.handler_environment.passwords = passwords
         if not self._tls:
             return
-        node.handler_environment.check_certificates = self._tls.check
+
+        async def check(config: BrokerConfig) -> None:
+            self._tls.check(await passwords.opened(config))
+
+        async def refresh() -> None:
+            await asyncio.to_thread(self._tls.refresh, await passwords.opened(node.current_config()))
+
+        node.handler_environment.check_certificates = check
         chores = Chores(partial(node.supervisor.supervise, hang_s=DISK_HANG_S))
-        look = Chore("certificates", LOOK_S, lambda: asyncio.to_thread(self._tls.refresh, node.current_config()), 0)
-        chores.start([look])
+        chores.start([Chore("certificates", LOOK_S, refresh, 0)])
         self._takedown.append(chores.stop)
 
     def _warn_of_open_listeners(self) -> None:

@@ -1,7 +1,7 @@
 """What the handlers may use of the broker. One value, made by the app."""
 
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_broker.security.sasl.scram_users import ScramUsers
+from barnabas_broker.security.stored_passwords import StoredPasswords
 from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
@@ -79,7 +80,9 @@ class HandlerEnvironment:
     """What clients may do; without one they may do everything."""
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """Those of the process, unless a test has others."""
-    check_certificates: Callable[[BrokerConfig], None] = lambda _: None
+    passwords: StoredPasswords | None = None
+    """What seals password settings; None where there is no store of secrets, as in the simulation."""
+    check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
     """A check that raises InvalidConfig where a listener cannot use the certificates of these settings."""
     quotas: ClientQuotas = field(init=False)
 

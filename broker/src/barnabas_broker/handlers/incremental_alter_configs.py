@@ -4,11 +4,13 @@ Topics, brokers, and the log levels of this broker (KIP-412).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from barnabas_broker.handlers.broker_loggers import check_this_broker
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.config_outcomes import alter_each
+from barnabas_broker.handlers.config_passwords import sealed
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
@@ -16,6 +18,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResource,
     ConfigResourceType,
 )
+from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -42,19 +45,28 @@ async def _alter(
 ) -> dict[ConfigResource, ApiError | None]:
     """Change log levels here, and write all other configs to the metadata store."""
     stored = {each: changes for each, changes in wanted.items() if each.type is not ConfigResourceType.BROKER_LOGGER}
-    refused = {each: _why_not(environment, each, changes) for each, changes in stored.items()}
-    accepted = {each: changes for each, changes in stored.items() if refused[each] is None}
+    refused: dict[ConfigResource, ApiError | None] = {}
+    accepted: dict[ConfigResource, list[ConfigChange]] = {}
+    for each, changes in stored.items():
+        try:
+            await _check_certificates(environment, each, changes)
+            accepted[each] = await _sealed(environment, each, changes)
+        except ApiError as error:
+            refused[each] = error
     outcomes = {**refused, **await environment.metadata_writer.alter_configs(accepted, validate_only=validate_only)}
     for resource in wanted.keys() - stored.keys():
         outcomes[resource] = _alter_loggers(environment, resource.name, wanted[resource], validate_only=validate_only)
     return outcomes
 
 
-def _why_not(environment: HandlerEnvironment, resource: ConfigResource, changes: list[ConfigChange]) -> ApiError | None:
-    """Return why a listener of this broker cannot use the certificates that the changes name."""
+async def _check_certificates(
+    environment: HandlerEnvironment, resource: ConfigResource, changes: list[ConfigChange]
+) -> None:
+    """Raise ApiError where a listener of this broker cannot use the certificates that the changes name."""
     is_own = resource.type is ConfigResourceType.BROKER and resource.name == str(environment.broker_id)
-    if not is_own or not any(change.name.startswith("listener.name.") for change in changes):
-        return None
+    check = environment.check_certificates
+    if not is_own or check is None or not any(change.name.startswith("listener.name.") for change in changes):
+        return
     config = environment.config
     removed = {change.name for change in changes if change.operation is ConfigOperation.DELETE}
     own = {name: text for name, text in config.broker_overrides.items() if name not in removed}
@@ -62,10 +74,18 @@ def _why_not(environment: HandlerEnvironment, resource: ConfigResource, changes:
         (change.name, change.value) for change in changes if change.value is not None and change.name not in removed
     )
     try:
-        environment.check_certificates(config.with_usable(own, config.cluster_overrides).config)
+        await check(config.with_usable(own, config.cluster_overrides).config)
     except InvalidConfig as error:
-        return ApiError(ErrorCode.INVALID_REQUEST, str(error))
-    return None
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    except StoreUnavailable as error:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+
+async def _sealed(
+    environment: HandlerEnvironment, resource: ConfigResource, changes: list[ConfigChange]
+) -> list[ConfigChange]:
+    texts = await sealed(environment, resource, {change.name: change.value for change in changes})
+    return [replace(change, value=texts[change.name]) for change in changes]
 
 
 def _alter_loggers(

@@ -1,0 +1,88 @@
+"""Passwords that are set while a broker runs: sealed in the metadata, by a key that is kept with the credentials."""
+
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from barnabas_broker.metadata.store.secret_store import SecretStore
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.broker_definitions import broker_definition
+
+log = logging.getLogger(__name__)
+
+OptionalTexts = Mapping[str, str | None]
+_SEALED: Final = "sealed:"
+"""What a stored text begins with that only the key opens."""
+_SECRET_KEY: Final = "config-key"
+_KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+
+
+class StoredPasswords:
+    """The key of a cluster, fetched when a password is set or read first, and the same for all brokers."""
+
+    def __init__(
+        self, open_secrets: Callable[[], Awaitable[SecretStore]], random_bytes: Callable[[int], bytes]
+    ) -> None:
+        self._open_secrets = open_secrets
+        self._random_bytes = random_bytes
+        self._cipher: AESGCM | None = None
+        self._unreadable: set[str] = set()
+
+    async def sealed(self, broker: str, configs: OptionalTexts) -> OptionalTexts:
+        """Return settings of a broker with each password as the metadata may hold it. Raises StoreUnavailable."""
+        passwords = {name: text for name, text in configs.items() if text and _is_password(name)}
+        if not passwords:
+            return configs
+        cipher = await self._key()
+        return {**configs, **{name: self._seal(cipher, broker, name, text) for name, text in passwords.items()}}
+
+    async def opened(self, config: BrokerConfig) -> BrokerConfig:
+        """Return the settings with the passwords that were set for this broker. Raises StoreUnavailable."""
+        own = config.broker_overrides
+        sealed = {name: text for name, text in own.items() if text.startswith(_SEALED) and _is_password(name)}
+        if not sealed:
+            return config
+        cipher, broker = await self._key(), str(config.broker_id)
+        found = {name: self._open(cipher, broker, name, text) for name, text in sealed.items()}
+        usable = {name: text for name, text in {**own, **found}.items() if text is not None}
+        return config.with_usable(usable, config.cluster_overrides).config
+
+    def _seal(self, cipher: AESGCM, broker: str, name: str, text: str) -> str:
+        nonce = self._random_bytes(_NONCE_BYTES)
+        return _SEALED + b64encode(nonce + cipher.encrypt(nonce, text.encode(), _owner(broker, name))).decode()
+
+    def _open(self, cipher: AESGCM, broker: str, name: str, text: str) -> str | None:
+        try:
+            data = b64decode(text.removeprefix(_SEALED))
+            return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _owner(broker, name)).decode()
+        except (ValueError, InvalidTag):
+            if text not in self._unreadable:
+                self._unreadable.add(text)
+                log.error("%s cannot be opened, for it was sealed by another key: set it again", name)
+            return None
+
+    async def _key(self) -> AESGCM:
+        if self._cipher is None:
+            store = await self._open_secrets()
+            try:
+                kept = await store.create(_SECRET_KEY, msgspec.json.encode(self._random_bytes(_KEY_BYTES).hex()))
+            finally:
+                await store.close()
+            self._cipher = AESGCM(bytes.fromhex(msgspec.json.decode(kept, type=str)))
+        return self._cipher
+
+
+def _is_password(name: str) -> bool:
+    definition = broker_definition(name)
+    return definition is not None and definition.sensitive
+
+
+def _owner(broker: str, name: str) -> bytes:
+    """Return what a sealed text belongs to: it opens nowhere else."""
+    return f"{broker}/{name}".encode()
