@@ -14,10 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from barnabas_broker.metadata.documents import FEATURES_KEY, broker_key, topic_key, topic_part_key
-from barnabas_broker.metadata.features import METADATA_LEVEL, NEW_LEVELS
+from barnabas_broker.metadata.features import NEW_LEVELS
 from barnabas_broker.metadata.model import PartReference
 from barnabas_broker.metadata.store.metadata_store import ABSENT, Change, VersionConflict, Write
 from barnabas_broker.wire.messages import message_class
+from barnabas_core.metadata_level import METADATA_LEVEL
 from simulation.clients import Client, Failed
 from simulation.loop import Host
 from simulation.store import SimulatedStore, StoreState

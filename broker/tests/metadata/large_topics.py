@@ -8,7 +8,7 @@ from metadata_cluster import Node
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.documents import FEATURES_KEY, encode
-from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
+from barnabas_broker.metadata.features import ELR
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
     FeaturesDocument,
@@ -17,6 +17,7 @@ from barnabas_broker.metadata.model import (
 )
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
 
 STATE = PartitionState((0,), 0, 0, (0,))

@@ -21,17 +21,10 @@ from barnabas_broker.metadata.controller.decisions.update_features import (
     decide_update_features,
     lowers_transactions,
 )
-from barnabas_broker.metadata.features import (
-    ELR,
-    FIRST_LEVELS,
-    METADATA_LEVEL,
-    NEW_LEVELS,
-    SUPPORTED,
-    TRANSACTION_VERSION,
-    unsupported,
-)
+from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, NEW_LEVELS, SUPPORTED, TRANSACTION_VERSION, unsupported
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.metadata_level import METADATA_LEVEL
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 

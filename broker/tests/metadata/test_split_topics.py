@@ -16,7 +16,7 @@ from barnabas_broker.metadata.controller.decisions.create_partitions import NewP
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
 from barnabas_broker.metadata.documents import broker_key, encode, topic_key
-from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
+from barnabas_broker.metadata.features import ELR
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
@@ -24,6 +24,7 @@ from barnabas_broker.metadata.store.metadata_store import ABSENT, StoreUnavailab
 from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out, part_keys
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
+from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,7 @@ from barnabas_broker.metadata.documents import (
     decode,
     encode,
 )
-from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLIT_TOPICS_LEVEL, SUPPORTED
+from barnabas_broker.metadata.features import FIRST_LEVELS, SPLIT_TOPICS_LEVEL, SUPPORTED
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
@@ -36,6 +36,7 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
 )
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
+from barnabas_core.metadata_level import METADATA_LEVEL
 
 pytestmark = pytest.mark.anyio
 

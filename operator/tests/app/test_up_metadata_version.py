@@ -6,9 +6,10 @@ import pytest
 from kafka.admin import UpdateFeatureType
 
 from barnabas_core.errors import ErrorCode
+from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION, Supported
+from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
 from harness.deadline import wait_for
 from harness.running_up import RunningUp, cluster_manifest
@@ -25,8 +26,8 @@ def bring_back(up: RunningUp, level: int) -> None:
     """What `kafka-features.sh downgrade` sends."""
     with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
         client: Any = admin.client
-        assert client.update_features({METADATA_VERSION: (UpdateFeatureType.SAFE_DOWNGRADE, level)}) == {
-            METADATA_VERSION: "OK"
+        assert client.update_features({METADATA_LEVEL: (UpdateFeatureType.SAFE_DOWNGRADE, level)}) == {
+            METADATA_LEVEL: "OK"
         }
 
 

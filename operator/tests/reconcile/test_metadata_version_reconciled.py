@@ -1,6 +1,7 @@
 """The level of the metadata over an API server and brokers of a few dicts: raised after a roll, told, tried again."""
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from barnabas_core.errors import ErrorCode
+from barnabas_core.metadata_level import METADATA_LEVEL_MAX
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import Trouble
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.json_types import JsonObject
 from harness.brokers_memory import BrokersMemory
-from harness.worker_world import Play, World, of_broker, resource
+from harness.worker_world import SETTINGS, Play, World, of_broker, resource
 
 RAISED = (
     "MetadataVersionRaised",
@@ -44,9 +47,9 @@ def level(here: World) -> object:
 
 
 @asynccontextmanager
-async def another_life(here: World) -> AsyncIterator[World]:
+async def another_life(here: World, settings: OperatorSettings = SETTINGS) -> AsyncIterator[World]:
     """Another operator, over the same API server and brokers."""
-    found = World(here.api, here.brokers)
+    found = World(here.api, here.brokers, settings)
     running = asyncio.create_task(found.worker.run())
     try:
         yield found
@@ -197,3 +200,25 @@ def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_that_tel
         play(scenario)
     finally:
         is_over.set()
+
+
+@pytest.mark.parametrize(("named", "kept"), [("", SETTINGS.broker_image), ("somebody/broker:1", "somebody/broker:1")])
+def test_brokers_keep_their_image_where_that_of_an_older_release_cannot_read_the_metadata(
+    play: Play, named: str, kept: str
+) -> None:
+    """An image that a Cluster names is its user's own affair."""
+
+    async def scenario(here: World) -> None:
+        here.brokers.finalized = METADATA_LEVEL_MAX + 1
+        await rolled(here)
+        await here.round()
+        brokers = {"replicas": 2} | ({"image": named} if named else {})
+        here.api.put(resource("Cluster", "one", brokers=brokers))
+        async with another_life(here, dataclasses.replace(SETTINGS, broker_image="older/broker:0")) as after:
+            await after.round()
+            template = (here.api.found("StatefulSet", "one-broker") or {})["spec"]["template"]
+            assert template["spec"]["containers"][0]["image"] == kept
+            refused = after.said("Cluster", "one")[1:]
+            assert (refused[1].startswith("brokerImage is older/broker:0, whose brokers support")) == (not named)
+
+    play(scenario)

@@ -7,6 +7,8 @@ asks for that (UpdateFeatures); documents of a form that came with a level are w
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX, METADATA_LEVEL_MIN
+
 
 class SupportedLevels(NamedTuple):
     """The lowest and the highest level of a feature, both inclusive."""
@@ -17,10 +19,6 @@ class SupportedLevels(NamedTuple):
 
 Supported = Mapping[str, SupportedLevels]
 
-METADATA_LEVEL: Final = "barnabas.metadata.version"
-"""The form of the documents that are written. 1: a topic is one document. 2: a large topic has several.
-3: `transaction.version` has a level.
-"""
 SPLIT_TOPICS_LEVEL: Final = 2
 TRANSACTIONS_LEVEL: Final = 3
 ELR: Final = "eligible.leader.replicas.version"
@@ -30,7 +28,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED: Final[Supported] = {
     ELR: SupportedLevels(1, 1),
-    METADATA_LEVEL: SupportedLevels(1, 3),
+    METADATA_LEVEL: SupportedLevels(METADATA_LEVEL_MIN, METADATA_LEVEL_MAX),
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}

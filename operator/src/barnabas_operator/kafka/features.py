@@ -7,8 +7,9 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from barnabas_core.errors import ErrorCode
+from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION, Supported
+from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
 
 UPGRADE: Final = 1
@@ -19,7 +20,7 @@ BEFORE_LEVELS: Final = Supported(1, 1)
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
     """As any broker tells; None where it knows no such feature."""
-    found = client.describe_features().get(METADATA_VERSION, {})
+    found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:
         return None
     return MetadataVersions(found["finalized"][1], found["supported"][1])
@@ -33,13 +34,13 @@ def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
     if answer.error_code != ErrorCode.NONE:
         raise for_code(answer.error_code)(f"broker {broker_id} does not report its features")
     supported = {each.name: Supported(each.min_version, each.max_version) for each in answer.supported_features or ()}
-    return supported.get(METADATA_VERSION, BEFORE_LEVELS)
+    return supported.get(METADATA_LEVEL, BEFORE_LEVELS)
 
 
 def raise_metadata_version(client: Any, level: int, timeout_s: float) -> StepRefused | None:
     """Finalizes this level; why the brokers did not, if they did not. Where it is so already, that is no fault."""
     kind: Any = UpdateFeaturesRequest.FeatureUpdateKey
-    update = kind(feature=METADATA_VERSION, max_version_level=level, allow_downgrade=False, upgrade_type=UPGRADE)
+    update = kind(feature=METADATA_LEVEL, max_version_level=level, allow_downgrade=False, upgrade_type=UPGRADE)
     make: Any = UpdateFeaturesRequest
     request = make(timeout_ms=int(timeout_s * 1000), feature_updates=[update], validate_only=False)
     answer = client.ask(request)

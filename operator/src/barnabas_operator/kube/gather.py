@@ -7,6 +7,7 @@ from typing import Any, Final
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.manifests.stateful_set import BROKER
 from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
@@ -73,7 +74,9 @@ def _broker_set(found: Json) -> BrokerSet:
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
     revision = status.get("updateRevision", "") if is_seen else ""
     is_ending = "deletionTimestamp" in found["metadata"]
-    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found))
+    containers = found["spec"].get("template", {}).get("spec", {}).get("containers", ())
+    image = next((each.get("image", "") for each in containers if each["name"] == BROKER), "")
+    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found), image)
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:

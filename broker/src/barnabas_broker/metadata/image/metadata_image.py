@@ -20,7 +20,7 @@ from barnabas_broker.metadata.documents import (
     decode,
     topic_key,
 )
-from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLIT_TOPICS_LEVEL
+from barnabas_broker.metadata.features import FIRST_LEVELS, SPLIT_TOPICS_LEVEL
 from barnabas_broker.metadata.image.image_change import ImageChange, Pending
 from barnabas_broker.metadata.image.image_waiters import ImageWaiters
 from barnabas_broker.metadata.image.restoration import is_older, with_newer_partitions
@@ -40,6 +40,7 @@ from barnabas_broker.metadata.model import (
 from barnabas_broker.metadata.store.metadata_store import ABSENT, Changes, Document, Listing
 from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, head_of, joined, with_part
 from barnabas_core.loop_turns import timed
+from barnabas_core.metadata_level import METADATA_LEVEL
 
 NO_CONFIGS: Final[Mapping[str, str]] = {}
 

@@ -6,15 +6,13 @@ raised when a roll is over, and never lowered here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster
-
-METADATA_VERSION: Final = "barnabas.metadata.version"
-"""The feature's name in Kafka's protocol."""
 
 
 class Supported(NamedTuple):
@@ -33,7 +31,7 @@ class RaiseMetadataVersion:
 
     def __str__(self) -> str:
         """Return the step as messages name it."""
-        return f"raise {METADATA_VERSION} from {self.before} to {self.after}"
+        return f"raise {METADATA_LEVEL} from {self.before} to {self.after}"
 
 
 def metadata_version_of(state: ClusterState | None) -> int | None:
@@ -90,6 +88,19 @@ def next_version(
     return RaiseMetadataVersion(versions.finalized, wanted) if wanted > versions.finalized else None
 
 
+def refuse_older_image(cluster: Cluster, state: ClusterState | None, running: str, released: str) -> Refusal | None:
+    """Refuse the image of this release for brokers whose level it does not support: none of them would start again.
+
+    `running` is the image that they have, `released` the one of the chart. Nobody knows what other images support.
+    """
+    finalized = reported_metadata_version(cluster, state)
+    if cluster.spec.brokers.image or running in ("", released) or (finalized or 0) <= METADATA_LEVEL_MAX:
+        return None
+    is_so = f"brokerImage is {released}, whose brokers support {METADATA_LEVEL} up to {METADATA_LEVEL_MAX}"
+    allowed = f"allowed: one that supports {finalized}, the level that the brokers have finalized"
+    return Refusal(NOT_SUPPORTED, f"{is_so}; {allowed}. They keep {running}: upgrade the chart again")
+
+
 def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
     """Refuse a pinned level below `finalized`, the level that the brokers have finalized."""
     pinned = cluster.spec.metadata_version
@@ -97,7 +108,7 @@ def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
         return None
     is_so = f"spec.metadataVersion is {pinned}; allowed: {finalized} or more, or leave it out"
     why = "the brokers have finalized it, and the operator never lowers it"
-    how = f"kafka-features.sh downgrade --feature {METADATA_VERSION}={pinned}"
+    how = f"kafka-features.sh downgrade --feature {METADATA_LEVEL}={pinned}"
     way_back = (
         f"to go back set spec.pause: true, run {how}, then set spec.metadataVersion and spec.pause: false at once"
     )

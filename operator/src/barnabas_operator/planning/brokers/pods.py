@@ -57,7 +57,7 @@ class BrokerSet:
     """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
 
     `volumes` are its claim templates' volumes by template name. While `is_ending`, no new one can have its name.
-    `given` are the outside addresses that its brokers advertise, by Service.
+    `given` are the outside addresses that its brokers advertise, by Service; `image` is the one that they run.
     """
 
     replicas: int
@@ -65,6 +65,7 @@ class BrokerSet:
     volumes: Mapping[str, Volume]
     is_ending: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
-from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION
 from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.rebalance_request import named_run
@@ -100,5 +100,5 @@ def _metadata_version(cluster: Cluster, before: Json) -> Iterator[Said]:
     had = before.get("metadataVersion")
     has = cluster.status.metadata_version if cluster.status is not None else None
     if has is not None and had is not None and has > had:
-        message = f"{METADATA_VERSION} from {had} to {has}: brokers that do not support it no longer start"
+        message = f"{METADATA_LEVEL} from {had} to {has}: brokers that do not support it no longer start"
         yield "Normal", METADATA_VERSION_RAISED, message

@@ -20,6 +20,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
 from barnabas_operator.planning.brokers.claim_growth import same_disks
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.brokers.given_addresses import stale_addresses
+from barnabas_operator.planning.brokers.metadata_version import refuse_older_image
 from barnabas_operator.planning.brokers.ownership import is_owned
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.restart_batch import restart_batch
@@ -114,6 +115,10 @@ class BrokerReconciler:
         left_behind = await self._disks.refuse(cluster, pods.volumes)
         if left_behind is not None:
             return BrokersOutcome(pods, left_behind)
+        running = pods.broker_set.image if pods.broker_set is not None else ""
+        too_old = refuse_older_image(cluster, state, running, self._settings.broker_image)
+        if too_old is not None:
+            return BrokersOutcome(pods, too_old)
         try:
             is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.metadata.features import (
     BASE,
-    METADATA_LEVEL,
     SPLIT_TOPICS_LEVEL,
     SUPPORTED,
     TRANSACTION_VERSION,
@@ -15,6 +14,7 @@ from barnabas_broker.metadata.features import (
 )
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.metadata_level import METADATA_LEVEL
 
 NAMED_MAX: Final = 3
 
