@@ -62,6 +62,11 @@ dashboards: venv
 metrics: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.metrics_page docs/reference/metrics.md
 
+# The pages of all APIs and settings, from the broker's tables.
+.PHONY: reference
+reference: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m documents.reference_pages docs/reference
+
 # A picture of each for docs/, of a real cluster under load; needs Debian's chromium, npm, and what `make e2e-tools` builds.
 dashboards-pictures: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.pictures docs/pictures
