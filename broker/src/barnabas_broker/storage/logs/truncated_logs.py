@@ -1,4 +1,4 @@
-"""Completes a truncation before the log takes appends again (docs/decisions/truncation.md).
+"""Completes a truncation before the log takes appends again (docs/explanation/storage-guarantees.md).
 
 A new log waits here, too, if the checkpoints have an earlier one of its name.
 

@@ -1,7 +1,7 @@
 """The idempotent producers of one log: loaded at their first use, kept in snapshots, loaded again after a truncation.
 
 A truncated log takes no appends while they are held back: until its lower recovery point is in the checkpoint, and
-until they are loaded from the last snapshot that is left (docs/decisions/truncation.md).
+until they are loaded from the last snapshot that is left (docs/explanation/storage-guarantees.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
