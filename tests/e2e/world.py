@@ -45,7 +45,9 @@ def world_of_one(plane: ControlPlane, namespace: str, broker: ServerProcess, fol
     found = World(plane, namespace, broker, folder)
     found.apply_cluster("one")
     yield found
-    for name in found.kubectl("get", "topics", "-oname").split():  # Finalizers must not outlive the operator.
+    for name in found.kubectl(
+        "get", "topics.barnabas.dev,users.barnabas.dev", "-oname"
+    ).split():  # Finalizers must not outlive the operator.
         found.kubectl("patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
     plane.kubectl("delete", "namespace", namespace, "--wait=false")
     for name in set(found.partitions()) - {"__consumer_offsets"}:
@@ -89,9 +91,9 @@ class World:
         """The names of the resources, sorted."""
         return sorted(each["metadata"]["name"] for each in self.plane.requests.listing("Topic", self.namespace))
 
-    def ready(self, name: str) -> tuple[str, str]:
+    def ready(self, name: str, kind: str = "Topic") -> tuple[str, str]:
         """The condition Ready of the generation that is there, and its message; empty texts until then."""
-        found = self.topic(name) or {}
+        found = self.plane.requests.get(kind, self.namespace, name) or {}
         for condition in found.get("status", {}).get("conditions", ()):
             if condition["type"] == "Ready" and condition["observedGeneration"] == found["metadata"]["generation"]:
                 return condition["status"], condition.get("message", "")

@@ -17,6 +17,31 @@ from barnabas_operator.planning.topics.topic_steps import (
     MoveReplicas,
     TopicStep,
 )
+from barnabas_operator.planning.users.cluster_users import ClusterUsers, FoundUser
+from barnabas_operator.planning.users.user_steps import (
+    CreateAcls,
+    DeleteAcls,
+    DeletePassword,
+    SetPassword,
+    SetQuotas,
+    UserStep,
+)
+
+
+def after(found: FoundUser, step: UserStep) -> FoundUser:
+    """What the brokers have about a user after a step."""
+    match step:
+        case SetPassword(_, mechanism, _):
+            return replace(found, mechanisms=found.mechanisms | {mechanism})
+        case DeletePassword(_, mechanism):
+            return replace(found, mechanisms=found.mechanisms - {mechanism})
+        case CreateAcls(_, acls):
+            return replace(found, acls=found.acls | set(acls))
+        case DeleteAcls(_, acls):
+            return replace(found, acls=found.acls - set(acls))
+        case SetQuotas(_, changes):
+            values = {**(found.quotas or {}), **changes}
+            return replace(found, quotas={key: value for key, value in values.items() if value is not None})
 
 
 class BrokersMemory:
@@ -37,6 +62,9 @@ class BrokersMemory:
         self.log_dirs: dict[str, LogDirContent] = {}
         """Those of every broker."""
         self.begun: list[LogDirMove] = []
+        self.accounts: dict[str, FoundUser] = {}
+        self.passwords: dict[str, str] = {}
+        self.refused_user: StepRefused | None = None
         self.finalized = 1
         self.highest: dict[int, int] = {}
         self.refusal: StepRefused | None = None
@@ -87,6 +115,21 @@ class BrokersMemory:
                     self.topics[topic] = replace(self.topics[topic], partitions=there)
                 case DeleteTopic(topic, topic_id) if self.topics[topic].topic_id == topic_id:
                     del self.topics[topic]
+        return {}
+
+    def users(self) -> ClusterUsers:
+        """Those that were made, without their passwords."""
+        return ClusterUsers(dict(self.accounts))
+
+    def apply_to_users(self, steps: Sequence[UserStep]) -> dict[str, tuple[UserStep, StepRefused]]:
+        """Does all, but for what `refused_user` refuses of everybody."""
+        if self.refused_user is not None:
+            return {step.user: (step, self.refused_user) for step in steps}
+        for step in steps:
+            found = self.accounts.get(step.user, FoundUser())
+            self.accounts[step.user] = after(found, step)
+            if isinstance(step, SetPassword):
+                self.passwords[step.user] = step.password
         return {}
 
     def disks(self, broker_ids: Collection[int]) -> Disks:

@@ -50,7 +50,7 @@ def environment_of(
 ) -> WorkerEnvironment:
     """One broker, unless `connect` answers with others, such as a BrokersMemory."""
     return WorkerEnvironment(
-        api, settings, clock or SystemClock(), cast(Connect, connect or BrokersMemory()), leadership
+        api, settings, clock or SystemClock(), cast(Connect, connect or BrokersMemory()), lambda: "a" * 32, leadership
     )
 
 

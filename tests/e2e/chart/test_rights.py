@@ -28,6 +28,9 @@ CAN_I = (
     ("edit", "get", "clusters.barnabas.dev", True),
     ("edit", "patch", "clusters.barnabas.dev", False),
     ("edit", "patch", "topics.barnabas.dev/status", False),
+    ("edit", "get", "users.barnabas.dev", True),
+    ("edit", "create", "users.barnabas.dev", False),
+    ("admin", "create", "users.barnabas.dev", True),
     ("admin", "delete", "topics.barnabas.dev", True),
     ("admin", "create", "clusters.barnabas.dev", True),
     ("admin", "patch", "clusters.barnabas.dev/scale", True),
@@ -37,6 +40,7 @@ CAN_I = (
 SPECS = {
     "Cluster": {},
     "Topic": {"partitions": 1},
+    "User": {"authentication": {"type": "scram-sha-512"}},
     "ConsumerGroup": {},
     "MaintenanceJob": {"job": "skew", "options": {"report": "/a/b"}},
 }
@@ -145,6 +149,23 @@ def test_the_operator_may_scale_what_groups_name_and_nothing_else_of_it(
     assert not may("patch", "replicasets", "scale")
     assert not may("patch", "horizontalpodautoscalers")
     assert not may("patch", "deployments", "status")
+
+
+def test_the_operator_may_read_and_write_secrets_by_name_and_list_none(
+    controllers: ControlPlane, namespace: str, release: str
+) -> None:
+    install(controllers, release, f"watchNamespaces={{{namespace}}}")
+    account = f"--as=system:serviceaccount:{release}:barnabas-operator"
+
+    def said(verb: str, where: str = namespace) -> str:
+        return str(controllers.kubectl.ask("-n", where, "auth", "can-i", verb, "secrets", account).stdout).strip()
+
+    wait_for(lambda: said("get"), lambda answer: answer == "yes", PATIENCE_S)
+    answers = {
+        verb: said(verb) for verb in ("create", "patch", "delete", "list", "watch", "update", "deletecollection")
+    }
+    assert [verb for verb, answer in answers.items() if answer == "yes"] == ["create", "patch", "delete"]
+    assert said("get", "default") == "no"
 
 
 def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, namespace: str, release: str) -> None:

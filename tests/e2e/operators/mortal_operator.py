@@ -113,7 +113,7 @@ def new_workers(api: KubeApi, bootstrap: str, life: Life = IMMORTAL) -> ClusterW
 
     inventory = Inventory()
     settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
-    environment = WorkerEnvironment(api, settings, SystemClock(), connect)
+    environment = WorkerEnvironment(api, settings, SystemClock(), connect, lambda: "a" * 32)
     return ClusterWorkers(inventory, environment, OperatorMetrics(inventory))
 
 

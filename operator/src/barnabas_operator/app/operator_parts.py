@@ -8,6 +8,7 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.admission.run_preview import missing_claims
 from barnabas_operator.admission.webhook import Previewed
+from barnabas_operator.app.passwords import new_password
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
@@ -61,7 +62,7 @@ class Operator:
         """Connects to the API server, and begins."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
-        environment = WorkerEnvironment(api, self._settings, self.clock, self._connect, self.leadership)
+        environment = WorkerEnvironment(api, self._settings, self.clock, self._connect, new_password, self.leadership)
         self.workers = ClusterWorkers(self.inventory, environment, self.metrics)
         self.dry_run = DryRun(api, self._settings.broker_image, self.clock)
         self._tasks = [asyncio.create_task(self._watch(api, self.workers))]

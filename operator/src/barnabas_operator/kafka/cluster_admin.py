@@ -30,6 +30,7 @@ from barnabas_operator.kafka.reassignments import reassignments, topics_and_move
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_configs import TopicAnswers, min_isr, overrides
 from barnabas_operator.kafka.unregister_broker import unregistration
+from barnabas_operator.kafka.user_admin import apply_user_steps, cluster_users
 from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, LogDirContent
@@ -42,6 +43,8 @@ from barnabas_operator.planning.topics.topic_steps import (
     MoveReplicas,
     TopicStep,
 )
+from barnabas_operator.planning.users.cluster_users import ClusterUsers
+from barnabas_operator.planning.users.user_steps import UserStep
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +183,16 @@ class ClusterAdmin:
                 self.answered_at = self._clock.monotonic_s()
                 refused |= {topic: refusal for topic, refusal in answers.items() if refusal is not None}
                 self._wait_until_shown([step for step in request if step.topic not in refused])
+        return refused
+
+    def users(self) -> ClusterUsers:
+        """Return the credentials, ACLs and quotas of all users."""
+        return cluster_users(self.client)
+
+    def apply_to_users(self, steps: Sequence[UserStep]) -> dict[str, tuple[UserStep, StepRefused]]:
+        """Carry out steps; return those that were refused, by user."""
+        refused = apply_user_steps(self.client, steps, lambda: self._writing(REQUEST_TIMEOUT_S))
+        self.answered_at = self._clock.monotonic_s()
         return refused
 
     def log_dirs(self, broker_id: int) -> list[LogDirLoad]:

@@ -27,6 +27,7 @@ API_RESOURCES: Final = {
     "PersistentVolume": ApiResource("api/v1", "persistentvolumes", namespaced=False),
     "PersistentVolumeClaim": ApiResource("api/v1", "persistentvolumeclaims"),
     "Pod": ApiResource("api/v1", "pods"),
+    "Secret": ApiResource("api/v1", "secrets"),
     "Service": ApiResource("api/v1", "services"),
     "ServiceAccount": ApiResource("api/v1", "serviceaccounts"),
     "StatefulSet": ApiResource("apis/apps/v1", "statefulsets"),

@@ -6,6 +6,7 @@ from typing import Final
 from barnabas_operator.planning.admission.cluster_admission import cluster_warnings, review_cluster
 from barnabas_operator.planning.admission.run_admission import review_run
 from barnabas_operator.planning.admission.topic_admission import review_topic
+from barnabas_operator.planning.admission.user_admission import review_user
 from barnabas_operator.planning.groups.group_admission import review_group
 from barnabas_operator.planning.groups.group_events import group_events
 from barnabas_operator.planning.groups.group_status import unheard
@@ -15,14 +16,17 @@ from barnabas_operator.planning.maintenance.run_status import without_cluster as
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.topics.topic_events import topic_events
 from barnabas_operator.planning.topics.topic_status import without_cluster
+from barnabas_operator.planning.users.user_status import without_cluster as user_without_cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.topic import TOPIC
+from barnabas_operator.resources.user import USER
 
 RULES: Final[Mapping[str, KindRules]] = {
     CLUSTER.name: KindRules(review_cluster, cluster_warnings, cluster_events),
     TOPIC.name: KindRules(review_topic, events=topic_events, without_cluster=without_cluster),
+    USER.name: KindRules(review_user, without_cluster=user_without_cluster),
     CONSUMER_GROUP.name: KindRules(review_group, events=group_events, without_cluster=unheard),
     MAINTENANCE_JOB.name: KindRules(review_run, events=run_events, without_cluster=run_without_cluster),
 }

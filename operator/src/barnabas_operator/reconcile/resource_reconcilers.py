@@ -13,14 +13,17 @@ from barnabas_operator.reconcile.look_reconciler import LookReconciler
 from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
+from barnabas_operator.reconcile.users.user_reconciler import UserReconciler
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.topic import TOPIC
+from barnabas_operator.resources.user import USER
 
 RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
+    USER.name: UserReconciler,
     CONSUMER_GROUP.name: partial(LookReconciler, group_looker),
     MAINTENANCE_JOB.name: partial(LookReconciler, RunLooker),
 }

@@ -8,10 +8,12 @@ from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.topic import TOPIC
+from barnabas_operator.resources.user import USER
 
 KINDS: Final[Mapping[str, Kind]] = {
     CLUSTER.name: CLUSTER,
     TOPIC.name: TOPIC,
+    USER.name: USER,
     CONSUMER_GROUP.name: CONSUMER_GROUP,
     MAINTENANCE_JOB.name: MAINTENANCE_JOB,
 }

@@ -1,0 +1,231 @@
+"""The users of a Cluster over the Kafka protocol: a look at all of them, and the steps of a plan."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from kafka.admin import ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+)
+
+from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
+from barnabas_core.errors import ErrorCode
+from barnabas_kafka.connection import ClusterUnreachable, reachable
+from barnabas_operator.kafka.step_requests import StepRefused, error_name
+from barnabas_operator.planning.users.cluster_users import PRINCIPAL, Acl, ClusterUsers, FoundUser
+from barnabas_operator.planning.users.user_steps import (
+    CreateAcls,
+    DeleteAcls,
+    DeletePassword,
+    SetPassword,
+    SetQuotas,
+    UserStep,
+)
+
+ENTRIES_A_REQUEST_MAX: Final = 500
+"""The most users, or ACLs, in one request: its answer stays within a second or so."""
+_ANY: Final = 1
+_USER: Final = "user"
+_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
+_NAMES: Final = {int(code): name for name, code in _MECHANISMS.items()}
+Failures = Iterator[tuple[str, StepRefused]]
+"""The refusals of steps, by user."""
+
+
+def cluster_users(client: Any) -> ClusterUsers:
+    """Ask the brokers for all users. Raises ClusterUnreachable."""
+    with reachable():
+        mechanisms, acls, quotas = _mechanisms(client), _acls(client), _quotas(client)
+    names = {*mechanisms, *(acls or ()), *quotas}
+    users = {
+        name: FoundUser(frozenset(mechanisms.get(name, ())), frozenset((acls or {}).get(name, ())), quotas.get(name))
+        for name in names
+    }
+    return ClusterUsers(users, acls is not None)
+
+
+def _checked(answer: Any) -> Any:
+    """Return the answer. Raises ClusterUnreachable if it is a refusal of the whole request."""
+    if answer.error_code != ErrorCode.NONE:
+        raise ClusterUnreachable(f"{error_name(answer.error_code)} ({answer.error_code}): {answer.error_message}")
+    return answer
+
+
+def _mechanisms(client: Any) -> Mapping[str, set[str]]:
+    answer = _checked(client.ask(DescribeUserScramCredentialsRequest(users=None)))
+    return {
+        each.user: {_NAMES[info.mechanism] for info in each.credential_infos if info.mechanism in _NAMES}
+        for each in answer.results
+    }
+
+
+def _acls(client: Any) -> Mapping[str, set[Acl]] | None:
+    """Return the ACLs by user; None if the brokers have no authorizer. What has a code of later versions is left."""
+    request = DescribeAclsRequest(
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    answer = client.ask(request)
+    if answer.error_code == ErrorCode.SECURITY_DISABLED:
+        return None
+    found = defaultdict[str, set[Acl]](set)
+    for resource in _checked(answer).resources:
+        for acl in resource.acls:
+            if acl.principal.startswith(PRINCIPAL) and _is_known(resource, acl):
+                found[acl.principal.removeprefix(PRINCIPAL)].add(_acl(resource, acl))
+    return found
+
+
+def _is_known(resource: Any, acl: Any) -> bool:
+    return resource.resource_type in set(ResourceType) and acl.operation in set(AclOperation)
+
+
+def _acl(resource: Any, acl: Any) -> Acl:
+    kind, pattern = ResourceType(resource.resource_type), PatternType(resource.pattern_type)
+    entry = AclEntry(acl.principal, acl.host, AclOperation(acl.operation), Permission(acl.permission_type))
+    return Acl(AclPattern(kind, resource.resource_name, pattern), entry)
+
+
+def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
+    """Return the quotas of users alone, not those of a user with a client id, nor the default."""
+    component = DescribeClientQuotasRequest.ComponentData(entity_type=_USER, match_type=2, match=None)
+    answer = _checked(client.ask(DescribeClientQuotasRequest(components=[component], strict=True)))
+    return {
+        entry.entity[0].entity_name: {each.key: each.value for each in entry.values}
+        for entry in answer.entries or ()
+        if entry.entity[0].entity_name is not None
+    }
+
+
+def apply_user_steps(
+    client: Any, steps: Sequence[UserStep], writing: Callable[[], AbstractContextManager[object]]
+) -> dict[str, tuple[UserStep, StepRefused]]:
+    """Carry out the steps kind by kind; return by user the step that was refused. Raises ClusterUnreachable.
+
+    `writing` is entered for each request.
+    """
+    refused: dict[str, tuple[UserStep, StepRefused]] = {}
+    with reachable():
+        for kind, send in _SENDERS.items():
+            due = [step for step in steps if isinstance(step, kind) and step.user not in refused]
+            for request in _requests(due):
+                by_user = {step.user: step for step in request}
+                with writing():
+                    refused |= {user: (by_user[user], error) for user, error in send(client, request)}
+    return refused
+
+
+def _requests(steps: Iterable[UserStep]) -> Iterator[list[UserStep]]:
+    """Cut the steps of one kind into requests, which may name each user once."""
+    request: dict[str, UserStep] = {}
+    entries = 0
+    for step in steps:
+        size = len(step.acls) if isinstance(step, CreateAcls | DeleteAcls) else 1
+        if step.user in request or (request and entries + size > ENTRIES_A_REQUEST_MAX):
+            yield list(request.values())
+            request, entries = {}, 0
+        request[step.user] = step
+        entries += size
+    if request:
+        yield list(request.values())
+
+
+def _set_passwords(client: Any, steps: Sequence[SetPassword]) -> Failures:
+    made = [UserScramCredentialUpsertion(step.user, _MECHANISMS[step.mechanism], step.password) for step in steps]
+    upsertions = [(each.user, int(each.mechanism), each.iterations, each.salt, each.salted_password) for each in made]
+    return _alter_credentials(client, [], upsertions)
+
+
+def _delete_passwords(client: Any, steps: Sequence[DeletePassword]) -> Failures:
+    deletions = [UserScramCredentialDeletion(step.user, _MECHANISMS[step.mechanism]) for step in steps]
+    gone = _alter_credentials(client, [(each.user, int(each.mechanism)) for each in deletions], [])
+    return ((user, error) for user, error in gone if error.code != ErrorCode.RESOURCE_NOT_FOUND)
+
+
+def _alter_credentials(client: Any, deletions: Sequence[Any], upsertions: Sequence[Any]) -> Failures:
+    request = AlterUserScramCredentialsRequest(deletions=list(deletions), upsertions=list(upsertions))
+    answer = client.ask(request)
+    for each in answer.results:
+        if each.error_code != ErrorCode.NONE:
+            yield each.user, StepRefused(each.error_code, each.error_message)
+
+
+def _create_acls(client: Any, steps: Sequence[CreateAcls]) -> Failures:
+    asked = [(step.user, acl) for step in steps for acl in step.acls]
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=acl.pattern.resource_type,
+            resource_name=acl.pattern.name,
+            resource_pattern_type=acl.pattern.pattern_type,
+            principal=acl.entry.principal,
+            host=acl.entry.host,
+            operation=acl.entry.operation,
+            permission_type=acl.entry.permission,
+        )
+        for _, acl in asked
+    ]
+    return _refusals(asked, client.ask(CreateAclsRequest(creations=creations)).results)
+
+
+def _delete_acls(client: Any, steps: Sequence[DeleteAcls]) -> Failures:
+    asked = [(step.user, acl) for step in steps for acl in step.acls]
+    filters = [
+        DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=acl.pattern.resource_type,
+            resource_name_filter=acl.pattern.name,
+            pattern_type_filter=acl.pattern.pattern_type,
+            principal_filter=acl.entry.principal,
+            host_filter=acl.entry.host,
+            operation=acl.entry.operation,
+            permission_type=acl.entry.permission,
+        )
+        for _, acl in asked
+    ]
+    return _refusals(asked, client.ask(DeleteAclsRequest(filters=filters)).filter_results)
+
+
+def _refusals(asked: Iterable[tuple[str, Acl]], results: Iterable[Any]) -> Failures:
+    for (user, _), each in zip(asked, results, strict=True):
+        if each.error_code != ErrorCode.NONE:
+            yield user, StepRefused(each.error_code, each.error_message)
+
+
+def _set_quotas(client: Any, steps: Sequence[SetQuotas]) -> Failures:
+    kind = AlterClientQuotasRequest.EntryData
+    entries = [
+        kind(
+            entity=[kind.EntityData(entity_type=_USER, entity_name=step.user)],
+            ops=[kind.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in step.changes.items()],
+        )
+        for step in steps
+    ]
+    answer = client.ask(AlterClientQuotasRequest(entries=entries, validate_only=False))
+    for each in answer.entries:
+        if each.error_code != ErrorCode.NONE:
+            yield each.entity[0].entity_name, StepRefused(each.error_code, each.error_message)
+
+
+_SENDERS: Final[Mapping[type, Callable[[Any, Any], Failures]]] = {
+    DeletePassword: _delete_passwords,
+    CreateAcls: _create_acls,
+    DeleteAcls: _delete_acls,
+    SetQuotas: _set_quotas,
+    SetPassword: _set_passwords,
+}
+"""The order in which steps are done: a user that can log in has no more rights than are declared."""

@@ -1,0 +1,25 @@
+"""The review of a User that somebody wants to store. Pure."""
+
+from collections.abc import Iterator
+
+from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.users.cluster_users import ClusterUsers
+from barnabas_operator.planning.users.user_checks import OF_THE_RESOURCE, UserContext, refuse
+from barnabas_operator.resources.user import User
+
+
+def review_user(wanted: User, before: User | None, context: AdmissionContext) -> Verdict:
+    """Return what is true whatever the brokers say; conditions report the rest."""
+    return Verdict(next(_refusals(wanted, before, context), None))
+
+
+def _refusals(wanted: User, before: User | None, context: AdmissionContext) -> Iterator[str]:
+    if context.taken_by is not None and not wanted.spec.pause:
+        allowed = "allowed: one User for each user"
+        yield f"user {wanted.username} is already managed by the User {context.taken_by}; {allowed}"
+    if before is not None and before.spec.username != wanted.spec.username:
+        had = before.spec.username or "leave it out"
+        yield f"spec.username is {wanted.spec.username or 'missing'}; allowed: {had}, it cannot change"
+    refusal = refuse(wanted, UserContext(ClusterUsers({})), OF_THE_RESOURCE)
+    if refusal is not None:
+        yield refusal.message

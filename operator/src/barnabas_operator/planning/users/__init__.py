@@ -1,0 +1,1 @@
+"""Users: what is to be done about their passwords, ACLs and quotas, and what their Secrets hold."""

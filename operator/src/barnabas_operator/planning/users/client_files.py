@@ -1,0 +1,120 @@
+"""The files with which clients of a user log in: what proves who it is, and settings. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.users.declared_rights import mechanism_of
+from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.user import User
+
+PASSWORD: Final = "password"
+JAAS: Final = "sasl.jaas.config"
+AUTHORITY: Final = "ca.crt"
+CERTIFICATE: Final = "user.crt"
+KEY: Final = "user.key"
+KEYSTORE: Final = "user.p12"
+KEYSTORE_PASSWORD: Final = "user.password"
+_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+class Endpoint(NamedTuple):
+    """The listener that clients of a user connect to. `fits`: it takes the proof that they have."""
+
+    bootstrap: str
+    is_tls: bool
+    fits: bool
+
+
+class Proof(NamedTuple):
+    """The things that prove who a client is, and who the brokers are."""
+
+    authority: str = ""
+    """The certificates of the brokers' authority (PEM); empty if there is none."""
+    password: str = ""
+    certificate: str = ""
+    key: str = ""
+    keystore: bytes = b""
+    keystore_password: str = ""
+
+
+def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
+    """Return the first listener that takes the user's proof, or the first one. `bootstrap` counts without a status."""
+    wanted = user.spec.authentication.type
+    listeners = cluster.spec.listeners
+    fitting = [each for each in listeners if each.authentication is not None and each.authentication.type == wanted]
+    listener: Listener = (*fitting, *listeners)[0]
+    known = cluster.status.listeners if cluster.status is not None else ()
+    addresses = {each.name: each.bootstrap_servers for each in known}
+    return Endpoint(addresses.get(listener.name) or bootstrap, listener.tls, bool(fitting))
+
+
+def client_files(user: User, endpoint: Endpoint, proof: Proof) -> dict[str, bytes]:
+    """Return all files of a user's Secret by name. kcat.conf names the others as they are called in one folder."""
+    files = {AUTHORITY: proof.authority, CERTIFICATE: proof.certificate, KEY: proof.key}
+    files |= {PASSWORD: proof.password, KEYSTORE_PASSWORD: proof.keystore_password}
+    if proof.password:
+        files[JAAS] = _jaas(user, proof)
+    inline = dict(_librdkafka(user, endpoint, proof, is_inline=True))
+    files |= {
+        "client.properties": _java_text(dict(_java(user, endpoint, proof))),
+        "kcat.conf": "".join(
+            f"{name}={value}\n" for name, value in _librdkafka(user, endpoint, proof, is_inline=False)
+        ),
+        "librdkafka.json": json.dumps(inline, indent=2) + "\n",
+    }
+    found = {name: text.encode() for name, text in files.items() if text}
+    return {**found, KEYSTORE: proof.keystore} if proof.keystore else found
+
+
+def _protocol(endpoint: Endpoint, proof: Proof) -> str:
+    return ("SASL_" if proof.password else "") + ("SSL" if endpoint.is_tls or proof.key else "PLAINTEXT")
+
+
+def _jaas(user: User, proof: Proof) -> str:
+    return f"{_LOGIN_MODULE} required username={_quoted(user.username)} password={_quoted(proof.password)};"
+
+
+def _quoted(text: str) -> str:
+    """Return the text as JAAS reads it in quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _java(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
+    """Yield Kafka's own settings, with all certificates in them: they hold wherever the file is."""
+    yield "bootstrap.servers", endpoint.bootstrap
+    yield "security.protocol", _protocol(endpoint, proof)
+    if proof.password:
+        yield "sasl.mechanism", str(mechanism_of(user))
+        yield "sasl.jaas.config", _jaas(user, proof)
+    if proof.authority and (endpoint.is_tls or proof.key):
+        yield "ssl.truststore.type", "PEM"
+        yield "ssl.truststore.certificates", proof.authority
+    if proof.key:
+        yield "ssl.keystore.type", "PEM"
+        yield "ssl.keystore.certificate.chain", proof.certificate
+        yield "ssl.keystore.key", proof.key
+
+
+def _java_text(settings: Mapping[str, str]) -> str:
+    """Return the text of a properties file, whose escapes are backslashes."""
+    return "".join(
+        f"{name}={value.replace(chr(92), chr(92) * 2).replace(chr(10), chr(92) + 'n')}\n"
+        for name, value in settings.items()
+    )
+
+
+def _librdkafka(user: User, endpoint: Endpoint, proof: Proof, *, is_inline: bool) -> Iterator[tuple[str, str]]:
+    """Yield the settings of librdkafka, with certificates in them or as names of files beside."""
+    yield "bootstrap.servers", endpoint.bootstrap
+    yield "security.protocol", _protocol(endpoint, proof)
+    if proof.password:
+        yield "sasl.mechanisms", str(mechanism_of(user))
+        yield "sasl.username", user.username
+        yield "sasl.password", proof.password
+    if proof.authority and (endpoint.is_tls or proof.key):
+        yield ("ssl.ca.pem", proof.authority) if is_inline else ("ssl.ca.location", AUTHORITY)
+    if proof.key:
+        yield ("ssl.certificate.pem", proof.certificate) if is_inline else ("ssl.certificate.location", CERTIFICATE)
+        yield ("ssl.key.pem", proof.key) if is_inline else ("ssl.key.location", KEY)

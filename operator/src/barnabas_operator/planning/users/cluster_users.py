@@ -1,0 +1,56 @@
+"""The users that a Cluster has: credentials, ACLs and quotas, as its brokers describe them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from barnabas_core.acls import AclEntry, AclPattern, plain_host
+
+PRINCIPAL: Final = "User:"
+SCRAM_512: Final = "SCRAM-SHA-512"
+SCRAM_256: Final = "SCRAM-SHA-256"
+
+
+class Acl(NamedTuple):
+    """One rule, as brokers have it."""
+
+    pattern: AclPattern
+    entry: AclEntry
+
+    @property
+    def plain(self) -> "Acl":
+        """The same with its host written in the one way that all ACLs are compared by."""
+        return Acl(self.pattern, self.entry._replace(host=plain_host(self.entry.host)))
+
+    def __str__(self) -> str:
+        what = f"{self.entry.permission.name.lower()} {self.entry.operation.name}"
+        kind = self.pattern.resource_type.name.lower().replace("_", " ")
+        of = f"{kind} {self.pattern.name} ({self.pattern.pattern_type.name.lower()})"
+        return f"{what} on {of} from {self.entry.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundUser:
+    """A user, with everything that the brokers have about it."""
+
+    mechanisms: frozenset[str] = frozenset()
+    acls: frozenset[Acl] = frozenset()
+    quotas: Mapping[str, float] | None = None
+    """The quotas by Kafka's key; None if there are none."""
+
+    @property
+    def is_there(self) -> bool:
+        """True if the brokers have anything about it."""
+        return bool(self.mechanisms or self.acls or self.quotas)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUsers:
+    """All users by name. `has_authorizer`: the brokers keep ACLs."""
+
+    users: Mapping[str, FoundUser]
+    has_authorizer: bool = True
+
+    def of(self, username: str) -> FoundUser:
+        """Return what the brokers have about the user of this name."""
+        return self.users.get(username, FoundUser())

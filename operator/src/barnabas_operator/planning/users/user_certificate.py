@@ -1,0 +1,75 @@
+"""The certificate of a user: when another one is due, and what it is. Pure but for the keys."""
+
+import datetime as dt
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, renewed_at
+from barnabas_operator.planning.refusal import Refusal
+
+NO_AUTHORITY: Final = "NoAuthority"
+
+
+class ClientsAuthority(NamedTuple):
+    """The authority of a Cluster's users: the key that signs, and the certificates that brokers trust (PEM).
+
+    The first certificate is that of the key.
+    """
+
+    key: str
+    trusted: str
+
+
+class UserCertificate(NamedTuple):
+    """A user's certificate and key (PEM), and both with what brokers trust as PKCS12."""
+
+    certificate: str
+    key: str
+    keystore: bytes
+    keystore_password: str
+
+
+def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms: int) -> bool:
+    """Return whether the user needs another certificate than this one: at two thirds of its lifetime, or at once."""
+    try:
+        (found,) = certificates_in(certificate)
+        trusted = certificates_in(authority.trusted)
+    except ValueError:
+        return True
+    names = [each.value for each in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    is_usable = names == [username] and any(_has_issued(each, found) for each in trusted)
+    return not is_usable or _time(now_ms) >= renewed_at(found)
+
+
+def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str) -> UserCertificate:
+    """Return a certificate of this name, which the authority has signed now. Raises ValueError."""
+    pem = Authority(Pem(authority.key, authority.trusted), _time(now_ms)).issue(username)
+    key = load_pem_private_key(pem.key.encode(), password=None)
+    assert isinstance(key, EllipticCurvePrivateKey), "an authority issues no others"
+    (certificate,), trusted = certificates_in(pem.certificate), certificates_in(authority.trusted)
+    encryption = BestAvailableEncryption(password.encode())
+    keystore = serialize_key_and_certificates(username.encode(), key, certificate, trusted, encryption)
+    return UserCertificate(pem.certificate, pem.key, keystore, password)
+
+
+def no_authority(cluster: str, missing: str) -> Refusal:
+    """Return the refusal of a tls user, whose certificate nobody can sign; `missing` says what there is not."""
+    why = f"Cluster {cluster} has no authority for clients: {missing}"
+    return Refusal(NO_AUTHORITY, f"{why}; allowed: authentication by scram-sha-512")
+
+
+def _time(now_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)

@@ -1,0 +1,127 @@
+"""The reasons why a user may be refused: a table of named checks. The first refusal is the condition, unchanged."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_core.acls import plain_host
+from barnabas_operator.planning.refusal import INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal
+from barnabas_operator.planning.users.cluster_users import ClusterUsers
+from barnabas_operator.planning.users.declared_rights import declared_acls
+from barnabas_operator.resources.user import CERTIFICATE_NAME, CERTIFICATE_NAME_WORDS, INTERNAL, AclResource, User
+
+NO_AUTHORIZER: Final = "NoAuthorizer"
+
+
+class UserContext(NamedTuple):
+    """The Cluster's users, and names that no User may have, for they are those of brokers and administrators."""
+
+    found: ClusterUsers
+    reserved: Collection[str] = ()
+
+
+UserCheck = Callable[[User, UserContext], Refusal | None]
+
+
+def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None = None) -> Refusal | None:
+    """Return the first refusal of these checks, or of all; None if there is none."""
+    objections = (check(user, context) for check in (CHECKS if checks is None else checks))
+    return next((objection for objection in objections if objection is not None), None)
+
+
+def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
+    """Refuse another name or Cluster: what the user had there would be left behind."""
+    status, spec = user.status, user.spec
+    if status is None or status.username is None:
+        return None
+    if status.username != user.username:
+        return Refusal(NOT_SUPPORTED, f"spec.username is {user.username}; allowed: {status.username}, it cannot change")
+    if status.cluster is not None and spec.cluster not in (None, status.cluster):
+        return Refusal(NOT_SUPPORTED, f"spec.cluster is {spec.cluster}; allowed: {status.cluster}, which has the user")
+    return None
+
+
+def valid_name(user: User, context: UserContext) -> Refusal | None:
+    """A tls user's name is that of its certificate; some names are taken."""
+    field = "spec.username" if user.spec.username is not None else "metadata.name"
+    if user.username in context.reserved:
+        why = "which is a user of the Cluster's own; allowed: another name"
+        return Refusal(RESOURCE_CONFLICT, f"{field} is {user.username}, {why}")
+    if user.spec.authentication.type == "tls" and re.fullmatch(CERTIFICATE_NAME, user.username) is None:
+        return Refusal(INVALID_SPEC, f"{field} is {user.username}; allowed with tls: {CERTIFICATE_NAME_WORDS}")
+    return None
+
+
+def possible_password(user: User, _context: UserContext) -> Refusal | None:
+    """Refuse a password where there is none: only SCRAM has them."""
+    authentication = user.spec.authentication
+    if authentication.password is None or authentication.type.startswith("scram-"):
+        return None
+    said = f"spec.authentication.password is given with the type {authentication.type}"
+    return Refusal(INVALID_SPEC, f"{said}; allowed: leave it out, or the type scram-sha-512")
+
+
+def valid_acls(user: User, _context: UserContext) -> Refusal | None:
+    """Names that fit their types, addresses, and no topics of the brokers."""
+    rules = user.spec.authorization.acls if user.spec.authorization is not None else ()
+    for number, rule in enumerate(rules):
+        where = f"spec.authorization.acls[{number}]"
+        for problem in _of_resource(rule.resource):
+            return Refusal(INVALID_SPEC, f"{where}.resource.{problem}")
+        if rule.host != "*" and not _is_address(rule.host):
+            return Refusal(INVALID_SPEC, f"{where}.host is {rule.host}; allowed: an IP address, or *")
+    return None
+
+
+def _of_resource(resource: AclResource) -> Iterator[str]:
+    if resource.type == "cluster":
+        if resource.name is not None:
+            yield f"name is {resource.name} with the type cluster; allowed: leave it out"
+    elif resource.name is None:
+        yield f"name is missing with the type {resource.type}; allowed: a name, or *"
+    elif resource.type == "topic" and resource.name.startswith(INTERNAL):
+        why = f"names that do not begin with {INTERNAL}, for those topics belong to the brokers"
+        yield f"name is {resource.name}; allowed: {why}"
+
+
+def _is_address(host: str) -> bool:
+    """Return whether brokers compare the text as an address."""
+    return plain_host(host) != host or host.count(".") == 3 or "::" in host
+
+
+def valid_quotas(user: User, _context: UserContext) -> Refusal | None:
+    """A rate of 0 would let nothing through, and brokers refuse it."""
+    rate = user.spec.quotas.controller_mutation_rate if user.spec.quotas is not None else None
+    if rate is None or 0 < rate < float("inf"):
+        return None
+    return Refusal(INVALID_SPEC, f"spec.quotas.controllerMutationRate is {rate:g}; allowed: more than 0")
+
+
+def may_have_acls(user: User, context: UserContext) -> Refusal | None:
+    """Refuse ACLs if brokers have no authorizer: they keep none, and everybody may do everything."""
+    if context.found.has_authorizer or user.spec.authorization is None:
+        return None
+    allowed = "allowed: leave it out, or set spec.authorization of the Cluster"
+    return Refusal(NO_AUTHORIZER, f"spec.authorization is set, and the brokers have no authorizer; {allowed}")
+
+
+def may_adopt(user: User, context: UserContext) -> Refusal | None:
+    """Refuse a user that was there before, unless it has no more than this resource declares, and no password."""
+    found, had = context.found.of(user.username), user.status.username if user.status else None
+    if user.spec.adopt or had is not None or not found.is_there:
+        return None
+    if not found.mechanisms and not found.quotas and found.acls <= declared_acls(user):
+        return None
+    allowed = "allowed: true, which takes it over, or a user that is not there"
+    return Refusal(RESOURCE_CONFLICT, f"user {user.username} was there before and spec.adopt is false; {allowed}")
+
+
+OF_THE_RESOURCE: Final[tuple[UserCheck, ...]] = (
+    same_user_as_before,
+    valid_name,
+    possible_password,
+    valid_acls,
+    valid_quotas,
+)
+"""The checks that need no answer of brokers."""
+CHECKS: Final = (*OF_THE_RESOURCE, may_have_acls, may_adopt)

@@ -1,0 +1,107 @@
+"""The steps from what a Cluster has to the declared users. Pure: the same input always gives the same plan."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.topics.topic_checks import deletion_protected
+from barnabas_operator.planning.users.cluster_users import FoundUser
+from barnabas_operator.planning.users.declared_rights import declared_acls, declared_quotas, mechanism_of
+from barnabas_operator.planning.users.user_steps import (
+    CreateAcls,
+    DeleteAcls,
+    DeletePassword,
+    SetPassword,
+    SetQuotas,
+    UserStep,
+)
+from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.resources.user import User
+
+
+class KnownPassword(NamedTuple):
+    """A password, and the id by which a status tells that the Cluster has it."""
+
+    password: str
+    password_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserPlan:
+    """The plan for one resource: its steps in order, or the reason why there are none.
+
+    `drift` are the steps that undo changes of others.
+    """
+
+    resource: User
+    steps: tuple[UserStep, ...] = ()
+    refusal: Refusal | None = None
+    drift: tuple[UserStep, ...] = ()
+
+
+def plan_user(user: User, found: FoundUser, known: KnownPassword | None) -> UserPlan:
+    """Return the steps for a user that is declared and not refused; `known` is the password of its Secret."""
+    steps = tuple(_steps(user, found, known))
+    drift = (each for each in steps if not (isinstance(each, SetPassword) and each.mechanism in found.mechanisms))
+    return UserPlan(user, steps, drift=tuple(drift) if _was_brought_about(user) else ())
+
+
+def _was_brought_about(user: User) -> bool:
+    """Return whether all that is declared was done once: what differs now has been changed by others."""
+    status, generation = user.status, user.metadata.generation
+    ready = condition_of(status.conditions, READY) if status is not None else None
+    return ready is not None and ready.status == "True" and ready.observed_generation == generation
+
+
+def _steps(user: User, found: FoundUser, known: KnownPassword | None) -> Iterator[UserStep]:
+    mechanism, name = mechanism_of(user), user.username
+    had = user.status.password_id if user.status is not None else None
+    if mechanism is not None and known is not None and (mechanism not in found.mechanisms or had != known.password_id):
+        yield SetPassword(name, mechanism, known.password)
+    yield from (DeletePassword(name, each) for each in sorted(found.mechanisms - {mechanism}))
+    wanted = declared_acls(user)
+    surplus = tuple(sorted(acl for acl in found.acls if acl.plain not in wanted))
+    lacking = tuple(sorted(wanted - {acl.plain for acl in found.acls}))
+    if lacking:
+        yield CreateAcls(name, lacking)
+    if surplus:
+        yield DeleteAcls(name, surplus)
+    changes = quota_changes(found, dict(declared_quotas(user)))
+    if changes:
+        yield SetQuotas(name, changes)
+
+
+def quota_changes(found: FoundUser, wanted: dict[str, float]) -> dict[str, float | None]:
+    """Return the changes from the found quotas to the wanted ones; None takes one away."""
+    there = found.quotas or {}
+    changes: dict[str, float | None] = dict.fromkeys(sorted(there.keys() - wanted.keys()))
+    return changes | {key: value for key, value in wanted.items() if there.get(key) != value}
+
+
+def plan_deletion(
+    user: User, found: FoundUser, still_declared: Collection[str], reserved: Collection[str] = ()
+) -> UserPlan:
+    """Return the plan for a user that is declared no more. A refusal means that its resource stays.
+
+    A paused user, one that this resource never had, and one that is to be retained stay as they are.
+    """
+    name = owned_name(user)
+    if name is None or name in (*still_declared, *reserved) or user.spec.pause or not found.is_there:
+        return UserPlan(user)
+    if user.spec.deletion_policy == "Protect":
+        return UserPlan(user, refusal=deletion_protected(f"User {name}"))
+    if user.spec.deletion_policy == "Retain":
+        return UserPlan(user)
+    steps: list[UserStep] = [DeletePassword(name, each) for each in sorted(found.mechanisms)]
+    steps += [DeleteAcls(name, tuple(sorted(found.acls)))] if found.acls else []
+    steps += [SetQuotas(name, quota_changes(found, {}))] if found.quotas else []
+    return UserPlan(user, tuple(steps))
+
+
+def owned_name(user: User) -> str | None:
+    """Return the name of the user that the resource has in the Cluster; None if it has none.
+
+    An operator may have ended before it could write the first status.
+    """
+    return user.username if user.status is None else user.status.username

@@ -1,0 +1,42 @@
+"""A user's status: what a plan and its outcome say about the resource. Pure."""
+
+from msgspec.structs import replace
+
+from barnabas_operator.planning.conditions import conditions_of
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.object_meta import merge_conditions
+from barnabas_operator.resources.user import User, UserStatus
+
+
+def user_status(
+    user: User,
+    problem: Refusal | None,
+    now: str,
+    *,
+    cluster: str | None = None,
+    has_secret: bool = False,
+    password_id: str | None = None,
+    note: str = "",
+) -> UserStatus:
+    """Return the new status; `problem` is what stood in the way, `now` in RFC 3339.
+
+    `cluster` is the one that has the user now; None for a resource that was refused before anything was done.
+    `password_id` is that of the password that the brokers have taken, `note` what else is to be said of a ready user.
+    """
+    before = user.status or UserStatus()
+    conditions = merge_conditions(before.conditions, conditions_of(user, problem, now, note=note))
+    status = replace(before, conditions=conditions, observed_generation=user.metadata.generation)
+    if cluster is None:
+        return status
+    return replace(
+        status,
+        cluster=before.cluster or cluster,
+        username=user.username,
+        secret=user.metadata.name if has_secret else None,
+        password_id=password_id,
+    )
+
+
+def without_cluster(user: User, why: Refusal, now: str) -> User:
+    """Return the User with the status that says why nobody brings it about, now (RFC 3339)."""
+    return replace(user, status=user_status(user, why, now))

@@ -1,0 +1,177 @@
+"""The Secrets of users in Kubernetes: each by its name, in the namespace of its User."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas_core.clock import Clock
+from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.planning.object_names import (
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    certificate_name,
+    clients_authority_name,
+    cluster_authority_name,
+)
+from barnabas_operator.planning.users.client_files import AUTHORITY
+from barnabas_operator.planning.users.user_certificate import ClientsAuthority
+from barnabas_operator.planning.users.user_secret import ROTATE, GivenPassword, StoredSecret
+from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.maintenance_run import SecretKeyRef
+from barnabas_operator.resources.user import User
+
+SECRET: Final = "Secret"
+_KEY: Final = "ca.key"
+
+
+class _Kept(NamedTuple):
+    """A user's own Secret as it was read or written last, and for which declaration of the User."""
+
+    declared: tuple[object, ...]
+    at_s: float
+    secret: StoredSecret
+    uid: str
+
+
+class KubeSecrets(UserSecrets):
+    """Reads a Secret again when its User changes, or after `kept_s`: there may be thousands."""
+
+    def __init__(self, api: KubeApi, namespace: str, clock: Clock, kept_s: float) -> None:
+        self._api: Final = api
+        self._namespace: Final = namespace
+        self._clock: Final = clock
+        self._kept_s: Final = kept_s
+        self._kept: dict[str, _Kept] = {}
+        self._given: dict[SecretKeyRef, tuple[float, GivenPassword]] = {}
+
+    async def read(self, user: User) -> StoredSecret | None:
+        """Return the Secret of the user's name; one of its own as it was read less than `kept_s` ago."""
+        name = user.metadata.name
+        kept = self._kept.get(name)
+        if kept is not None and kept.declared == _declared(user) and self._is_fresh(kept.at_s):
+            return kept.secret
+        found = await self._get(name)
+        if found is None:
+            self._kept.pop(name, None)
+            return None
+        return self._keep(user, found)
+
+    async def given(self, reference: SecretKeyRef) -> GivenPassword:
+        """Return the password that a User refers to; one that was there is kept for as long as Secrets."""
+        kept = self._given.get(reference)
+        if kept is not None and self._is_fresh(kept[0]):
+            return kept[1]
+        data = _data(await self._get(reference.name) or {})
+        found = data.get(reference.key)
+        if found is None:
+            return GivenPassword(None)
+        given = GivenPassword(found.decode(errors="replace").rstrip("\r\n"))
+        self._given[reference] = self._clock.monotonic_s(), given
+        return given
+
+    async def write(
+        self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
+    ) -> None:
+        """Make the Secret, or change the one that was read; a Secret that took its place stays as it is."""
+        wanted: dict[str, str | None] = {name: b64encode(value).decode() for name, value in data.items()}
+        name = user.metadata.name
+        try:
+            if stored is None:
+                found = await self._api.create(self._new(user, wanted, marks))
+            else:
+                wanted |= dict.fromkeys(stored.data.keys() - data.keys())
+                meta = {"uid": self._kept[name].uid, "annotations": dict(marks)}
+                change = {"metadata": meta, "data": wanted}
+                patched = await self._api.patch(SECRET, self._namespace, name, change)
+                found = patched or {}
+        except KubeRefused as error:
+            self._kept.pop(name, None)
+            raise SecretsRefused(str(error)) from error
+        if found:
+            self._keep(user, found)
+
+    async def delete(self, user: User, stored: StoredSecret) -> None:
+        """Delete this very Secret."""
+        kept = self._kept.pop(user.metadata.name)
+        assert kept.secret is stored, "it was read just now"
+        try:
+            await self._api.delete(SECRET, self._namespace, user.metadata.name, preconditions={"uid": kept.uid})
+        except KubeRefused as error:
+            raise SecretsRefused(str(error)) from error
+
+    async def dismiss(self, user: User) -> None:
+        """Forget the Secret, which goes with the User that owns it."""
+        self._kept.pop(user.metadata.name, None)
+
+    async def brokers_authority(self, cluster: Cluster) -> str:
+        """Return what the Secret CLUSTER-cluster-ca-cert holds."""
+        name = certificate_name(cluster_authority_name(cluster.metadata.name))
+        return _text(await self._get(name), AUTHORITY)
+
+    async def clients_authority(self, cluster: Cluster) -> ClientsAuthority | None:
+        """Return what the Secrets CLUSTER-clients-ca and CLUSTER-clients-ca-cert hold."""
+        name = clients_authority_name(cluster.metadata.name)
+        key = _text(await self._get(name), _KEY)
+        trusted = _text(await self._get(certificate_name(name)), AUTHORITY)
+        return ClientsAuthority(key, trusted) if key and trusted else None
+
+    def missing_authority(self, cluster: Cluster) -> str:
+        """Name both Secrets."""
+        name = clients_authority_name(cluster.metadata.name)
+        return f"ca.key of Secret {name} or ca.crt of Secret {certificate_name(name)} is missing"
+
+    def _is_fresh(self, at_s: float) -> bool:
+        return self._clock.monotonic_s() - at_s < self._kept_s
+
+    async def _get(self, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._api.get(SECRET, self._namespace, name)
+        except KubeRefused as error:
+            raise SecretsRefused(f"Secret {name}: {error}") from error
+
+    def _keep(self, user: User, found: Json) -> StoredSecret:
+        meta = found["metadata"]
+        is_own = any(each.get("uid") == user.metadata.uid for each in meta.get("ownerReferences", ()))
+        secret = StoredSecret(_data(found), meta.get("annotations") or {}, is_own)
+        if is_own:
+            self._kept[user.metadata.name] = _Kept(_declared(user), self._clock.monotonic_s(), secret, meta["uid"])
+        return secret
+
+    def _new(self, user: User, data: Mapping[str, str | None], marks: Mapping[str, str]) -> Json:
+        owner = {
+            "apiVersion": user.api_version,
+            "kind": user.kind,
+            "name": user.metadata.name,
+            "uid": user.metadata.uid or "",
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": SECRET,
+            "metadata": {
+                "name": user.metadata.name,
+                "namespace": self._namespace,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+                "annotations": dict(marks),
+                "ownerReferences": [owner],
+            },
+            "type": "Opaque",
+            "data": data,
+        }
+
+
+def _declared(user: User) -> tuple[object, ...]:
+    """Return what differs when a user's Secret may have to be another."""
+    meta = user.metadata
+    return meta.uid, meta.generation, meta.annotations.get(ROTATE)
+
+
+def _data(secret: Json) -> dict[str, bytes]:
+    return {name: b64decode(value) for name, value in (secret.get("data") or {}).items()}
+
+
+def _text(secret: Json | None, key: str) -> str:
+    return _data(secret or {}).get(key, b"").decode(errors="replace")

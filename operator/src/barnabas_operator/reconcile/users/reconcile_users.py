@@ -1,0 +1,153 @@
+"""Look, plan, apply, status: brings a Cluster's users to what is declared, once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.owners import owned_by, owners
+from barnabas_operator.planning.refusal import KAFKA_ERROR, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.users.cluster_users import ClusterUsers
+from barnabas_operator.planning.users.user_checks import UserContext, refuse
+from barnabas_operator.planning.users.user_plan import UserPlan, owned_name, plan_deletion, plan_user
+from barnabas_operator.planning.users.user_secret import NewPassword
+from barnabas_operator.planning.users.user_status import user_status
+from barnabas_operator.planning.users.user_steps import UserStep, describe
+from barnabas_operator.reconcile.in_turns import all_ended
+from barnabas_operator.reconcile.users.secret_writer import ReadySecret, SecretRound, SecretWriter
+from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.user import User
+
+AT_ONCE_MAX: Final = 16
+"""The most Secrets that are read or written at once."""
+
+RefusedSteps = dict[str, tuple[UserStep, StepRefused]]
+"""The step that was refused, by user."""
+
+
+class UserBrokers(NamedTuple):
+    """The brokers, as far as users are concerned; both calls raise ClusterUnreachable."""
+
+    look: Callable[[], Awaitable[ClusterUsers]]
+    apply: Callable[[Sequence[UserStep]], Awaitable[RefusedSteps]]
+
+
+class UserOutcome(NamedTuple):
+    """A user with its new status, and what was done for it."""
+
+    user: User
+    drift: tuple[UserStep, ...] = ()
+    """The changes of others that were undone."""
+    is_rotated: bool = False
+    """True if the user had a password, and has another one now."""
+
+
+class UsersOutcome(NamedTuple):
+    """The declared users, those that stay although they are declared no more, and what was done in words."""
+
+    declared: tuple[UserOutcome, ...]
+    kept: tuple[User, ...]
+    done: tuple[str, ...]
+
+
+class UsersWork:
+    """The users of one Cluster. `reserved` are names that no User may have."""
+
+    def __init__(
+        self, brokers: UserBrokers, secrets: UserSecrets, new_password: NewPassword, reserved: Collection[str] = ()
+    ) -> None:
+        self._brokers: Final = brokers
+        self._secrets: Final = secrets
+        self._writer: Final = SecretWriter(secrets, new_password)
+        self._reserved: Final = reserved
+        self._turns: Final = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def reconcile(
+        self, cluster: Cluster, declared: Sequence[User], ending: Sequence[User], bootstrap: str, now_ms: int
+    ) -> UsersOutcome:
+        """Reconcile once. What a broker refuses becomes that user's status. Raises ClusterUnreachable.
+
+        `bootstrap` is where clients connect if the Cluster's status does not say.
+        """
+        found = await self._brokers.look()
+        context, names = UserContext(found, self._reserved), {user.username for user in declared}
+        planned = await self._plans(cluster, declared, context, bootstrap, now_ms)
+        deletions = [plan_deletion(user, found.of(owned_name(user) or ""), names, self._reserved) for user in ending]
+        steps = [step for plan in (*(plan for plan, _ in planned), *deletions) for step in plan.steps]
+        refused = await self._brokers.apply(steps) if steps else {}
+        now = time_text(now_ms)
+        outcomes = tuple(_outcome(plan, ready, refused, cluster, now) for plan, ready in planned)
+        kept = await all_ended(self._end(plan, refused, now) for plan in deletions)
+        done = tuple(describe(step) for step in steps if step.user not in refused)
+        return UsersOutcome(outcomes, tuple(user for user in kept if user is not None), done)
+
+    async def _plans(
+        self, cluster: Cluster, declared: Sequence[User], context: UserContext, bootstrap: str, now_ms: int
+    ) -> list[tuple[UserPlan, ReadySecret]]:
+        owned = owners(declared, lambda user: user.username)
+        is_tls = any(user.spec.authentication.type == "tls" for user in declared)
+        try:
+            authorities = await self._writer.authorities(cluster, with_clients=is_tls)
+        except SecretsRefused as error:
+            refusal = Refusal(KUBERNETES_ERROR, str(error))
+            return [(UserPlan(user, refusal=refusal), ReadySecret()) for user in declared]
+        round_ = SecretRound(cluster, bootstrap, now_ms, authorities)
+        return await all_ended(self._plan(user, owned[user.username], context, round_) for user in declared)
+
+    async def _plan(
+        self, user: User, owner: User, context: UserContext, round_: SecretRound
+    ) -> tuple[UserPlan, ReadySecret]:
+        """Return the plan for one user, whose Secret is written before: a password must not be lost."""
+        if owner is not user:
+            return UserPlan(user, refusal=owned_by(owner, user.username)), ReadySecret()
+        if user.spec.pause:
+            return UserPlan(user), ReadySecret()
+        refusal = refuse(user, context)
+        if refusal is not None:
+            return UserPlan(user, refusal=refusal), ReadySecret()
+        async with self._turns:
+            ready = await self._writer.bring(user, round_)
+        if ready.refusal is not None:
+            return UserPlan(user, refusal=ready.refusal), ready
+        return plan_user(user, context.found.of(user.username), ready.known), ready
+
+    async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
+        """Return the user with its status if its resource stays; None if it may go."""
+        problem = plan.refusal or _problem(plan, refused)
+        if problem is not None:
+            return with_problem(plan.resource, problem, now)
+        await self._secrets.dismiss(plan.resource)
+        return None
+
+
+def _outcome(plan: UserPlan, ready: ReadySecret, refused: RefusedSteps, cluster: Cluster, now: str) -> UserOutcome:
+    user = plan.resource
+    if plan.refusal is not None or user.spec.pause:
+        return UserOutcome(replace(user, status=user_status(user, plan.refusal, now)))
+    problem, before = _problem(plan, refused), user.status.password_id if user.status is not None else None
+    known = ready.known.password_id if ready.known is not None else None
+    status = user_status(
+        user,
+        problem,
+        now,
+        cluster=cluster.metadata.name,
+        has_secret=ready.is_there,
+        password_id=before if problem is not None else known,
+        note=ready.note,
+    )
+    user = replace(user, status=status)
+    is_rotated = known is not None and before not in (None, known) and problem is None
+    return UserOutcome(user, plan.drift if problem is None else (), is_rotated)
+
+
+def _problem(plan: UserPlan, refused: RefusedSteps) -> Refusal | None:
+    mine = next((refused[step.user] for step in plan.steps if step.user in refused), None)
+    if mine is None:
+        return None
+    step, error = mine
+    return Refusal(KAFKA_ERROR, f"could not {describe(step)}: {error}")

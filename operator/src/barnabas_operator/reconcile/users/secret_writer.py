@@ -1,0 +1,157 @@
+"""Brings the Secret of one user to what it shall hold."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.users.client_files import (
+    CERTIFICATE,
+    KEY,
+    KEYSTORE,
+    KEYSTORE_PASSWORD,
+    Endpoint,
+    Proof,
+    client_files,
+    endpoint_of,
+)
+from barnabas_operator.planning.users.declared_rights import mechanism_of
+from barnabas_operator.planning.users.user_certificate import (
+    NO_AUTHORITY,
+    ClientsAuthority,
+    UserCertificate,
+    is_due,
+    issue,
+    no_authority,
+)
+from barnabas_operator.planning.users.user_plan import KnownPassword
+from barnabas_operator.planning.users.user_secret import (
+    NewPassword,
+    StoredSecret,
+    given_password_problem,
+    known_password,
+    marks_of,
+    not_own,
+    password_of,
+)
+from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.user import User
+
+
+class Authorities(NamedTuple):
+    """The authorities of one Cluster: the one that clients trust, and the one that brokers trust."""
+
+    brokers: str
+    clients: ClientsAuthority | None
+
+
+class SecretRound(NamedTuple):
+    """One reconciliation of Secrets: the Cluster, where its clients connect without a status, and the time."""
+
+    cluster: Cluster
+    bootstrap: str
+    now_ms: int
+    authorities: Authorities
+
+
+class ReadySecret(NamedTuple):
+    """A user's Secret as it is now; `refusal` says why it is not as it shall be."""
+
+    is_there: bool = False
+    known: KnownPassword | None = None
+    refusal: Refusal | None = None
+    note: str = ""
+    """The rest that is to be said of the user."""
+
+
+class SecretWriter:
+    """Writes the Secrets of the users of one Cluster, one user at a time."""
+
+    def __init__(self, secrets: UserSecrets, new_password: NewPassword) -> None:
+        self._secrets: Final = secrets
+        self._new_password: Final = new_password
+
+    async def authorities(self, cluster: Cluster, *, with_clients: bool) -> Authorities:
+        """Return the authorities of a Cluster. Raises SecretsRefused."""
+        clients = await self._secrets.clients_authority(cluster) if with_clients else None
+        return Authorities(await self._secrets.brokers_authority(cluster), clients)
+
+    async def bring(self, user: User, round_: SecretRound) -> ReadySecret:
+        """Make or change the Secret, where it differs."""
+        if user.spec.authentication.type == "external":
+            return await self._without(user)
+        endpoint = endpoint_of(round_.cluster, user, round_.bootstrap)
+        try:
+            stored = await self._secrets.read(user)
+            if stored is not None and not stored.is_own:
+                return ReadySecret(refusal=not_own(user))
+            if mechanism_of(user) is not None:
+                ready = await self._with_password(user, stored, endpoint, round_.authorities.brokers)
+            else:
+                ready = await self._with_certificate(user, stored, endpoint, round_)
+        except SecretsRefused as error:
+            return ReadySecret(refusal=_refused(user, error))
+        note = f"no listener of Cluster {round_.cluster.metadata.name} takes {user.spec.authentication.type}"
+        return ready if endpoint.fits else ready._replace(note=note)
+
+    async def _without(self, user: User) -> ReadySecret:
+        """A user whose proof others gave out has no Secret any more."""
+        if user.status is None or user.status.secret is None:
+            return ReadySecret()
+        try:
+            stored = await self._secrets.read(user)
+            if stored is not None and stored.is_own:
+                await self._secrets.delete(user, stored)
+        except SecretsRefused as error:
+            return ReadySecret(is_there=True, refusal=_refused(user, error))
+        return ReadySecret()
+
+    async def _with_password(
+        self, user: User, stored: StoredSecret | None, endpoint: Endpoint, authority: str
+    ) -> ReadySecret:
+        reference = user.spec.authentication.password
+        given = await self._secrets.given(reference.value_from.secret_key_ref) if reference is not None else None
+        problem = given_password_problem(user, given) if given is not None else None
+        if problem is not None:
+            return ReadySecret(stored is not None, refusal=problem)
+        password = password_of(user, stored, given, self._new_password)
+        marks = marks_of(user, stored, self._new_password)
+        await self._write(user, stored, client_files(user, endpoint, Proof(authority, password)), marks)
+        return ReadySecret(is_there=True, known=known_password(password, marks))
+
+    async def _with_certificate(
+        self, user: User, stored: StoredSecret | None, endpoint: Endpoint, round_: SecretRound
+    ) -> ReadySecret:
+        cluster, authorities = round_.cluster, round_.authorities
+        if authorities.clients is None:
+            missing = self._secrets.missing_authority(cluster)
+            return ReadySecret(stored is not None, refusal=no_authority(cluster.metadata.name, missing))
+        try:
+            has = self._certificate(user, stored, authorities.clients, round_.now_ms)
+        except ValueError as error:
+            return ReadySecret(stored is not None, refusal=Refusal(NO_AUTHORITY, f"nobody can sign: {error}"))
+        proof = Proof(authorities.brokers, "", has.certificate, has.key, has.keystore, has.keystore_password)
+        await self._write(user, stored, client_files(user, endpoint, proof), {})
+        return ReadySecret(is_there=True)
+
+    def _certificate(
+        self, user: User, stored: StoredSecret | None, authority: ClientsAuthority, now_ms: int
+    ) -> UserCertificate:
+        """Return the certificate that the user has, or another one where that is due."""
+        data = stored.data if stored is not None else {}
+        texts = [data.get(name, b"").decode(errors="replace") for name in (CERTIFICATE, KEY, KEYSTORE_PASSWORD)]
+        certificate, key, password = texts
+        if all(texts) and KEYSTORE in data and not is_due(certificate, user.username, authority, now_ms):
+            return UserCertificate(certificate, key, data[KEYSTORE], password)
+        return issue(user.username, authority, now_ms, self._new_password())
+
+    async def _write(
+        self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
+    ) -> None:
+        is_same = stored is not None and stored.data == data and marks.items() <= stored.marks.items()
+        if not is_same:
+            await self._secrets.write(user, stored, data, marks)
+
+
+def _refused(user: User, error: SecretsRefused) -> Refusal:
+    return Refusal(KUBERNETES_ERROR, f"Secret {user.metadata.name}: {error}")

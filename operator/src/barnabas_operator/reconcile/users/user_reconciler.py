@@ -1,0 +1,129 @@
+"""Reconciles a Cluster's Users and writes their statuses."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.kube_event import Said, kube_event
+from barnabas_operator.planning.object_names import bootstrap_name
+from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.users.cluster_users import ClusterUsers
+from barnabas_operator.planning.users.user_events import drift_undone, password_rotated
+from barnabas_operator.planning.users.user_steps import UserStep
+from barnabas_operator.planning.waiting_resources import may_go, with_waiting
+from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.reconcile.finalizers import with_finalizers
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.parsed_resources import ParsedResources
+from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
+from barnabas_operator.reconcile.users.reconcile_users import RefusedSteps, UserBrokers, UserOutcome, UsersWork
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.user import User
+
+log = logging.getLogger(__name__)
+
+SECRETS_KEPT: Final = 0.5
+"""The part of the time between two rounds without changes for which a Secret is not read again."""
+
+
+class UserReconciler(KindReconciler):
+    """Reconciles the Users of one Cluster."""
+
+    def __init__(self, environment: ReconcilerEnvironment) -> None:
+        worker_environment = environment.worker_environment
+        self._clock: Final = worker_environment.clock
+        self._statuses: Final = environment.statuses
+        self._events: Final = EventWriter(worker_environment.api)
+        self._connected: Final = environment.connected
+        self._read: Final = ParsedResources(User)
+        kept_s = worker_environment.settings.drift_s * SECRETS_KEPT
+        self._secrets: Final = KubeSecrets(
+            worker_environment.api, environment.key.namespace, worker_environment.clock, kept_s
+        )
+        self._new_password: Final = worker_environment.new_password
+
+    async def release(self, bodies: Bodies) -> None:
+        """Remove the finalizers of Users that are no longer reconciled."""
+        await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
+
+    async def wait(self, bodies: Bodies, why: str) -> None:
+        """Release Users whose deletion needs no broker; set `why` in the status of the others."""
+        users, now = await self._readable(bodies), self._now()
+        going = {each.metadata.name for each in users if each.metadata.deletion_timestamp is not None and may_go(each)}
+        await self._write_statuses(
+            (with_waiting(each, why, now) for each in users if each.metadata.name not in going), bodies
+        )
+        await self.release({name: bodies[name] for name in going})
+
+    async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+        """Ask the brokers only where there are Users."""
+        users = await self._readable(bodies)
+        if not users:
+            return seen
+        declared = [user for user in users if user.metadata.deletion_timestamp is None]
+        ending = [user for user in users if user.metadata.deletion_timestamp is not None]
+        declared = await with_finalizers(self._statuses, declared, bodies, _needs_finalizer, self._now())
+        work = UsersWork(self._brokers(cluster), self._secrets, self._new_password)
+        outcome = await work.reconcile(cluster, declared, ending, _bootstrap(cluster), self._clock.now_ms())
+        for line in outcome.done:
+            log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, line)
+        await self._write_statuses((*(each.user for each in outcome.declared), *outcome.kept), bodies)
+        await self._tell(outcome.declared)
+        stays = {user.metadata.name for user in outcome.kept}
+        leaving = (user.metadata.name for user in ending if user.metadata.name not in stays)
+        await self.release({name: bodies[name] for name in leaving})
+        return seen
+
+    def _brokers(self, cluster: Cluster) -> UserBrokers:
+        async def look() -> ClusterUsers:
+            return await blocking(lambda: self._connected(cluster).users())
+
+        async def apply(steps: Sequence[UserStep]) -> RefusedSteps:
+            return await blocking(lambda: self._connected(cluster).apply_to_users(steps))
+
+        return UserBrokers(look, apply)
+
+    async def _readable(self, bodies: Bodies) -> Sequence[User]:
+        """Return the valid Users; the status of the others says what is wrong."""
+        users, invalid = self._read.all(bodies.values())
+        now = self._now()
+        await self._write_statuses(
+            (with_problem(user, Refusal(INVALID_SPEC, why), now) for user, why in invalid), bodies
+        )
+        return users
+
+    async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
+        """Send Events about what was done that no status shows."""
+        for outcome in outcomes:
+            rotated = password_rotated(outcome.user.username) if outcome.is_rotated else None
+            for said in filter(None, (drift_undone(outcome.drift), rotated)):
+                await self._send(outcome.user, said)
+
+    async def _send(self, user: User, said: Said) -> None:
+        await self._events.tell(kube_event(user, *said, self._now()))
+
+    def _now(self) -> str:
+        return time_text(self._clock.now_ms())
+
+    async def _write_statuses(self, users: Iterable[User], bodies: Bodies) -> None:
+        """Write those that differ. Of thousands most are unchanged: each costs one comparison."""
+        resources = ((user, bodies[user.metadata.name]) for user in users)
+        await self._statuses.write(
+            (user, body)
+            for user, body in resources
+            if self._statuses.is_ahead(body) or user.status != self._read.status_of(user.metadata.name)
+        )
+
+
+def _needs_finalizer(user: User) -> bool:
+    return user.spec.deletion_policy != "Retain"
+
+
+def _bootstrap(cluster: Cluster) -> str:
+    """Return where pods reach any broker, as long as the Cluster's status does not say more."""
+    name, namespace = bootstrap_name(cluster.metadata.name), cluster.metadata.namespace or "default"
+    return f"{name}.{namespace}.svc:{cluster.spec.listeners[0].port}"

@@ -1,0 +1,44 @@
+"""The places of Secrets: one for the operator, one for `barnabas up`."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from barnabas_operator.planning.users.user_certificate import ClientsAuthority
+from barnabas_operator.planning.users.user_secret import GivenPassword, StoredSecret
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_run import SecretKeyRef
+from barnabas_operator.resources.user import User
+
+
+class SecretsRefused(Exception):
+    """A Secret cannot be read or written; the message says why."""
+
+
+class UserSecrets(Protocol):
+    """The Secrets of the users of one Cluster. Every method may raise SecretsRefused."""
+
+    async def read(self, user: User) -> StoredSecret | None:
+        """Return the Secret of the user's name, even one of somebody else; None if there is none."""
+
+    async def given(self, reference: SecretKeyRef) -> GivenPassword:
+        """Return the password that a User refers to."""
+
+    async def write(
+        self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
+    ) -> None:
+        """Make the user's Secret, or change the `stored` one."""
+
+    async def delete(self, user: User, stored: StoredSecret) -> None:
+        """Delete the user's own Secret, which nothing needs any more."""
+
+    async def dismiss(self, user: User) -> None:
+        """Let the Secret of a User that is deleted go."""
+
+    async def brokers_authority(self, cluster: Cluster) -> str:
+        """Return the certificates that the brokers' clients trust (PEM); empty if there are none."""
+
+    async def clients_authority(self, cluster: Cluster) -> ClientsAuthority | None:
+        """Return the authority that signs the certificates of users; None if there is none."""
+
+    def missing_authority(self, cluster: Cluster) -> str:
+        """Return what there is not, if there is no such authority, as a clause."""

@@ -1,0 +1,107 @@
+"""What clients of a user find in its Secret."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+from declared_users import cluster, user
+
+from barnabas_operator.certificates.authority import Authority, certificates_in, renewed_at
+from barnabas_operator.planning.users.client_files import Endpoint, Proof, client_files, endpoint_of
+from barnabas_operator.planning.users.user_certificate import ClientsAuthority, is_due, issue
+from barnabas_operator.planning.users.user_secret import (
+    ROTATE,
+    GivenPassword,
+    StoredSecret,
+    given_password_problem,
+    known_password,
+    marks_of,
+    password_of,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+LISTENERS = [
+    {"name": "open", "port": 9092},
+    {"name": "safe", "port": 9094, "tls": True, "authentication": {"type": "scram-sha-512"}},
+]
+
+
+def test_a_password_is_written_as_each_client_reads_it() -> None:
+    files = client_files(user(), Endpoint("here:9094", is_tls=True, fits=True), Proof("CA\nPEM\n", 'a"b\\c'))
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\\"b\\\\c";'
+    assert files["sasl.jaas.config"].decode() == jaas
+    properties = files["client.properties"].decode().splitlines()
+    doubled = jaas.replace("\\", "\\\\")
+    assert f"sasl.jaas.config={doubled}" in properties
+    assert "ssl.truststore.certificates=CA\\nPEM\\n" in properties
+    assert 'sasl.password=a"b\\c' in files["kcat.conf"].decode().splitlines()
+    assert "ssl.ca.location=ca.crt" in files["kcat.conf"].decode().splitlines()
+    assert json.loads(files["librdkafka.json"]) == {
+        "bootstrap.servers": "here:9094",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": 'a"b\\c',
+        "ssl.ca.pem": "CA\nPEM\n",
+    }
+    assert sorted(files) == [
+        "ca.crt",
+        "client.properties",
+        "kcat.conf",
+        "librdkafka.json",
+        "password",
+        "sasl.jaas.config",
+    ]
+
+
+def test_the_listener_is_the_first_that_takes_the_proof() -> None:
+    of = cluster(listeners=LISTENERS)
+    assert endpoint_of(of, user(), "any:1") == Endpoint("any:1", is_tls=True, fits=True)
+    assert endpoint_of(of, user(kind="tls"), "any:1") == Endpoint("any:1", is_tls=False, fits=False)
+
+
+def test_a_certificate_is_of_the_clients_authority_and_renewed_at_two_thirds() -> None:
+    signer = Authority.create("clients", NOW)
+    authority = ClientsAuthority(signer.pem.key, signer.pem.certificate)
+    has = issue("alice", authority, NOW_MS, "geheim")
+    (made,) = certificates_in(has.certificate)
+    assert signer.has_issued(made)
+    assert load_pkcs12(has.keystore, b"geheim").cert is not None
+    assert not is_due(has.certificate, "alice", authority, NOW_MS)
+    due_ms = int(renewed_at(made).timestamp() * 1000)
+    assert not is_due(has.certificate, "alice", authority, due_ms - 1000)
+    assert is_due(has.certificate, "alice", authority, due_ms)
+    assert is_due(has.certificate, "bob", authority, NOW_MS)
+    other = Authority.create("clients", NOW + timedelta(days=1)).pem
+    assert is_due(has.certificate, "alice", ClientsAuthority(other.key, other.certificate), NOW_MS)
+    both = ClientsAuthority(other.key, other.certificate + signer.pem.certificate)
+    assert not is_due(has.certificate, "alice", both, NOW_MS), "brokers trust the former authority, too"
+
+
+def test_a_password_stays_until_another_one_is_asked_for() -> None:
+    made = iter(("new", "newer"))
+    stored = StoredSecret({"password": b"old"}, {ROTATE: "1"}, is_own=True)
+
+    def asked(value: str | None) -> str:
+        annotated = user()
+        if value is not None:
+            annotated.metadata.annotations[ROTATE] = value
+        return password_of(annotated, stored, None, lambda: next(made))
+
+    assert [asked("1"), asked(None), asked("2")] == ["old", "old", "new"]
+    assert password_of(user(), None, None, lambda: next(made)) == "newer"
+    marks = marks_of(user(), stored, lambda: "salt")
+    assert known_password("old", marks).password_id != known_password("new", marks).password_id
+
+
+@pytest.mark.parametrize("text", [None, "", " a", "a\nb", "ü", "a" * 256])
+def test_a_given_password_that_clients_cannot_send_is_refused(text: str | None) -> None:
+    ref = {"valueFrom": {"secretKeyRef": {"name": "theirs", "key": "pw"}}}
+    given = user(authentication={"type": "scram-sha-512", "password": ref})
+    problem = given_password_problem(given, GivenPassword(text))
+    assert problem is not None
+    assert problem.reason == "NoPassword"
+    assert "key pw of Secret theirs" in problem.message
+    assert given_password_problem(given, GivenPassword("a b")) is None

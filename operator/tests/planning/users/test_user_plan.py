@@ -1,0 +1,151 @@
+"""What is done for a User: only what differs, and only what is its own."""
+
+import pytest
+from declared_users import rule, user
+
+from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
+from barnabas_operator.planning.admission.user_admission import review_user
+from barnabas_operator.planning.admission.verdict import AdmissionContext
+from barnabas_operator.planning.users.cluster_users import SCRAM_256, SCRAM_512, Acl, ClusterUsers, FoundUser
+from barnabas_operator.planning.users.user_checks import UserContext, refuse
+from barnabas_operator.planning.users.user_plan import KnownPassword, plan_deletion, plan_user
+from barnabas_operator.planning.users.user_steps import (
+    CreateAcls,
+    DeleteAcls,
+    DeletePassword,
+    SetPassword,
+    SetQuotas,
+    describe,
+)
+from barnabas_operator.resources.user import User
+
+KNOWN = KnownPassword("geheim", "id-1")
+READY = {
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Reconciled",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "observedGeneration": 1,
+        }
+    ],
+    "observedGeneration": 1,
+    "cluster": "one",
+    "username": "alice",
+    "passwordId": "id-1",
+}
+
+
+def acl(operation: AclOperation, host: str = "*", kind: ResourceType = ResourceType.TOPIC) -> Acl:
+    pattern = AclPattern(kind, "flights", PatternType.LITERAL)
+    return Acl(pattern, AclEntry("User:alice", host, operation, Permission.ALLOW))
+
+
+def test_a_new_user_gets_what_is_declared() -> None:
+    wanted = user(
+        authorization={"acls": [rule("topic", "Read", "Describe"), rule("group", "Read")]},
+        quotas={"producerByteRate": 1000, "controllerMutationRate": 0.5},
+    )
+    plan = plan_user(wanted, FoundUser(), KNOWN)
+    group = acl(AclOperation.READ, kind=ResourceType.GROUP)
+    assert plan.steps == (
+        SetPassword("alice", SCRAM_512, "geheim"),
+        CreateAcls("alice", (acl(AclOperation.READ), acl(AclOperation.DESCRIBE), group)),
+        SetQuotas("alice", {"producer_byte_rate": 1000.0, "controller_mutation_rate": 0.5}),
+    )
+    assert not plan.drift, "nobody has changed it"
+    assert "geheim" not in repr(plan) + "".join(describe(step) for step in plan.steps)
+
+
+def test_what_others_changed_is_undone_as_drift_and_an_address_is_the_same_in_any_way_of_writing() -> None:
+    wanted = user(status=READY, authorization={"acls": [rule("topic", "Read", host="::1")]})
+    here = FoundUser(frozenset({SCRAM_512}), frozenset({acl(AclOperation.READ, "0:0:0:0:0:0:0:1")}))
+    assert plan_user(wanted, here, KNOWN).steps == ()
+    added = acl(AclOperation.WRITE)
+    changed = FoundUser(frozenset({SCRAM_512, SCRAM_256}), here.acls | {added}, {"producer_byte_rate": 5.0})
+    plan = plan_user(wanted, changed, KNOWN)
+    assert plan.drift == plan.steps
+    assert plan.steps == (
+        DeletePassword("alice", SCRAM_256),
+        DeleteAcls("alice", (added,)),
+        SetQuotas("alice", {"producer_byte_rate": None}),
+    )
+
+
+def test_another_password_is_set_and_is_no_drift() -> None:
+    there = FoundUser(frozenset({SCRAM_512}))
+    plan = plan_user(user(status=READY), there, KnownPassword("neu", "id-2"))
+    assert plan.steps == (SetPassword("alice", SCRAM_512, "neu"),)
+    assert not plan.drift
+    gone = plan_user(user(status=READY), FoundUser(), KNOWN)
+    assert gone.drift == (SetPassword("alice", SCRAM_512, "geheim"),)
+
+
+def test_a_deleted_user_loses_what_it_had_unless_another_one_has_it_now() -> None:
+    found = FoundUser(frozenset({SCRAM_512}), frozenset({acl(AclOperation.READ)}), {"request_percentage": 5.0})
+    plan = plan_deletion(user(status=READY), found, ())
+    assert [type(step) for step in plan.steps] == [DeletePassword, DeleteAcls, SetQuotas]
+    assert not plan_deletion(user(status=READY), found, ("alice",)).steps
+    assert not plan_deletion(user(status=READY, deletionPolicy="Retain"), found, ()).steps
+    assert not plan_deletion(user(status=READY, pause=True), found, ()).steps
+    assert not plan_deletion(user(status={}), found, ()).steps, "it was refused and never had that user"
+    refusal = plan_deletion(user(status=READY, deletionPolicy="Protect"), found, ()).refusal
+    assert refusal is not None
+    assert refusal.reason == "DeletionProtected"
+
+
+REFUSED = (
+    (user("a" * 65, "tls"), f"metadata.name is {'a' * 65}; allowed with tls: 1 to 64 letters"),
+    (user(kind="tls", username="O=Acme, Inc"), "spec.username is O=Acme, Inc; allowed with tls: 1 to 64 letters"),
+    (
+        user(authorization={"acls": [{"resource": {"type": "topic", "name": "__t"}, "operations": ["Read"]}]}),
+        "spec.authorization.acls[0].resource.name is __t; allowed: names that do not begin with __",
+    ),
+    (
+        user(authorization={"acls": [rule("cluster", "Alter")]}),
+        "spec.authorization.acls[0].resource.name is flights with the type cluster; allowed: leave it out",
+    ),
+    (
+        user(authorization={"acls": [rule("topic", "Read", host="1.2.3")]}),
+        "spec.authorization.acls[0].host is 1.2.3; allowed: an IP address, or *",
+    ),
+    (
+        user(
+            kind="tls",
+            authentication={"type": "tls", "password": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}},
+        ),
+        "spec.authentication.password is given with the type tls; allowed: leave it out",
+    ),
+    (user(quotas={"controllerMutationRate": 0.0}), "spec.quotas.controllerMutationRate is 0; allowed: more than 0"),
+)
+
+
+@pytest.mark.parametrize(("wrong", "why"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_is_refused_with_field_value_and_what_is_allowed(wrong: User, why: str) -> None:
+    refusal = refuse(wrong, UserContext(ClusterUsers({})))
+    assert refusal is not None
+    assert refusal.message.startswith(why)
+    assert review_user(wrong, None, AdmissionContext()).refusal == refusal.message
+
+
+def test_one_user_has_one_resource_and_names_of_the_cluster_are_taken() -> None:
+    said = review_user(user(username="bob"), None, AdmissionContext(taken_by="robert")).refusal
+    assert said == "user bob is already managed by the User robert; allowed: one User for each user"
+    said = review_user(user(username="bob"), user(), AdmissionContext()).refusal
+    assert said == "spec.username is bob; allowed: leave it out, it cannot change"
+    refusal = refuse(user("admin"), UserContext(ClusterUsers({}), {"admin"}))
+    assert refusal is not None
+    assert "metadata.name is admin, which is a user of the Cluster's own" in refusal.message
+
+
+def test_acls_need_an_authorizer_and_an_older_user_is_adopted_only_where_that_is_wanted() -> None:
+    context = UserContext(ClusterUsers({"alice": FoundUser(frozenset({SCRAM_512}))}, has_authorizer=False))
+    refusal = refuse(user(authorization={"acls": [rule("topic", "Read")]}), context)
+    assert refusal is not None
+    assert refusal.reason == "NoAuthorizer"
+    assert refuse(user(), context) is None
+    refusal = refuse(user(adopt=False), context)
+    assert refusal is not None
+    assert refusal.message.startswith("user alice was there before and spec.adopt is false")
+    assert refuse(user(adopt=False, status=READY), context) is None

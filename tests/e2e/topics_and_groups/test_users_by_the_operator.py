@@ -1,0 +1,173 @@
+"""The operator as a process on a real API server, with a real broker: what becomes of Users, and who comes in."""
+
+import json
+import os
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from e2e.world import World, world_of_one
+from harness.barnabas_server import prepare_barnabas
+from harness.deadline import PATIENCE_S, wait_for
+from harness.server_process import free_port
+from local_kubernetes.control_plane import ControlPlane
+
+WRITES = {"resource": {"type": "topic", "name": "flights"}, "operations": ["Write", "Describe"]}
+OF_ALICE = AclBindingFilter(
+    ResourceType.TOPIC,
+    "flights",
+    ResourcePatternType.LITERAL,
+    "User:alice",
+    "*",
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+OF_BOB = AclBinding(
+    ResourceType.TOPIC,
+    "flights",
+    ResourcePatternType.LITERAL,
+    "User:bob",
+    "*",
+    AclOperation.READ,
+    AclPermissionType.ALLOW,
+)
+UNDONE = (
+    "another client had changed this user: give user alice allow WRITE on topic flights (literal) from *,"
+    " allow DESCRIBE on topic flights (literal) from *"
+)
+IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
+    (
+        {"authorization": {"acls": [{**WRITES, "resource": {"type": "topic", "name": "__x"}}]}},
+        "name is __x; allowed: names that do not begin with __",
+    ),
+    (
+        {"authorization": {"acls": [{**WRITES, "resource": {"type": "cluster", "name": "x"}}]}},
+        "name is x with the type cluster; allowed: leave it out",
+    ),
+    ({"authentication": {"type": "tls"}, "username": "a b"}, "spec.username is a b; allowed with tls: 1 to 64 letters"),
+    (
+        {"quotas": {"controllerMutationRate": 0}},
+        "spec.quotas.controllerMutationRate is 0 or less; allowed: more than 0",
+    ),
+)
+
+
+class UserWorld:
+    """A Cluster whose broker knows users, and the operator; `safe_port` is that of its listener with passwords."""
+
+    def __init__(self, world: World, safe_port: int) -> None:
+        self.world = world
+        self._safe_port = safe_port
+
+    def apply(self, name: str, **spec: Any) -> None:
+        self.world.plane.requests.apply(self._body(name, spec))
+
+    def refused(self, name: str, spec: dict[str, Any]) -> str:
+        """What the API server says against it."""
+        text = json.dumps(self._body(name, spec))
+        return str(self.world.plane.kubectl.ask("-n", self.world.namespace, "apply", "-f-", stdin=text).stderr)
+
+    def _body(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        meta = {"name": name, "namespace": self.world.namespace}
+        spec = {"authentication": {"type": "scram-sha-512"}, **spec}
+        return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "User", "metadata": meta, "spec": spec}
+
+    def await_ready(self, name: str) -> None:
+        wait_for(lambda: self.world.ready(name, "User"), lambda said: said[0] == "True", PATIENCE_S)
+
+    def files(self, name: str) -> dict[str, str]:
+        """What its Secret holds."""
+        found = self.world.plane.requests.get("Secret", self.world.namespace, name) or {}
+        return {key: b64decode(text).decode() for key, text in found.get("data", {}).items()}
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Its librdkafka.json as it is, but that this broker is no pod and has another address."""
+        return {**json.loads(self.files(name)["librdkafka.json"]), "bootstrap.servers": f"127.0.0.1:{self._safe_port}"}
+
+    def comes_in(self, settings: dict[str, str]) -> bool:
+        try:
+            AdminClient({**settings, "log_level": 0}).list_topics(timeout=3)
+        except KafkaException:
+            return False
+        return True
+
+
+@pytest.fixture
+def users(defined_api_server: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[UserWorld]:
+    safe = free_port()
+    settings = {
+        "broker.id": "0",
+        "offsets.topic.replication.factor": "1",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SAFE:SASL_PLAINTEXT",
+        "listener.name.safe.sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    open_port = free_port()
+    settings["listeners"] = f"PLAINTEXT://127.0.0.1:{open_port},SAFE://127.0.0.1:{safe}"
+    process = prepare_barnabas(tmp_path, settings)
+    process.port = open_port
+    namespace = f"users-{os.getpid()}-{abs(hash(request.node.name)) % 10**8}"
+    with closing(process) as broker:
+        broker.launch()
+        broker.await_port()
+        with world_of_one(defined_api_server, namespace, broker, tmp_path) as world, closing(world.operator()):
+            yield UserWorld(world, safe)
+
+
+def test_a_client_comes_in_with_the_secret_as_long_as_the_user_is_there(users: UserWorld) -> None:
+    world = users.world
+    world.apply("flights", partitions=1)
+    users.apply("alice", authorization={"acls": [WRITES]}, quotas={"producerByteRate": 1_000_000})
+    users.await_ready("alice")
+    world.await_ready("flights")
+    columns = world.kubectl("get", "bu", "alice", "--no-headers").split()
+    assert columns[:5] == ["alice", "True", "one", "scram-sha-512", "alice"]
+    settings = users.settings("alice")
+    outcomes: list[object] = []
+    producer = Producer(settings)
+    producer.produce("flights", b"one", on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(PATIENCE_S) == 0
+    assert outcomes == [None]
+    (deleted,) = world.admin.delete_acls([OF_ALICE]).values()
+    assert len(deleted.result(PATIENCE_S)) == 2
+    wait_for(lambda: world.events("User", "alice"), lambda told: any(UNDONE in each for each in told), PATIENCE_S)
+    world.kubectl("annotate", "bu", "alice", "barnabas.dev/rotate-password=1")
+    wait_for(lambda: users.settings("alice")["sasl.password"] != settings["sasl.password"])
+    wait_for(lambda: users.comes_in(users.settings("alice")))
+    wait_for(lambda: not users.comes_in(settings))
+    world.kubectl("delete", "user", "alice")
+    assert not users.comes_in(users.settings("alice"))
+    left = world.admin.describe_acls(OF_ALICE).result(PATIENCE_S)
+    assert left == []
+
+
+def test_what_cannot_be_is_refused_and_nobody_elses_secret_or_user_changes(users: UserWorld) -> None:
+    world = users.world
+    (made,) = world.admin.create_acls([OF_BOB]).values()
+    made.result(PATIENCE_S)
+    world.kubectl("create", "secret", "generic", "theirs", "--from-literal=password=short")
+    users.apply("theirs")
+    _, why = wait_for(lambda: world.ready("theirs", "User"), lambda said: said[0] == "False", PATIENCE_S)
+    assert why.startswith("a Secret theirs is there already, and does not belong to this User")
+    assert users.files("theirs") == {"password": "short"}
+    users.apply("bob", adopt=False)
+    _, why = wait_for(lambda: world.ready("bob", "User"), lambda said: said[0] == "False", PATIENCE_S)
+    assert why.startswith("user bob was there before and spec.adopt is false")
+    for spec, said in IMPOSSIBLE:
+        assert said in users.refused("wrong", spec)
