@@ -1,15 +1,17 @@
 # The images of the broker, the operator and the jobs: docker build --target broker -t barnabas-broker:dev .
 # Each is the files of images/root.sh, a virtual environment with what others wrote, and our sources; that of the jobs has
 # Java, too. Where Debian's mirror is out of reach, `--build-context root=docker-image://...` puts an image of yours in the
-# place of the stage `root`, and the same of `java-root` and `tools`.
-FROM docker.io/library/debian:bookworm-slim AS tools
+# place of the stage `root`, and the same of `java-root` and `tools`. Broker and operator are also built for arm64, by
+# programs of the machine that builds: nothing of the other architecture runs meanwhile.
+FROM --platform=$BUILDPLATFORM docker.io/library/debian:bookworm-slim AS tools
 RUN apt-get update -q \
- && apt-get install -qy --no-install-recommends ca-certificates mmdebstrap python3-pip python3-venv \
+ && apt-get install -qy --no-install-recommends binutils-multiarch ca-certificates mmdebstrap python3-pip python3-venv \
  && rm -rf /var/lib/apt/lists
 
 FROM tools AS made-root
+ARG TARGETARCH=amd64
 COPY images/root.sh /
-RUN /root.sh /made
+RUN /root.sh /made "$TARGETARCH"
 
 FROM scratch AS root
 COPY --from=made-root /made /
@@ -20,19 +22,24 @@ COPY --from=made-root --chown=10001:10001 /made/var/lib/barnabas /var/lib/barnab
 # for the root file system of a pod is read-only.
 FROM tools AS packages
 ENV SITE=/opt/barnabas/lib/python3.11/site-packages
-ENV INSTALL="python3 -m pip --python /opt/barnabas/bin/python install --no-cache-dir --only-binary :all: --no-binary barnabas"
+ENV INSTALL="python3 -m pip --python /opt/barnabas/bin/python install --no-cache-dir --no-deps"
+ENV LOCKED="--require-hashes --only-binary :all:"
 ENV COMPILE="/usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash"
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml README.md LICENSE NOTICE /src/
+COPY images/install.sh /
+COPY requirements /requirements
 RUN mkdir -p /src/broker/src/barnabas /src/operator/src /src/spark-on-k8s/src && touch /src/broker/src/barnabas/__init__.py \
  && /usr/bin/python3.11 -m venv --without-pip /opt/barnabas
 
 FROM packages AS broker-packages
-RUN $INSTALL '/src[broker]' && $COMPILE $SITE
+ARG TARGETARCH=amd64
+RUN /install.sh broker "$TARGETARCH" && $INSTALL /src && $COMPILE $SITE
 COPY broker/src $SITE
 RUN $COMPILE $SITE
 
 FROM packages AS operator-packages
-RUN $INSTALL '/src[operator]' && $COMPILE $SITE
+ARG TARGETARCH=amd64
+RUN /install.sh operator "$TARGETARCH" && $INSTALL /src && $COMPILE $SITE
 COPY broker/src/barnabas $SITE/barnabas
 COPY broker/src/barnabas_core $SITE/barnabas_core
 COPY broker/src/barnabas_kube $SITE/barnabas_kube
@@ -41,10 +48,11 @@ RUN $COMPILE $SITE
 
 # Spark is 450 MB of jars, and comes as sources of Python that pip only copies. Nothing loads the jars of Spark Connect's shell.
 FROM packages AS spark-packages
-RUN $INSTALL,pyspark '/src[spark]' && rm -r $SITE/pyspark/jars/connect-repl $SITE/pyspark/examples && $COMPILE $SITE
+RUN $INSTALL $LOCKED --no-binary pyspark -r /requirements/spark.txt \
+ && rm -r $SITE/pyspark/jars/connect-repl $SITE/pyspark/examples && $COMPILE $SITE
 
 FROM packages AS jobs-packages
-RUN $INSTALL '/src[jobs-without-spark]' && $COMPILE $SITE
+RUN $INSTALL $LOCKED -r /requirements/jobs.txt && $INSTALL /src && $COMPILE $SITE
 COPY broker/src/barnabas $SITE/barnabas
 COPY broker/src/barnabas_core $SITE/barnabas_core
 COPY spark-on-k8s/src $SITE
@@ -52,7 +60,7 @@ RUN $COMPILE $SITE
 
 FROM tools AS made-java-root
 COPY images/root.sh /
-RUN /root.sh /made java
+RUN /root.sh /made amd64 java
 
 FROM scratch AS java-root
 COPY --from=made-java-root /made /

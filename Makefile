@@ -6,19 +6,30 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz proof-stored-bytes sim torture weeks soak proof bench bytecodes compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+.PHONY: venv lock demo test fast check crds job-table dashboards metrics dashboards-pictures format test-floors test-rest quarantine images fuzz proof-stored-bytes sim torture weeks soak proof bench bytecodes compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev,demo]'
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
+
+# The versions with their hashes that CI and images have, within the ranges of pyproject.toml; LOCK=--upgrade takes newer ones.
+LOCKED = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command 'make lock' $(LOCK)
+lock: venv
+	$(LOCKED) --extra dev --extra demo --output-file requirements/dev.txt
+	$(LOCKED) --extra broker --constraints requirements/dev.txt --output-file requirements/broker.txt
+	$(LOCKED) --extra operator --constraints requirements/dev.txt --output-file requirements/operator.txt
+	$(LOCKED) --extra jobs-without-spark --constraints requirements/dev.txt --output-file requirements/jobs.txt
+	$(LOCKED) --extra spark --constraints requirements/dev.txt --output-file requirements/spark.txt
+	touch pyproject.toml
 
 # Spark is half a gigabyte: only what runs or checks the jobs waits for it.
 .venv/spark: .venv/ready
-	$(BIN)/python -m pip install --quiet --editable '.[jobs]'
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/spark.txt
 	touch $@
 
 demo: venv
@@ -35,7 +46,7 @@ check: .venv/spark
 	$(BIN)/mypy conftest.py
 	$(BIN)/mypy tests/faults
 	$(BIN)/mypy --explicit-package-bases tests/compat
-	$(BIN)/mypy --explicit-package-bases tests/rights tests/hostile
+	$(BIN)/mypy --explicit-package-bases tests/releases tests/rights tests/hostile
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 	$(BIN)/python tests/architecture/passed_in.py
@@ -116,6 +127,13 @@ e2e-tools: venv
 # What pods run, built of the sources where they are others than last time; needs root.
 images: venv
 	tests/local_kubernetes/install.sh images
+
+# All of a release of this commit in `dist/`: wheel, sdist, images, chart, bills of materials, checksums, notes. SIGN_KEY=FILE signs it
+# (SIGN_PASSWORD in the environment), PUBLISH=HOST/PATH pushes images and chart. Needs root, `make e2e-tools` and skopeo.
+RELEASE = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m release
+.PHONY: release
+release: venv
+	SIGN_KEY=$(SIGN_KEY) $(RELEASE) dist $(if $(PUBLISH),--publish=$(PUBLISH))
 
 # E2E=local (a real Kubernetes by processes; needs root), E2E=kind (needs Docker) or E2E=current (your KUBECONFIG).
 E2E ?= local

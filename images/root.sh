@@ -1,11 +1,13 @@
 #!/bin/sh
 # The files below all images: Debian's Python, the libraries that it needs, a user, and nothing else. There is no shell.
-# `root.sh DIRECTORY [java]`, as root, with mmdebstrap. The Dockerfile calls it, and so do the tests on pods. `java` adds
-# Debian's Java and what Spark calls besides it: `chmod`, by which Hadoop sets the rights of files.
+# `root.sh DIRECTORY ARCHITECTURE [java]`, as root, with mmdebstrap and Python 3.11. The Dockerfile calls it, and so do the
+# tests on pods. The architecture is one of Debian's names; nothing of it runs here. `java` adds Debian's Java and what Spark
+# calls besides it: `chmod`, by which Hadoop sets the rights of files.
 set -eu
 root=$1
+architecture=$2
 include=base-files,python3.11-minimal,libpython3.11-stdlib,libstdc++6,tzdata
-if [ "${2:-}" = java ]; then
+if [ "${3:-}" = java ]; then
     include=$include,ca-certificates-java,coreutils,openjdk-17-jre-headless
     set -- --dpkgopt='path-include=/etc/java-17-openjdk/*' \
         --dpkgopt='path-include=/usr/share/ca-certificates*' \
@@ -21,7 +23,7 @@ for package in "$1"/var/cache/apt/archives/*.deb; do
 done'
 # Extracted, not installed: no package runs its scripts, and dpkg itself is not needed. Programs, manuals, locales and the
 # tables of iconv are left out; Python has its own.
-mmdebstrap --quiet --mode=root --variant=extract --include="$include" \
+mmdebstrap --quiet --mode=root --variant=extract --architectures="$architecture" --include="$include" \
     --dpkgopt='path-exclude=/usr/share/*' \
     --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-include=/usr/share/common-licenses/*' \
@@ -33,6 +35,11 @@ mmdebstrap --quiet --mode=root --variant=extract --include="$include" \
     --dpkgopt='path-include=/etc/python3.11/*' \
     --dpkgopt='path-exclude=/lib/systemd/*' \
     --dpkgopt='path-exclude=/usr/lib/*/gconv/*' \
+    --dpkgopt='path-exclude=/usr/lib/*/libdb-5.3.so' \
+    --dpkgopt='path-exclude=/usr/lib/python3.11/dbm/*' \
+    --dpkgopt='path-exclude=/usr/lib/python3.11/lib-dynload/_dbm.*' \
+    --dpkgopt='path-exclude=/usr/lib/python3.11/pydoc_data/*' \
+    --dpkgopt='path-exclude=/usr/lib/python3.11/test/*' \
     --dpkgopt='path-exclude=/bin/*' \
     --dpkgopt='path-exclude=/sbin/*' \
     --dpkgopt='path-exclude=/usr/sbin/*' \
@@ -68,5 +75,6 @@ if [ -d usr/share/ca-certificates ]; then
     for java in usr/lib/jvm/java-17-*/bin/java; do ln -s "/$java" usr/bin/java; done
 fi
 
-# Bytecode is made now, for the root file system of a pod is read-only. The sources never change, so their times do not matter.
-chroot . /usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/python3.11
+# Bytecode takes the place of Python's own sources: the root file system of a pod is read-only, and sources are 10 MB.
+/usr/bin/python3.11 -m compileall -q -b --invalidation-mode unchecked-hash -s "$root" "$root/usr/lib/python3.11"
+find usr/lib/python3.11 -name '*.py' -delete

@@ -15,10 +15,10 @@ import subprocess
 import tarfile
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from harness.kept_builds import cache, locked
@@ -28,7 +28,16 @@ from local_kubernetes.node import PAUSE_IMAGE
 ROOT: Final = Path(__file__).resolve().parents[2]
 BASE_IMAGE: Final = "docker.io/library/python:3.11-slim-bookworm"
 # As the image of that name has: libstdc++6 comes with apt there.
-BASE_PACKAGES: Final = ("ca-certificates", "libstdc++6", "netbase", "passwd", "python3", "python3-venv", "tzdata")
+BASE_PACKAGES: Final = (
+    "binutils-multiarch",
+    "ca-certificates",
+    "libstdc++6",
+    "netbase",
+    "passwd",
+    "python3",
+    "python3-venv",
+    "tzdata",
+)
 # As slim images leave out documentation; licences stay.
 BASE_PATHS: Final = (
     "exclude=/usr/share/man/*",
@@ -43,6 +52,9 @@ BASE_HOOKS: Final = (
 )
 DOCKERFILE: Final = ROOT / "Dockerfile"
 ROOT_SCRIPT: Final = ROOT / "images" / "root.sh"
+BUILD_SCRIPT: Final = ROOT / "images" / "build.sh"
+INSTALL_SCRIPT: Final = "images/install.sh"
+ABOUT: Final = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 IMAGES: Final = {"barnabas-broker": "broker", "barnabas-operator": "operator", "barnabas-jobs": "jobs"}
 """The Dockerfile's target of each."""
 JOBS: Final = "barnabas-jobs"
@@ -51,18 +63,18 @@ SERVING: Final = tuple(name for name in IMAGES if name != JOBS)
 # What goes into a target besides the Dockerfile.
 CONTEXT: Final[Mapping[str, Sequence[str]]] = {
     "": (),
-    "broker": ("pyproject.toml", "README.md", "broker/src", "operator/src"),
-    "operator": ("pyproject.toml", "README.md", "broker/src", "operator/src"),
+    "broker": (*ABOUT, INSTALL_SCRIPT, "requirements/broker.txt", "broker/src"),
+    "operator": (*ABOUT, INSTALL_SCRIPT, "requirements/operator.txt", "broker/src", "operator/src"),
     "jobs": (
-        "pyproject.toml",
-        "README.md",
+        *ABOUT,
         "images",
+        "requirements/jobs.txt",
         "broker/src/barnabas",
         "broker/src/barnabas_core",
         "spark-on-k8s/src",
     ),
     # Half a gigabyte: only what changes it.
-    "spark": ("images/prepare_spark.py",),
+    "spark": ("images/prepare_spark.py", "requirements/spark.txt"),
     "connector": (
         "spark-on-k8s/src/barnabas_jobs/app/connector.py",
         "spark-on-k8s/src/barnabas_jobs/planning/errors.py",
@@ -70,8 +82,6 @@ CONTEXT: Final[Mapping[str, Sequence[str]]] = {
 }
 STAGES: Final = {"spark": ("packages", "spark-packages", "spark"), "connector": ("fetched", "connector")}
 """Of the Dockerfile, where a target that is kept has no others."""
-EXTRAS: Final = {"spark": "spark"}
-"""Of pyproject.toml, in the same way."""
 TAG: Final = "dev"
 # That of the jobs, and Spark, are 0.8 GB each.
 ARCHIVES_KEPT: Final[Mapping[str, int]] = {JOBS: 3, "spark": 2}
@@ -85,34 +95,6 @@ mount -t tmpfs -o mode=755 tmpfs "$TMPDIR"
 written="${!#}"
 "$1" "$TMPDIR/root" "${@:2:$#-2}"
 tar --create --file="$written" --directory="$TMPDIR/root" .
-"""
-# Storage is memory that only these commands see: thousands of small files, of which nothing is left afterwards.
-BUILD: Final = """
-mount -t tmpfs tmpfs "$STORAGE"
-store() { buildah --root="$STORAGE/root" --runroot="$STORAGE/run" --storage-driver=overlay "$@"; }
-base() {
-    container=$(store from scratch)
-    store add --quiet "$container" "$2" /
-    store config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
-    store commit --rm --quiet --disable-compression "$container" "$1"
-}
-for each in $BASES; do
-    case $each in
-        *.tar) base "${each%%=*}" "${each#*=}" ;;
-        *) store pull --quiet "docker-archive:${each#*=}" ;;
-    esac
-done
-image() {
-    [ -z "$2" ] || store bud --pull-never $TRUST $STAGES --target="$2" --tag="$1" .
-    store push --quiet "$1" "docker-archive:$3:$1"
-}
-jobs=()
-while [ $# -gt 0 ]; do
-    image "$1" "$2" "$3" &
-    jobs+=($!)
-    shift 3
-done
-for job in "${jobs[@]}"; do wait "$job"; done
 """
 
 
@@ -150,16 +132,16 @@ class Recipe(NamedTuple):
 def base_archive() -> Path:
     """Python on Debian as an image of its own, for pods of tests. Raises CannotStart."""
     _check_machine()
-    return _archives({"python": Recipe(BASE_IMAGE, "")}, [_tools()])["python"]
+    return _archives({"python": Recipe(BASE_IMAGE, "")}, [tools()])["python"]
 
 
 def project_archive(name: str) -> Path:
     """One of IMAGES, built where the sources are others than last time. Raises CannotStart."""
     _check_machine()
     if name == JOBS:
-        return _archives({JOBS: Recipe(reference(JOBS), IMAGES[JOBS])}, [_tools(), _spark(), _connector()])[JOBS]
+        return _archives({JOBS: Recipe(reference(JOBS), IMAGES[JOBS])}, [tools(), spark(), connector()])[JOBS]
     # They have their sources in common: when one is to be built anew, so are all, and all on one base.
-    return _archives({each: Recipe(reference(each), IMAGES[each]) for each in SERVING}, [_tools(), _root()])[name]
+    return _archives({each: Recipe(reference(each), IMAGES[each]) for each in SERVING}, [tools(), root()])[name]
 
 
 def _check_machine() -> None:
@@ -174,7 +156,7 @@ def _archives(recipes: Mapping[str, Recipe], bases: Sequence[Base]) -> dict[str,
         missing = [name for name, archive in archives.items() if not archive.exists()]
         if missing:
             written = {name: archives[name].with_suffix(f".{os.getpid()}") for name in missing}
-            _build(bases, [(recipes[name], written[name]) for name in missing])
+            build(bases, [(recipes[name], _archive(recipes[name], written[name])) for name in missing])
             if _archives_of(recipes, bases) != archives:
                 for path in written.values():
                     path.unlink()
@@ -189,6 +171,10 @@ def _archives_of(recipes: Mapping[str, Recipe], bases: Sequence[Base]) -> dict[s
     return {name: cache() / f"{name}-{_digest(bases, recipe.target)}.image" for name, recipe in recipes.items()}
 
 
+def _archive(recipe: Recipe, path: Path) -> str:
+    return f"docker-archive:{path}:{recipe.image}"
+
+
 def _forget_old(name: str) -> None:
     """Leaves those that other checkouts may be using now."""
     known = sorted(cache().glob(f"{name}-*.image"), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -196,22 +182,31 @@ def _forget_old(name: str) -> None:
         path.unlink()
 
 
-def _build(bases: Sequence[Base], wanted: Sequence[tuple[Recipe, Path]]) -> None:
-    triples = [(*recipe, str(archive)) for recipe, archive in wanted]
+def build(
+    bases: Sequence[Base],
+    wanted: Sequence[tuple[Recipe, str]],
+    architecture: str = "amd64",
+    context: Path = ROOT,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Build images of the Dockerfile in `context`, and push each to its destination. Raises CannotStart."""
+    triples = [(*recipe, destination) for recipe, destination in wanted]
     with tempfile.TemporaryDirectory() as storage:
         values = {
+            "ARCHITECTURE": architecture,
             "BASES": " ".join(f"{base.image}={base.file}" for base in bases),
             "BUILDAH_ISOLATION": "chroot",
+            "LABELS": " ".join(f"--label={name}={value}" for name, value in labels.items()),
             "STAGES": " ".join(f"--build-context={base.stage}=container-image://{base.image}" for base in bases),
             "STORAGE": storage,
             "TRUST": " ".join(f"--volume={path}:{path}:ro" for path in TRUST if path.exists()),
         }
         arguments = [argument for triple in triples for argument in triple]
-        _run("unshare", "--mount", "bash", "-euc", BUILD, "build", *arguments, environment=values)
+        _run("unshare", "--mount", str(BUILD_SCRIPT), *arguments, environment=values, folder=context)
 
 
-def _tools() -> Base:
-    """Python on Debian."""
+def tools() -> Base:
+    """Make Python on Debian, by which images are built."""
     options = [f"--dpkgopt=path-{rule}" for rule in BASE_PATHS]
     hooks = [f"--customize-hook={hook}" for hook in BASE_HOOKS]
     what = ["--variant=essential", "--format=tar", f"--include={','.join(BASE_PACKAGES)}"]
@@ -220,21 +215,22 @@ def _tools() -> Base:
     return Base("tools", BASE_IMAGE, made)
 
 
-def _root(*more: str) -> Base:
-    """The files below all images; more are those of Java."""
+def root(architecture: str = "amd64", *more: str) -> Base:
+    """Make the files below all images; more are those of Java."""
     stage = "-".join((*more, "root"))
-    made = _made(stage, ROOT_SCRIPT.read_text(encoding="utf-8"), MAKE_ROOT, str(ROOT_SCRIPT), *more)
+    script = ROOT_SCRIPT.read_text(encoding="utf-8")
+    made = _made(f"{stage}-{architecture}", script, MAKE_ROOT, str(ROOT_SCRIPT), architecture, *more)
     return Base(stage, f"localhost/{stage}", made)
 
 
-def _spark() -> Base:
-    """What the image of the jobs has below what is ours."""
-    return _stage("spark", [_tools(), _root("java")])
+def spark() -> Base:
+    """Make what the image of the jobs has below our sources."""
+    return _stage("spark", [tools(), root("amd64", "java")])
 
 
-def _connector() -> Base:
-    """Spark's jars for Kafka."""
-    return _stage("connector", [_tools(), _spark()])
+def connector() -> Base:
+    """Make the image of Spark's jars for Kafka."""
+    return _stage("connector", [tools(), spark()])
 
 
 def _stage(name: str, bases: Sequence[Base]) -> Base:
@@ -258,10 +254,7 @@ def _made(name: str, recipe: str, script: str, *arguments: str) -> Path:
 
 def _digest(bases: Sequence[Base], target: str) -> str:
     """Of all that goes into an image."""
-    digest = hashlib.sha256((" ".join(base.file.name for base in bases) + BUILD + target).encode())
-    if target in EXTRAS:
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        digest.update(repr((project["dependencies"], project["optional-dependencies"][EXTRAS[target]])).encode())
+    digest = hashlib.sha256((" ".join(base.file.name for base in bases) + target).encode() + BUILD_SCRIPT.read_bytes())
     digest.update(_dockerfile(target).encode())
     for path in _sources(target):
         digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size} ".encode())
@@ -284,10 +277,10 @@ def _sources(target: str) -> Iterator[Path]:
         yield from sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
 
 
-def _run(*command: str, environment: dict[str, str] | None = None) -> None:
+def _run(*command: str, environment: dict[str, str] | None = None, folder: Path = ROOT) -> None:
     done = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
