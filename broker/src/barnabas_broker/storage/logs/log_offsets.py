@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import msgspec
-
 
 class LogOffsets(NamedTuple):
     """Where a log begins, ends, and up to where it is known to be on the disk."""
@@ -13,7 +11,7 @@ class LogOffsets(NamedTuple):
     recovery_point: int
 
 
-class LogAppend(msgspec.Struct, frozen=True, gc=False):
+class LogAppend(NamedTuple):
     """Where a batch went. `log_append_time_ms`: -1 unless the broker stamps it. A `duplicate` was there already."""
 
     base_offset: int
