@@ -23,7 +23,7 @@ PORT_MAX: Final = 65_535
 
 
 class Listener(NamedTuple):
-    """Where the pages are served; an empty host is every address."""
+    """The address at which the pages are served; an empty host is every address."""
 
     host: str
     port: int
@@ -41,7 +41,10 @@ class Options(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Ends the process with 2 and a line that names the option, its value and what is allowed where that is wrong."""
+    """Parse the options.
+
+    If one is wrong, ends the process with 2 and a line that names the option, its value and what is allowed.
+    """
     parser = _parser()
     given = parser.parse_args(arguments)
     return Options(
@@ -123,7 +126,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def regex(text: str) -> re.Pattern[str]:
-    """Reads a filter of an option. Raises argparse.ArgumentTypeError."""
+    """Parse the regular expression of a filter option. Raises argparse.ArgumentTypeError."""
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:  # Too large a number, too many parentheses.

@@ -20,7 +20,7 @@ Answer = tuple[HTTPStatus, str, list[bytes]]
 
 
 class Pages:
-    """Nothing here asks the cluster: what the last round has rendered follows what the exporter tells of itself."""
+    """The pages: the exporter's own metrics, then what the last round rendered. A page never asks the cluster."""
 
     def __init__(
         self, own: CollectorRegistry, cluster: Callable[[], bytes], why_ending: Callable[[], str | None]
@@ -49,7 +49,7 @@ class _Handler(WSGIRequestHandler):
     timeout = READ_TIMEOUT_S
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Writes nothing: a line for each scrape would fill the log."""
+        """Write nothing: a line for each scrape would fill the log."""
 
 
 class PageServer(ThreadingMixIn, WSGIServer):
@@ -62,7 +62,7 @@ class PageServer(ThreadingMixIn, WSGIServer):
         super().__init__((listener.host, listener.port), _Handler)
 
     def server_bind(self) -> None:
-        """Without the look-up of the machine's full name, which may take seconds."""
+        """Bind the socket without the look-up of the machine's full name, which may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 PATIENCE_MIN_S: Final = 60.0
 PATIENCE_ROUNDS: Final = 2
 STALE_ROUNDS: Final = 4
-"""After as many rounds without an answer nothing old is exported any more."""
+"""The number of rounds without an answer after which no old figures are exported any more."""
 STALE_MIN_S: Final = 30.0
 WITHOUT_RETENTION: Final = "when offsets expire is not exported, because %s is not known: %s"
 CUT_OFF: Final = "--%s leaves out %d names: raise it, or exclude some; barnabas_lag_exporter_cut_off goes on telling"
@@ -42,13 +42,13 @@ class Clocks:
 
 @dataclass(slots=True)
 class Rounds:
-    """Of one cluster. `connect` makes a client, or raises ClusterUnreachable."""
+    """The rounds over one cluster. `connect` makes a client, or raises ClusterUnreachable."""
 
     options: Options
     connect: Callable[[], Any]
     clocks: Clocks
     begun_s: float = field(init=False)
-    """When the last round began, by the steady clock."""
+    """The time when the last round began, by the steady clock."""
     own: OwnMetrics = field(init=False)
     _history: History = field(init=False)
     _retention: OffsetsRetention = field(init=False)
@@ -66,16 +66,19 @@ class Rounds:
         self._history = History(max(PATIENCE_MIN_S, PATIENCE_ROUNDS * self.options.interval_s))
 
     def age_s(self) -> float:
-        """Since the cluster was read last."""
+        """Return the seconds since the cluster was last read."""
         return self.clocks.steady_s() - self._read_s
 
     def page(self) -> bytes:
-        """What is exported about the cluster; nothing where that is too old to be true."""
+        """Return the exported metrics of the cluster; nothing if they are too old to be true."""
         is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
         return b"" if is_stale else self._page
 
     def run(self, stop: Event) -> None:
-        """Until `stop` is set. A round that took longer than the interval is followed by the next at once."""
+        """Run rounds until `stop` is set.
+
+        A round that took longer than the interval is followed by the next at once.
+        """
         try:
             while not stop.is_set():
                 self.begun_s = self.clocks.steady_s()
@@ -112,7 +115,7 @@ class Rounds:
         return evaluate(asking, readings, self._history, self.clocks.now_s())
 
     def _tell_refusal(self, refusal: str) -> None:
-        """Once: a user that may not read settings is no failure of the cluster."""
+        """Log a refusal once: a user that may not read configs is no failure of the cluster."""
         if refusal and refusal != self._refusal:
             log.warning(WITHOUT_RETENTION, SETTING, refusal)
         self._refusal = refusal
@@ -130,7 +133,7 @@ class Rounds:
         self._cut_off = cut_off
 
     def _tell(self, text: str) -> None:
-        """Once, as long as it is the same; and once that it is over."""
+        """Log a failure once, as long as it is the same; log once that it is over."""
         if text and text != self._reported:
             log.warning("%s", text)
         elif self._reported and not text:

@@ -8,7 +8,7 @@ from barnabas_kafka.security import IN_CLEAR, MECHANISMS, Credentials, Sasl, Sec
 
 
 def add_security(parser: argparse.ArgumentParser) -> None:
-    """How brokers are spoken to."""
+    """Add the options for TLS and SASL to the brokers."""
     parser.add_argument("--tls.enabled", dest="tls", action="store_true", help="TLS to the brokers")
     for name, help_text in (
         ("ca-file", "the authorities that sign the brokers' certificates; default: the machine's"),
@@ -34,7 +34,7 @@ def add_security(parser: argparse.ArgumentParser) -> None:
 
 
 def security_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Credentials:
-    """What was said, with files that can be used now. Ends the process as argparse does where they cannot."""
+    """Return the credentials of the options, with files that can be used now; if they cannot, end as argparse does."""
     _check(parser, given)
     if given.command_config != IN_CLEAR:
         if given.tls or given.sasl:

@@ -1,4 +1,4 @@
-"""The process ends where its rounds end or hang: whoever started it starts it anew."""
+"""The end of the process when its rounds end or hang: a supervisor such as Kubernetes restarts it."""
 
 import logging
 from collections.abc import Callable
@@ -14,7 +14,7 @@ HANG_ROUNDS: Final = 4
 
 
 def hang_s(interval_s: float) -> float:
-    """How long after its begin a round, with the pause after it, hangs."""
+    """Return the seconds after which a round, with the pause that follows it, counts as hanging."""
     return max(HANG_MIN_S, HANG_ROUNDS * interval_s)
 
 
@@ -24,7 +24,7 @@ class Supervised:
     def __init__(self, work: Callable[[Event], object], progress: Callable[[], object]) -> None:
         self.stop: Final = Event()
         self.failure: str | None = None
-        """Why the process must end; None while it need not."""
+        """The reason why the process must end; None while it need not."""
         self._progress = progress
         self._thread = Thread(target=self._run, args=(work,), name="rounds", daemon=True)
 
@@ -37,7 +37,7 @@ class Supervised:
             self.stop.set()
 
     def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
-        """Starts it, and returns when `stop` is set or it cannot go on; `failure` says why.
+        """Start the thread, and return when `stop` is set or it cannot go on; `failure` says why.
 
         It counts its own looks: a process that stood still is not blamed.
         """
@@ -51,5 +51,5 @@ class Supervised:
                 return
 
     def join(self, seconds: float) -> None:
-        """Waits for its end, so long at most."""
+        """Wait until the thread ends, so many seconds at most."""
         self._thread.join(seconds)

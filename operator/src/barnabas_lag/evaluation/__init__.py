@@ -1,1 +1,1 @@
-"""From readings to lag, seconds, velocity and status. Pure: no IO; whoever calls tells the time."""
+"""The evaluation of readings: lag, seconds, velocity and status. Pure: no IO; the caller passes the time."""

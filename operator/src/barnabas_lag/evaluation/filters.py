@@ -1,17 +1,17 @@
-"""Which topics and groups are looked at, by the options of kafka_exporter."""
+"""The choice of topics and groups, by the options of kafka_exporter."""
 
 import re
 from typing import NamedTuple, Protocol
 
 
 class Names(Protocol):
-    """Some names: those of a filter, or of a set."""
+    """The names of a filter, or of a set."""
 
     def __contains__(self, name: object, /) -> bool: ...
 
 
 class Filter(NamedTuple):
-    """By name: regular expressions that are searched for, so `^` and `$` are the caller's."""
+    """A filter of names: regular expressions that are searched for, so `^` and `$` are the caller's."""
 
     wanted: re.Pattern[str]
     excluded: re.Pattern[str]

@@ -1,4 +1,4 @@
-"""What is kept between rounds, and what each round adds to it."""
+"""The state that is kept between rounds, and what each round adds to it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_
 
 
 class Question(NamedTuple):
-    """Which record is the first that was written at `time_s` or later? Asked for the sake of the record at `offset`."""
+    """A question for the first record written at `time_s` or later, asked for the sake of the record at `offset`."""
 
     offset: int
     time_s: float
@@ -46,7 +46,10 @@ NOTHING_READ = Readings(0, {}, {})
 
 
 class History:
-    """Of one cluster. `patience_s` is the shortest time after which a group without progress stalls or has stopped."""
+    """The history of one cluster.
+
+    `patience_s` is the shortest time after which a group without progress stalls or has stopped.
+    """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -58,7 +61,7 @@ class History:
         self._without_members_since_s: dict[str, float] = {}
 
     def look(self, readings: Readings, now_s: float) -> None:
-        """Takes in a round's readings; forgets what is not there any more."""
+        """Take in a round's readings; forget what does not exist any more."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
         topics = group_lag.by_topic(readings.partitions)
@@ -78,11 +81,11 @@ class History:
             self._look_at_group(group_id, places, heard.get(group_id, {}), now_s)
 
     def unheard(self) -> None:
-        """Takes in that nobody answers at all; what is known stays until the next look."""
+        """Note that no broker answers at all; what is known stays until the next look."""
         self._places = {}
 
     def _forget(self, partitions: Set[TopicPartition]) -> None:
-        """Also what groups did there that cannot be asked about now."""
+        """Forget partitions, also the progress there of groups that cannot be asked about now."""
         if not partitions:
             return
         topics = {each.topic for each in partitions}
@@ -93,12 +96,12 @@ class History:
             self._sums[group_id] = {topic: known for topic, known in sums.items() if topic not in topics}
 
     def _kept_groups(self) -> set[str]:
-        """Also those that just could not be asked about."""
+        """Return the groups to keep, also those that just could not be asked about."""
         there = {*self._readings.groups, *self._readings.silent}
         return there if self._readings.is_complete else there | self._progress.keys()
 
     def _look_at_members(self, kept: Set[str], now_s: float) -> None:
-        """Of a group that could not be asked about it is as it was."""
+        """Note which groups have no members. A group that could not be asked about stays as it was."""
         before, groups = self._without_members_since_s, self._readings.groups
         self._without_members_since_s = {
             **{each: since_s for each, since_s in before.items() if each in kept and each not in groups},
@@ -106,7 +109,7 @@ class History:
         }
 
     def _look_at_ends(self, now_s: float) -> None:
-        """Only partitions that some group reads need a timeline."""
+        """Note the ends of logs. Only partitions that some group reads need a timeline."""
         ends = {partition: place.end for places in self._places.values() for partition, place in places.items()}
         for partition, end in ends.items():
             self._timelines.setdefault(partition, Timeline()).look(now_s, end)
@@ -114,7 +117,7 @@ class History:
     def _look_at_group(
         self, group_id: str, places: Mapping[TopicPartition, _Place], heard: Collection[TopicPartition], now_s: float
     ) -> None:
-        """`heard`: the partitions of which the last look told how the group gets on there."""
+        """Note a group's progress. `heard`: the partitions in which the last look knew the group's progress."""
         before = {
             each: known if each in heard else after_silence(known, now_s)
             for each, known in self._progress.get(group_id, {}).items()
@@ -137,7 +140,7 @@ class History:
         }
 
     def questions(self, now_s: float) -> dict[TopicPartition, Question]:
-        """At most one for each partition, where a group is behind and it is not known well since when."""
+        """Return at most one question for each partition, if a group is behind and it is not well known since when."""
         asked: dict[TopicPartition, Question] = {}
         for places in self._places.values():
             for partition, place in places.items():
@@ -148,7 +151,7 @@ class History:
         return asked
 
     def answered(self, partition: TopicPartition, question: Question, found: Found | None) -> None:
-        """Takes in an answer; None: there is no such record."""
+        """Take in an answer; None: there is no such record."""
         self._timelines[partition].answered(question.offset, question.time_s, found)
 
     def evaluate(self, now_s: float) -> Evaluation:

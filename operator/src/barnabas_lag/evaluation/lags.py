@@ -1,4 +1,4 @@
-"""What one round finds out about groups."""
+"""The results of one round about groups."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class PartitionLag(NamedTuple):
     """Records between the oldest one and the next to be read; below 0, so many were deleted unread."""
     seconds: float | None
     retention_percent: float
-    """How much of what the partition keeps is still to be read: at 100 records are deleted unread."""
+    """The share of the partition's retained records that is still to be read: at 100 records are deleted unread."""
     status: Status
 
 
@@ -55,7 +55,7 @@ class Evaluation(NamedTuple):
 
 
 def retention_percent(committed: int, oldest: int, end: int) -> float:
-    """Between 0, all is read, and 100, the next record to be read is deleted next or was."""
+    """Return a value between 0 (all is read) and 100 (the next record to be read is deleted next, or was deleted)."""
     if end <= committed:
         return 0.0
     if committed <= oldest:

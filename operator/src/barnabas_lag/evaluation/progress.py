@@ -1,4 +1,4 @@
-"""How a group gets on in one partition: what its committed offsets tell, look after look, by Burrow's rules."""
+"""The progress of a group in one partition: what its committed offsets show, look after look, by Burrow's rules."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 MOVES_KEPT: Final = 10
-"""As many commits as Burrow looks at."""
+"""The number of commits that are kept, as many as Burrow looks at."""
 
 
 class Status(IntEnum):
@@ -25,20 +25,25 @@ WORSE: Final = (Status.OK, Status.WARN, Status.REWIND, Status.STOP, Status.STALL
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`moves` are the times of the last commits that moved the offset, `looked_s` is that of the last look; times are
-    seconds since the epoch."""
+    """The progress of a group in one partition.
+
+    `moves` are the times of the last commits that moved the offset, `looked_s` is that of the last look; times are
+    seconds since the epoch.
+    """
 
     committed: int
     lag: int
     looked_s: float
     moves: tuple[float, ...]
     behind_since_s: float | None
-    """When lag was seen first since the last commit and since there was none, and later by as long as nobody answered
-    since; None where there is none."""
+    """The time when lag was first seen, since the last commit and since there was none; None if there is none.
+
+    It moves on by as long as nobody answered.
+    """
     waits_s: tuple[float, ...] = ()
-    """For how long the group had been seen behind before each of the last moves."""
+    """The seconds for which the group had been seen behind before each of the last moves."""
     caught_up_s: float | None = None
-    """When there was no lag last."""
+    """The time when there was no lag last."""
     lag_when_moved: int = 0
     worse_moves: int = 0
     """Commits after which there was more lag than after the one before, since one after which there was less."""
@@ -50,7 +55,7 @@ class Progress:
 
 
 def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
-    """Of what was before nothing is known."""
+    """Return the progress after the first look: of earlier times nothing is known."""
     behind_since_s, caught_up_s = (now_s, None) if lag else (None, now_s)
     return Progress(
         committed, lag, now_s, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag, reset=reset
@@ -58,7 +63,7 @@ def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progr
 
 
 def next_look(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
-    """What is known after one more look; `reset` is what the commit tells of, and empty where it tells of none."""
+    """Return the progress after one more look; `reset` is the declared reset that it names, or ""."""
     if before is None:
         return first_look(now_s, committed, lag, reset)
     was_reset = reset not in ("", before.reset)
@@ -70,7 +75,7 @@ def next_look(before: Progress | None, now_s: float, committed: int, lag: int, r
 
 
 def after_silence(before: Progress, now_s: float) -> Progress:
-    """Nobody has answered since the last look: consumers could not get on either, and need their time as before."""
+    """Return the progress after a time without answers: consumers may have had no answers either."""
     if before.behind_since_s is None:
         return before
     silent_s = max(0.0, now_s - before.looked_s)
@@ -78,7 +83,7 @@ def after_silence(before: Progress, now_s: float) -> Progress:
 
 
 def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_reset: bool) -> Progress:
-    """Who goes back because somebody has declared it does not rewind."""
+    """Return the progress after a commit that moved the offset. A declared reset is no rewind."""
     rewound_from, since = (None, 0) if was_reset else _rewind(before, committed)
     waited_s = 0.0 if before.behind_since_s is None else now_s - before.behind_since_s
     return replace(
@@ -95,7 +100,7 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 
 
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
-    """Where the group has been, and the commits since it went back: both are forgotten when it is there again."""
+    """Return where the group was before it went back, and the commits since; both are forgotten when it is there again."""
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
     since = before.moves_since_rewind + 1
@@ -105,9 +110,11 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 
 
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
-    """Burrow's rules, in its order. Commits that do not move the offset cannot be seen: there a group stalls whose
-    members read the partition, as `has_members` says, and one without has stopped. `patience_s` is the shortest time
-    that either takes. Times in which there was nothing to read, or nobody answered, are no time without progress.
+    """Return the status by Burrow's rules, in its order.
+
+    Commits that do not move the offset cannot be seen: a group stalls where its members read the partition, as
+    `has_members` says, and one without members has stopped. `patience_s` is the shortest time that either takes. Times
+    in which there was nothing to read, or nobody answered, are no time without progress.
     """
     if progress.behind_since_s is None:
         return Status.OK
@@ -121,5 +128,5 @@ def status(progress: Progress, now_s: float, patience_s: float, *, has_members: 
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """Of several partitions, of which there is one at least."""
+    """Return the worst status of several partitions, at least one."""
     return max(statuses, key=WORSE.index)

@@ -1,4 +1,4 @@
-"""What one round reads of a cluster."""
+"""The readings of a cluster in one round."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -37,15 +37,15 @@ class GroupReading(NamedTuple):
     resets: Mapping[TopicPartition, str] = {}
     """The id of the last declared reset, where what is committed tells of one."""
     topics: frozenset[str] | None = None
-    """Those of which its members have partitions; None where that is not known, as in a rebalance."""
+    """The topics with partitions that its members have; None if they are not known, as in a rebalance."""
 
     @property
     def has_members(self) -> bool:
-        """Whether somebody reads for it now."""
+        """True if the group has members now."""
         return self.state not in WITHOUT_MEMBERS
 
     def reads(self, topic: str) -> bool:
-        """Whether some member reads it now, as far as is known."""
+        """True if some member reads the topic now, as far as is known."""
         return self.has_members and (self.topics is None or topic in self.topics)
 
 
@@ -65,6 +65,6 @@ class Readings(NamedTuple):
     groups: Mapping[str, GroupReading]
     silent: frozenset[str] = frozenset()
     is_complete: bool = True
-    """Whether every broker listed its groups: only then a group that is not here is gone."""
+    """True if every broker listed its groups: only then a group that is not listed is gone."""
     offsets_retention_s: float | None = None
-    """How long the offsets of a group without members are kept; None where no broker tells."""
+    """The seconds for which the offsets of a group without members are kept; None if no broker reports it."""

@@ -1,4 +1,4 @@
-"""When a partition's log grew: from that, when the record at an offset was written, without reading it.
+"""The growth of a partition's log over time: it gives the time when a record was written, without reading it.
 
 A point (offset, time) says that every record below the offset was written by then, and no other before. Points come
 from each look at the log's end and, for records from before the first look, from questions: "which is the first record
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""How wide a gap may become by leaving out points, as a share of its age."""
+"""The largest gap that leaving out points may make, as a share of its age."""
 ASKED_GAP: Final = 0.05
-"""How wide one may be around a record that a group is to read next."""
+"""The largest gap around a record that a group is to read next, as a share of its age."""
 GAP_MIN_S: Final = 1.0
 
 
@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 class Timeline:
-    """Of one partition. Times are seconds since the epoch; neither they nor offsets ever go back."""
+    """The timeline of one partition. Times are seconds since the epoch; neither they nor offsets ever go back."""
 
     __slots__ = ("_offsets", "_times")
 
@@ -51,7 +51,7 @@ class Timeline:
             self._thin(now_s)
 
     def written_s(self, offset: int) -> float | None:
-        """When the record at this offset was written; None where it is older than what is known, or not there yet."""
+        """Return when the record at this offset was written; None if it is older than all points, or not written yet."""
         after = bisect_right(self._offsets, offset)
         if after in (0, len(self)):
             return None
@@ -72,7 +72,7 @@ class Timeline:
         return (low + high) / 2
 
     def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
-        """Takes in what came of a question about the record at `offset`. None: no record has such a timestamp."""
+        """Take in the answer to a question about the record at `offset`. None: no record has such a timestamp."""
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
             return
@@ -85,13 +85,19 @@ class Timeline:
         self._insert_found(after, at, min(max(time_s, low), high), offset)
 
     def _insert_found(self, index: int, found: int, time_s: float, asked: int) -> None:
-        """Where the record that is asked about has been found itself, all up to it was written by then, too."""
+        """Insert a point.
+
+        If the record that was asked about itself was found, all records up to it were written by then.
+        """
         self._insert(index, found, time_s)
         if found == asked:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Of the oldest record. Where none has a timestamp we know only that it is older than our first look."""
+        """Take in an answer about the oldest record.
+
+        If no record has such a time, it is only older than our first look.
+        """
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]
         self._insert_found(0, oldest, min(time_s, self._times[0]), offset)

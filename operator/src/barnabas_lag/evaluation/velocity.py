@@ -1,4 +1,4 @@
-"""How fast the lag of a group in a topic changes, and when it will be gone at that pace."""
+"""The velocity at which the lag of a group in a topic changes, and when the lag will be gone at that pace."""
 
 from collections.abc import Sequence
 from math import inf
@@ -21,7 +21,7 @@ def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
 
 
 def velocity(sums: Sequence[LagSum]) -> float:
-    """Records a second; above 0 the group falls behind. 0 as long as there is nothing to compare with."""
+    """Return the records a second by which the group falls behind, below 0 if it catches up; 0 without a comparison."""
     first, last = sums[0], sums[-1]
     passed_s = last.time_s - first.time_s
     return (last.lag - first.lag) / passed_s if passed_s > 0 else 0.0

@@ -1,1 +1,1 @@
-"""What Prometheus reads."""
+"""The metrics that Prometheus reads."""

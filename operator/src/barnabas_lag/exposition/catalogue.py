@@ -13,7 +13,7 @@ class Metric(NamedTuple):
     text: str
     labels: tuple[str, ...]
     origin: str = KAFKA_EXPORTER
-    """Who else tells it: an exporter, or Kafka's MBean and its attribute."""
+    """The other source of the metric: an exporter, or Kafka's MBean and its attribute."""
 
 
 PARTITION: Final = ("topic", "partition")

@@ -44,7 +44,7 @@ OF_GROUP_TOPIC: Final[Mapping[Metric, Callable[[TopicLag], float]]] = {
 
 
 class ClusterMetrics(Collector):
-    """Of one evaluation, within limits."""
+    """The metrics of one evaluation, within limits."""
 
     def __init__(self, evaluation: Evaluation, limits: Limits) -> None:
         self._readings = evaluation.readings

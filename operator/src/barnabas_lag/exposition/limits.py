@@ -1,5 +1,7 @@
-"""How much is exported at most. Detail is cut off first, in an order that seldom changes: by name, with groups without
-members last, because often thousands of them are left over.
+"""The limits of what is exported.
+
+Detail is cut off first, in an order that seldom changes: by name, with groups without members last, because often
+thousands of them are left over.
 """
 
 from collections.abc import Mapping
@@ -17,13 +19,16 @@ class Limits(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What is exported within the limits. Of other groups there are the sums, of other topics how many partitions."""
+    """The detail that is exported within the limits.
+
+    Other groups have their sums, other topics their partition counts.
+    """
 
     detailed_topics: frozenset[str]
     groups: Mapping[str, GroupLags]
     detailed_groups: frozenset[str]
     cut_off: Mapping[str, int]
-    """How many names each limit leaves out, by the option that sets it."""
+    """The number of names that each limit leaves out, by the option that sets it."""
 
 
 def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits) -> Shown:
@@ -41,7 +46,7 @@ def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits
 
 
 def fitting(sizes: Mapping[str, int], limit: int) -> frozenset[str]:
-    """In this order each that still fits under the limit with those before it."""
+    """Return, in this order, each name that still fits under the limit with those before it."""
     room, found = limit, set()
     for name in sizes:
         if sizes[name] <= room:

@@ -1,4 +1,4 @@
-"""What the exporter tells of its own work."""
+"""The metrics of the exporter's own work."""
 
 from collections.abc import Callable, Mapping
 
@@ -34,7 +34,7 @@ class OwnMetrics:
         return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def round_ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Counts a round of `seconds`; `is_answered`: the brokers answered."""
+        """Count a round of `seconds`; `is_answered`: the brokers answered."""
         self._rounds.inc()
         self._seconds.set(seconds)
         self._up.set(is_answered)
@@ -42,10 +42,10 @@ class OwnMetrics:
             self._failed.inc()
 
     def request_failed(self, request: str) -> None:
-        """Counts a request to a broker that failed."""
+        """Count a request to a broker that failed."""
         self._failures.labels(request).inc()
 
     def tell_cut_off(self, names: Mapping[str, int]) -> None:
-        """How many names each option leaves out now."""
+        """Set the number of names that each option leaves out now."""
         for option, count in names.items():
             self._cut_off.labels(option).set(count)

@@ -1,1 +1,1 @@
-"""What is asked of a cluster, over the Kafka protocol."""
+"""The requests to a cluster, over the Kafka protocol."""

@@ -20,7 +20,7 @@ CONSUMERS_MAX: Final = 20
 
 
 class Chosen(NamedTuple):
-    """What was read of these groups, and some of the members of each."""
+    """The readings of these groups, and some of the members of each."""
 
     readings: Readings
     consumers: Mapping[str, Sequence[Consumer]]
@@ -34,8 +34,10 @@ def read_chosen(
     topics_before: Mapping[str, Collection[str]],
     retention: OffsetsRetention,
 ) -> Chosen:
-    """Of these groups all that they have committed to. `topics_before` is what each of them read at the last look: a
-    group that cannot be asked now still reads them. Raises ClusterUnreachable.
+    """Read all offsets that these groups have committed.
+
+    `topics_before` is what each of them read at the last look: a group that cannot be asked now still reads them.
+    Raises ClusterUnreachable.
     """
     metadata = asking.ask_any(MetadataRequest(topics=[ASKED], allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
@@ -67,7 +69,7 @@ def _partitions(asking: Asking, topics: Collection[str]) -> dict[TopicPartition,
 
 
 def _consumers(group: Described) -> Iterator[Consumer]:
-    """What a member has is not known while the group rebalances, or where its protocol is not that of consumers."""
+    """Yield members with partitions: none during a rebalance, or if the protocol is not that of consumers."""
     for each in group.members[:CONSUMERS_MAX]:
         partitions = assigned(each.member_assignment) or ()
         yield Consumer(each.client_id, each.client_host.removeprefix("/"), partitions)

@@ -1,4 +1,4 @@
-"""Who coordinates groups, as metadata has it. FindCoordinator would create the topic of the offsets."""
+"""The coordinators of groups, by metadata. FindCoordinator would create the topic of the offsets."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
@@ -23,7 +23,7 @@ def coordinators(metadata: Any) -> Sequence[int]:
 
 
 def without_coordinator(group_ids: Iterable[str], leaders: Sequence[int], broker_ids: Collection[int]) -> set[str]:
-    """Groups of which nobody can tell now whether they are there."""
+    """Return the groups whose coordinator is away, so that nobody knows whether they exist."""
     if not leaders:
         return set()
     return {each for each in group_ids if leaders[coordinator_partition(each, len(leaders))] not in broker_ids}

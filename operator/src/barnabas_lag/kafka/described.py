@@ -1,4 +1,4 @@
-"""What coordinators tell of groups' members."""
+"""The members of groups, as their coordinators describe them."""
 
 import struct
 from collections import OrderedDict
@@ -14,10 +14,10 @@ STABLE: Final = "Stable"
 CONSUMERS: Final = "consumer"
 """The type of the protocol whose assignments are partitions; others are Kafka Connect's, for one."""
 KEPT_BYTES_MAX: Final = 32 << 20
-"""About 280,000 partitions: from one look to the next most members have what they had."""
+"""The bytes that are kept, about 280,000 partitions: from one look to the next most members keep what they had."""
 ENTRY_BYTES: Final = 300
 PARTITION_BYTES: Final = 112
-"""What an assignment and each of its partitions take, as measured."""
+"""The bytes that an assignment and each of its partitions take, as measured."""
 
 
 class Described(NamedTuple):
@@ -29,7 +29,7 @@ class Described(NamedTuple):
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """Those of which members have partitions; None where that is not known."""
+        """The topics with partitions that members have; None if they are not known."""
         if self.state != STABLE or self.protocol_type != CONSUMERS:
             return None
         topics: set[str] = set()
@@ -42,7 +42,10 @@ class Described(NamedTuple):
 
 
 class Assignments:
-    """What members have, decoded once; for many threads. `bytes_max` bounds what is kept: the last asked for."""
+    """The assignments of members, decoded once; for many threads.
+
+    `bytes_max` bounds what is kept: the last asked for.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -84,4 +87,4 @@ def _decoded(assignment: bytes) -> tuple[TopicPartition, ...] | None:
 
 
 assigned: Final = Assignments(KEPT_BYTES_MAX).decoded
-"""Of all clusters that this process looks at."""
+"""The function that decodes an assignment, for all clusters that this process looks at."""

@@ -1,4 +1,4 @@
-"""From what was read to how groups get on: what is not known yet is asked."""
+"""The evaluation of readings, which asks when records were written if that is not known yet."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.offsets import answers
 
 QUESTIONS_A_ROUND: Final = 8
-"""How often a round asks when records were written; what is not known well by then is asked in the next."""
+"""The number of times that a round asks when records were written; the next round asks for the rest."""
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
-    """With all that is known after these readings; `now_s` since the epoch. Raises ClusterUnreachable."""
+    """Evaluate all that is known after these readings; `now_s` since the epoch. Raises ClusterUnreachable."""
     history.look(readings, now_s)
     for _ in range(QUESTIONS_A_ROUND):
         questions = history.questions(now_s)

@@ -34,7 +34,7 @@ class Listed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a group has committed, and the declared resets that this tells of, the last one of each partition."""
+    """The offsets that a group has committed, and the declared resets named there, the last one of each partition."""
 
     offsets: dict[TopicPartition, int]
     resets: dict[TopicPartition, str]
@@ -59,7 +59,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
 def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
-    """What the groups have committed to these partitions; those whose coordinator does not answer are left out."""
+    """Return what the groups have committed to these partitions; groups without an answer are left out."""
     described = described_groups(asking, listed)
     known = {each: each for each in partitions}
     return {
@@ -76,7 +76,7 @@ def group_reading(listed: Listed, described: Described | None, committed: Commit
 
 
 def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
-    """Those that their coordinators describe."""
+    """Return the groups that their coordinators describe."""
     classic = [group_id for group_id, each in listed.items() if each.group_type in DESCRIBED]
     coordinated = by_broker(classic, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: describe_groups(some) for broker_id, some in coordinated.items()}
@@ -90,7 +90,7 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 
 def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known) -> Iterator[tuple[str, Committed]]:
-    """What each group has committed to partitions that are known; none of groups whose coordinator does not answer."""
+    """Yield what each group has committed to known partitions; nothing if its coordinator does not answer."""
     many = asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
     coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}

@@ -1,4 +1,4 @@
-"""How long brokers keep the offsets of groups without members: `offsets.retention.minutes`, as they tell it."""
+"""The time for which brokers keep the offsets of groups without members: their `offsets.retention.minutes`."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -18,14 +18,14 @@ MINUTE_S: Final = 60.0
 
 
 class OffsetsRetention:
-    """Of one cluster. `steady_s` is a clock that never goes back."""
+    """The retention of offsets in one cluster. `steady_s` is a clock that never goes back."""
 
     def __init__(self, steady_s: Callable[[], float]) -> None:
         self._steady_s: Final = steady_s
         self._asked_s = -inf
         self._seconds: float | None = None
         self.refusal = ""
-        """Why it is not known, and what helps; empty where it is, or where no broker has answered yet."""
+        """The reason why it is not known, and what helps; empty if it is known, or no broker has answered yet."""
 
     def seconds(self, asking: Asking, broker_ids: Sequence[int]) -> float | None:
         """The shortest of all brokers; None where no broker tells it. Asks once in ten minutes, whatever came of it.
@@ -38,7 +38,7 @@ class OffsetsRetention:
         return self._seconds
 
     def _ask(self, asking: Asking, broker_ids: Sequence[int]) -> None:
-        """Where no broker answers, what was known before stays."""
+        """Ask for the retention. If no broker answers, the last known value stays."""
         requests = {each: [_request(each)] for each in broker_ids}
         answers = [(broker_id, result) for broker_id, _, answer in asking.ask(requests) for result in answer.results]
         if answers:

@@ -15,7 +15,7 @@ from barnabas_lag.kafka.partitions import partitions_of
 
 
 class Filters(NamedTuple):
-    """Which topics and groups the exporter reads."""
+    """The filters of the topics and groups that the exporter reads."""
 
     topics: Filter
     groups: Filter

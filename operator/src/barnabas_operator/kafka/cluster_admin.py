@@ -70,7 +70,7 @@ class ClusterAdmin:
         writing: TimedWrite = nullcontext,
         security: Credentials = IN_CLEAR,
     ) -> None:
-        """Connects to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`.
+        """Connect to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`.
 
         `writing` is entered for each request that changes something, with the seconds that it may take; what it raises
         is raised.
@@ -79,7 +79,7 @@ class ClusterAdmin:
         self._clock = clock
         self._writing = writing
         self.answered_at = self._clock.monotonic_s()
-        """When brokers answered last to steps, which may be many requests."""
+        """The time when brokers last answered to steps, which may be many requests."""
         self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator", security)
         self._overrides = TopicAnswers(overrides, self.client, configs_kept_s, clock.monotonic_s)
         self._min_isr = TopicAnswers(min_isr, self.client, configs_kept_s, clock.monotonic_s)
@@ -93,7 +93,7 @@ class ClusterAdmin:
         self.close()
 
     def close(self) -> None:
-        """Ends the client's thread and connections."""
+        """End the client's thread and connections."""
         self.client.close()
 
     def cluster_state(self) -> ClusterState:
@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """What is more to say of those partitions is asked for by topic."""
+        """Return the troubled partitions, with what only their topics' configs say."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}
@@ -155,7 +155,7 @@ class ClusterAdmin:
         )
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
-        """Of the first that answers: a broker that has just died is not fenced yet."""
+        """Return the defaults of the first broker that answers: one that has just died is not fenced yet."""
         for broker_id in broker_ids[:-1]:
             try:
                 return self._defaults_of(broker_id)
@@ -203,7 +203,7 @@ class ClusterAdmin:
         return [_load(each, moving) for each in found if each["error_code"] == ErrorCode.NONE]
 
     def _log_dirs_of(self, broker_id: int) -> list[dict[str, Any]]:
-        """Of that broker alone: the library first asks any broker for all topics, and that one may have just died."""
+        """Return the log dirs of that broker alone: the library first asks any broker, which may just have died."""
         answer = self.client.ask(DescribeLogDirsRequest(topics=None), broker_id)
         return [each.to_dict() for each in answer.results]
 
@@ -251,12 +251,12 @@ class ClusterAdmin:
         }
 
     def stray_logs(self, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-        """What each of these brokers has set aside."""
+        """Return the logs that each of these brokers has set aside."""
         with reachable():
             return stray_logs(self.client, broker_ids)
 
     def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
-        """Sets dynamic configs of brokers; None resets a config to its default."""
+        """Set dynamic configs of brokers; None resets a config to its default."""
         resources = [ConfigResource("BROKER", str(broker), operations(each)) for broker, each in changes.items()]
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_configs(resources, raise_on_unknown=False)
@@ -267,7 +267,7 @@ class ClusterAdmin:
             self.client.elect_leaders(PREFERRED, raise_errors=False)
 
     def supported_metadata_versions(self, broker_ids: Iterable[int]) -> dict[int, Supported]:
-        """What each of these brokers supports; of those that answer."""
+        """Return the metadata versions that each of these brokers supports; only of those that answer."""
         supported = {}
         for broker_id in broker_ids:
             try:
@@ -277,7 +277,7 @@ class ClusterAdmin:
         return supported
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:
-        """Finalizes a level; why the brokers refused, if they did."""
+        """Finalize a level; return why the brokers refused, if they did."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             return features.raise_metadata_version(self.client, level, REQUEST_TIMEOUT_S)
 
@@ -307,7 +307,7 @@ class ClusterAdmin:
             self._wait(lambda: not self._has_any(deleted), "not every deleted topic is gone")
 
     def _all_led(self, partitions: Mapping[str, int]) -> bool:
-        """Whether each of these topics has so many partitions, each with a leader."""
+        """True if each of these topics has so many partitions, each with a leader."""
         led = {
             topic["name"]: sum(partition["leader_id"] >= 0 for partition in topic["partitions"])
             for topic in self.client.describe_topics(list(partitions))
@@ -315,13 +315,13 @@ class ClusterAdmin:
         return all(led[topic] >= count for topic, count in partitions.items())
 
     def _has_any(self, topics: Mapping[str, str]) -> bool:
-        """Whether any topic of these ids and names is there: of such a name there may be another one by now."""
+        """True if any topic with one of these ids exists; its name may belong to a new topic."""
         described = self.client.describe_topics(list(topics.values()))
         there = (topic["topic_id"] for topic in described if topic["error_code"] == ErrorCode.NONE)
         return not topics.keys().isdisjoint(kafka_uuid.to_text(UUID(topic_id)) for topic_id in there)
 
     def _all_moving(self, steps: Collection[MoveReplicas]) -> bool:
-        """Whether these replicas are on their way, or there, or gone with their topic."""
+        """True if these replicas are moving, or have moved, or are gone with their topic."""
         moving = reassignments(self.client)
         states = {
             topic["name"]: _topic_state(topic, moving.get(topic["name"], {}))
@@ -371,7 +371,7 @@ def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[TopicPartitio
 
 
 def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:
-    """One that moves between log dirs counts where it goes."""
+    """Return the load of a log dir. A replica that moves between log dirs counts where it goes."""
     staying = [size for replica, size in _replicas(log_dir, is_future=False) if replica not in moving]
     sizes = staying + [size for _, size in _replicas(log_dir, is_future=True)]
     return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])

@@ -1,4 +1,4 @@
-"""What `barnabas status` tells: topics, partitions, groups and lag of a running cluster."""
+"""The report of `barnabas status`: topics, partitions, groups and lag of a running cluster."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from barnabas_operator.planning.cluster_state import StrayLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReport:
-    """What is reported about one live broker."""
+    """The report of one live broker."""
 
     broker_id: int
     address: str
@@ -71,8 +71,10 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagReport:
-    """How far a group is behind in one partition. `lag` is None where it has committed nothing to the topic, or nobody
-    tells the log's ends."""
+    """The lag of a group in one partition.
+
+    `lag` is None if it has committed nothing to the topic, or no broker reports the log's ends.
+    """
 
     topic: str
     partition: int
@@ -99,7 +101,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
-    """What `barnabas status` shows of a cluster."""
+    """The report of a cluster that `barnabas status` shows."""
 
     bootstrap: str
     cluster_id: str
@@ -112,5 +114,5 @@ class ClusterReport:
     """True if `__transaction_state` is an ordinary topic, which an older version of Barnabas could make."""
 
     def partitions_in(self, state: str) -> int:
-        """How many partitions of all topics are in a state."""
+        """Return the number of partitions of all topics that are in a state."""
         return sum(part.state == state for topic in self.topics for part in topic.partitions)

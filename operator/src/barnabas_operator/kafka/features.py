@@ -19,7 +19,7 @@ BEFORE_LEVELS: Final = Supported(1, 1)
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
-    """As any broker tells; None where it knows no such feature."""
+    """Return the metadata versions as any broker reports them; None if it knows no such feature."""
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:
         return None
@@ -27,7 +27,7 @@ def metadata_versions(client: Any) -> MetadataVersions | None:
 
 
 def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
-    """What this broker supports itself."""
+    """Return the metadata versions that this broker itself supports."""
     config = client.connections.config
     names = {name: config[name] for name in ("client_software_name", "client_software_version")}
     answer = client.ask(ApiVersionsRequest(**names, min_version=3), broker_id)
@@ -38,7 +38,10 @@ def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
 
 
 def raise_metadata_version(client: Any, level: int, timeout_s: float) -> StepRefused | None:
-    """Finalizes this level; why the brokers did not, if they did not. Where it is so already, that is no fault."""
+    """Finalize this level; return why the brokers refused, if they did.
+
+    A level that is already finalized is no fault.
+    """
     kind: Any = UpdateFeaturesRequest.FeatureUpdateKey
     update = kind(feature=METADATA_LEVEL, max_version_level=level, allow_downgrade=False, upgrade_type=UPGRADE)
     make: Any = UpdateFeaturesRequest

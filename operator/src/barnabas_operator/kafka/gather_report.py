@@ -41,7 +41,7 @@ WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
 
 
 def gather_report(admin: ClusterAdmin) -> ClusterReport:
-    """Everything there is to tell now. Raises ClusterUnreachable."""
+    """Gather the whole report of the cluster now. Raises ClusterUnreachable."""
     with reachable():
         cluster = admin.client.describe_cluster()
         topics = [topic for topic in admin.client.describe_topics() if topic["error_code"] == 0]

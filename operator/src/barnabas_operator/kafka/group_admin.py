@@ -28,23 +28,23 @@ from barnabas_operator.planning.groups.group_descriptions import (
 )
 
 MANY_COORDINATORS_VERSION: Final = 4
-"""Of FindCoordinator (KIP-699)."""
+"""The version of FindCoordinator that takes several groups (KIP-699)."""
 EPOCHS_VERSION: Final = 6
 NAMES_VERSION_MAX: Final = 9
-"""Of OffsetCommit; the next one has ids of topics."""
+"""The last version of OffsetCommit with names of topics; the next one has their ids."""
 NO_MEMBER: Final = -1
 """The generation of who commits and is no member."""
 
 
 class Refused(NamedTuple):
-    """Why the brokers did not do it: Kafka's name of the error, and for what."""
+    """The refusal of the brokers: Kafka's error code, and the object that it is about."""
 
     code: int
     about: str
 
     @property
     def has_members(self) -> bool:
-        """Whether somebody reads for the group now: a coordinator takes no commit of a stranger then."""
+        """True if the group has members now: a coordinator then takes no commit from outside of the group."""
         return self.code in (
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.REBALANCE_IN_PROGRESS,
@@ -70,7 +70,7 @@ class GroupAdmin:
         self._coordinators: dict[str, int] = {}
 
     def describe(self, group_ids: Collection[str], topics: Collection[str] = ()) -> GroupDescriptions:
-        """These groups, and the logs of these topics and of all that the groups have committed to."""
+        """Describe these groups, and the logs of these topics and of all that the groups have committed to."""
         groups = self._groups(group_ids)
         read = {partition.topic for group in groups.values() for partition in group.committed}
         metadata = self._metadata(sorted({*topics, *read}))
@@ -83,13 +83,15 @@ class GroupAdmin:
         return GroupDescriptions(groups, counts, self._logs())
 
     def first_since(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
-        """The first record of that time or later in each of the partitions that `describe` found; None where there is
-        none. What no leader answers is left out."""
+        """Return the first record at that time or later in each partition that `describe` found; None if there is none.
+
+        Partitions without an answer of their leader are left out.
+        """
         answers = log_offsets(self._asking, self._leader, dict.fromkeys(partitions, time_ms))
         return {each: found.offset if found.offset != NO_OFFSET else None for each, found in answers.items()}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> Refused | None:
-        """In one request, as one who is no member; the first refusal, if there is any."""
+        """Commit offsets in one request, from outside of the group; return the first refusal, if there is any."""
         of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
         of_partition = of_topic.OffsetCommitRequestPartition
         topics = [
@@ -125,8 +127,9 @@ class GroupAdmin:
         return None if result.error_code in fine else Refused(result.error_code, f"group {group_id}")
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> Refused | None:
-        """What the group has committed there; the first refusal, if there is any. Where the topic is gone nothing is
-        left to delete: its offsets go with it.
+        """Delete committed offsets of the group; return the first refusal, if there is any.
+
+        If the topic is gone, nothing is left to delete: its offsets are deleted with it.
         """
         of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
         of_partition = of_topic.OffsetDeleteRequestPartition
@@ -152,7 +155,7 @@ class GroupAdmin:
         return found
 
     def _find_coordinators(self, group_ids: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Groups without one, and why."""
+        """Find the coordinators; yield the groups without one, and why."""
         self._coordinators = {}
         for key, found in self._coordinators_of(group_ids):
             if found.error_code == ErrorCode.NONE:
@@ -188,7 +191,7 @@ class GroupAdmin:
                     yield group_id, dict(_offsets(group.topics))
 
     def _metadata(self, topics: list[str]) -> list[Any]:
-        """Nothing is asked about no topic: that would mean all."""
+        """Return the metadata of these topics; ask nothing for none, because that would mean all."""
         if not topics:
             return []
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
@@ -205,7 +208,10 @@ class GroupAdmin:
         return self._leaders.get(partition, NOBODY)
 
     def _ask_coordinator(self, group_id: str, request: Any) -> Any:
-        """Raises ClusterUnreachable where it does not answer: then nobody knows whether it was done."""
+        """Send a request to the coordinator.
+
+        If it does not answer, raise ClusterUnreachable: the outcome is unknown.
+        """
         if group_id not in self._coordinators:
             for _, why in self._find_coordinators([group_id]):
                 raise ClusterUnreachable(f"group {group_id}: {why}")
@@ -216,7 +222,7 @@ class GroupAdmin:
 
 
 def _described(group: Any) -> GroupDescription:
-    """Without what it has committed."""
+    """Return the description of a group, without its committed offsets."""
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupDescription()
     if group.error_code != ErrorCode.NONE:

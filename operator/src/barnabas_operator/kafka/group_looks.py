@@ -23,14 +23,14 @@ NAMED_MAX: Final = 5
 
 
 class Looked(NamedTuple):
-    """What a look found. Groups that could not be asked about are missing; `unheard` says why."""
+    """The result of a look. Groups that could not be asked about are missing; `unheard` says why."""
 
     groups: Mapping[str, GroupSeen]
     unheard: str
 
 
 class GroupLooks:
-    """Of one cluster; called in threads, one after the other."""
+    """The looks at the groups of one cluster; called in threads, one after the other."""
 
     def __init__(self, patience_s: float, clock: Clock) -> None:
         """`patience_s` is the shortest time after which a group without progress stalls or has stopped."""
@@ -43,7 +43,7 @@ class GroupLooks:
         """Groups that were there at the last look."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
-        """At these groups, in a few requests to each broker. Raises ClusterUnreachable."""
+        """Look at these groups, in a few requests to each broker. Raises ClusterUnreachable."""
         try:
             asking = Asking(connected())
             chosen = read_chosen(asking, group_ids, self._topics, self._retention)
@@ -64,7 +64,7 @@ class GroupLooks:
         return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
 
     def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
-        """What a group reads that could not be asked about is what it read before."""
+        """Remember what each group reads. A group that could not be asked about still reads what it read before."""
         now = {group_id: _topics(chosen, group_id) for group_id in chosen.readings.groups}
         before = {each: self._topics[each] for each in group_ids if each in self._topics}
         gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
@@ -72,7 +72,7 @@ class GroupLooks:
 
 
 def _away(chosen: Chosen) -> Iterator[str]:
-    """Whose coordinator is away."""
+    """Yield the reason for groups whose coordinator is away."""
     if chosen.away:
         yield f"nobody leads the partition of {CONSUMER_OFFSETS} of {_named(chosen.away)}"
 

@@ -1,4 +1,4 @@
-"""Partitions of which every replica lacks records, and what accepts that; logs that brokers have set aside."""
+"""Partitions whose every replica lacks records, and the acceptance of that; logs that brokers have set aside."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _LOST: Final = re.compile(r"(\d+): (.*)")
 
 
 def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
-    """What is known of each such partition of these topics, asked by an admin client. Raises KafkaError."""
+    """Return what is known of each such partition of these topics, asked by an admin client. Raises KafkaError."""
     lost: dict[PartitionKey, str] = {}
     for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
         some = topics[start : start + TOPICS_A_REQUEST_MAX]
@@ -33,7 +33,10 @@ def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, st
 
 
 def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-    """What these brokers have set aside. Brokers of Kafka know no such config, and have none. Raises KafkaError."""
+    """Return the logs that these brokers have set aside; none for Apache Kafka, which has no such config.
+
+    Raises KafkaError.
+    """
     wanted = dict.fromkeys((STRAY_LOGS, STRAY_LOGS_OFFLINE))
     asked = [ConfigResource("BROKER", str(broker_id), wanted) for broker_id in broker_ids]
     found: Mapping[str, Any] = client.describe_configs(asked, config_filter="all").get("broker", {}) if asked else {}

@@ -1,4 +1,4 @@
-"""Which replicas are on their way to other brokers, and where to."""
+"""The reassignments: which replicas are moving to other brokers, and where to."""
 
 import logging
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from barnabas_kafka.connection import REQUEST_TIMEOUT_S
 from barnabas_operator.planning.cluster_state import ReplicaIds
 
 Topics = list[dict[str, Any]]
-"""As the library's client describes them."""
+"""The topics as the library's client describes them."""
 Moves = dict[str, dict[int, ReplicaIds]]
-"""By topic and partition, the replicas that there will be when a reassignment is done."""
+"""The replicas after the reassignment is done, by topic and partition."""
 
 T = TypeVar("T")
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 def reassignments(client: Any) -> Moves:
-    """What moves. Raises KafkaError.
+    """Return the reassignments. Raises KafkaError.
 
-    The broker that moves are sent to knows them at once, others a little later: by topics of one of these, and no
-    moves of another, replicas on their way would look like too many, and their move would be called off.
+    The broker that moves are sent to knows them at once, others a little later: by topics of one of these, and no moves
+    of another, replicas on their way would look like too many, and their move would be called off.
     """
     return _of_mover(client, lambda broker_id: _reassignments(client, broker_id))
 

@@ -1,4 +1,4 @@
-"""What a reset would do now, by what the brokers say."""
+"""The plan of a reset now, from what the brokers report."""
 
 from datetime import datetime
 
@@ -33,6 +33,6 @@ def plan_of(
 
 
 def reset_descriptions(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupDescriptions:
-    """Of the group, of the one whose offsets it shall have, and of the topics that are named."""
+    """Describe the group, the one whose offsets it shall have, and the topics that are named."""
     others = [reset.to.group] if reset.to.group is not None else []
     return admin.describe(list(dict.fromkeys([group_id, *others])), named_topics(reset))

@@ -1,4 +1,4 @@
-"""What a reset would do, for whoever applies it: a connection of its own, for one answer."""
+"""The preview of a reset for the person who applies it: a connection of its own, for one answer."""
 
 from contextlib import nullcontext
 from typing import Final

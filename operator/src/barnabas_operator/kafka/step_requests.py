@@ -42,7 +42,7 @@ def error_name(code: int) -> str:
 
 
 def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
-    """Steps of one kind, cut into what one request may hold: Kafka limits its new partitions, we its topics."""
+    """Yield steps of one kind, cut into what one request may hold: Kafka limits new partitions, we limit topics."""
     request: list[TopicStep] = []
     partitions = 0
     for step in steps:
@@ -57,7 +57,7 @@ def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
 
 
 def send(client: Any, steps: Sequence[TopicStep]) -> dict[str, StepRefused | None]:
-    """Sends steps of one kind, at most one for each topic, in one request; by topic, why it was refused if it was."""
+    """Send steps of one kind, at most one for each topic, in one request; return the refusals by topic."""
     return dict(SENDERS[type(steps[0])](client, steps))
 
 
@@ -83,7 +83,7 @@ def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
 
 
 def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
-    """Changes of settings as the client wants them."""
+    """Return changes of configs as the client takes them."""
     return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
 
 

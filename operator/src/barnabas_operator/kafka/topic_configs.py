@@ -32,7 +32,10 @@ class TopicAnswers(Generic[Value]):
         self._heard: dict[str, _Heard[Value]] = {}
 
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
-        """By name, of topics whose ids are given by name. A topic that was created again is asked about again."""
+        """Return the answers by name, for topics whose ids are given by name.
+
+        A topic that was recreated is asked about again.
+        """
         now_s = self._now_s()
         kept = {
             name: heard

@@ -1,11 +1,11 @@
 """An archive: `ledger/00000000.json`, ... and `data/topic_id=/run=/date=/partition=/*.parquet`.
 
 `packs/00000000.json` is a copy of the first thousand ledger files, and so on: a reader asks for one in their place.
-After `compact` the first pack has all entries that were there then.
+After `compact` the first pack has all entries that existed then.
 
 A run writes its data files, makes them safe, and then commits by adding one ledger file: that either is there as a
-whole or not at all, and fails where another writer has taken the number. What no entry names does not count, and the
-next run removes it, once it has taken the number away from whoever wrote it.
+whole or not at all, and fails where another writer has taken the number. Files that no entry names do not count, and
+the next run removes them, once it has taken the number away from their writer.
 """
 
 import uuid
@@ -22,7 +22,7 @@ from barnabas_jobs.planning.leftovers import Leftovers, leftovers
 LEDGER: Final = "ledger"
 PACKS: Final = "packs"
 PACKED: Final = 1000
-"""How many ledger entries a pack has."""
+"""The number of ledger entries in a pack."""
 DATA: Final = "data"
 LOCK: Final = "lock"
 COPY: Final = "_entry.json"
@@ -32,40 +32,40 @@ Content = TypeVar("Content")
 
 
 class Store(Protocol):
-    """Where an archive's files are. Paths are relative to it; what cannot be done raises JobFailed."""
+    """The place of an archive's files. Paths are relative to it; each method raises JobFailed if it fails."""
 
     def url(self, name: str) -> str:
-        """What Spark calls it."""
+        """Return the name by which Spark reads and writes it."""
 
     def make(self, *folders: str) -> None:
-        """They are there when this returns."""
+        """Make the folders, which exist when this returns."""
 
     def locked(self, name: str, taken: str) -> AbstractContextManager[None]:
         """Refuses a second process with what is `taken`, where the store has locks."""
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; nothing where it is not there."""
+        """Return the names in a folder, sorted; none if there is no such folder."""
 
     def read(self, name: str) -> bytes | None:
         """The content; None where it is not there."""
 
     def add(self, name: str, content: bytes) -> bool:
-        """There as a whole and safe when this returns; False where there is another one of this name already."""
+        """Add a file, whole and safe when this returns; False if the name is taken."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """This content, or what it had, whatever happens meanwhile."""
+        """Replace the content; after a crash the file has the old content or the new one."""
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """The files in it and below, with their bytes."""
 
     def sync(self, files: Iterable[str]) -> None:
-        """They stay, also after a power cut."""
+        """Make the files survive a power cut."""
 
     def remove(self, folder: str) -> None:
-        """With all that is in it; what cannot be removed stays."""
+        """Remove the folder recursively, and leave what cannot be removed."""
 
     def sweep(self, folder: str) -> None:
-        """Removes what was left half done in it."""
+        """Remove what was left half done in the folder."""
 
 
 class ArchiveFolder:
@@ -80,17 +80,17 @@ class ArchiveFolder:
 
     @contextmanager
     def written_by_us(self) -> Iterator[None]:
-        """Inside, nobody else writes the archive, if its store has locks."""
+        """Keep other writers out of the archive inside, if its store has locks."""
         self.store.make(LEDGER, PACKS, DATA)
         with self.store.locked(LOCK, "writes it, and an archive has one writer at a time"):
             yield
 
     def ledger(self) -> Ledger:
-        """What is committed, which may be nothing. Raises JobFailed where it cannot be read."""
+        """Return the committed entries, which may be none. Raises JobFailed if they cannot be read."""
         return checked(self._entries(), str(self))
 
     def _entries(self, first: int = 0) -> Iterator[Entry]:
-        """From this number on, one after the other: of packs, and of the ledger files that no pack has."""
+        """Yield the entries from this number on, in order: of packs, and of ledger files that no pack has."""
         packs = {name for name in self.store.names(PACKS) if name.endswith(".json")}
         files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
         for name in sorted(packs | files):
@@ -110,7 +110,7 @@ class ArchiveFolder:
             raise JobFailed(f"archive={self}: the file {name} cannot be read: {error}; {hint}") from error
 
     def survey(self) -> tuple[Ledger, Leftovers]:
-        """What is committed, and what runs that ended early have left. Raises JobFailed where the ledger lost entries.
+        """Return the committed entries, and what runs that ended early have left. Raises JobFailed if entries are lost.
 
         Folders are listed before the ledger is read: then it knows what another writer has committed meanwhile.
         """
@@ -119,7 +119,7 @@ class ArchiveFolder:
         return ledger, self._left(folders, sums_of(ledger.entries))
 
     def survey_sums(self) -> tuple[LedgerSums, Leftovers]:
-        """As `survey`, without the memory that all entries take."""
+        """Return what `survey` does, without the memory that all entries take."""
         folders = self._run_folders()
         sums = sums_of(in_order(self._entries(), str(self)))
         return sums, self._left(folders, sums)
@@ -143,13 +143,13 @@ class ArchiveFolder:
         return found
 
     def _names(self, run: str, ledger: LedgerSums) -> bool:
-        """Whether it was committed a moment ago."""
+        """True if an entry after these names the run: it was committed a moment ago."""
         return any(entry.run == run for entry in self._entries(ledger.count))
 
     def sweep(self, runs: Iterable[str], entries: int) -> None:
-        """Removes these runs, and files that were left half done, and makes packs that are missing.
+        """Remove these runs, and files that were left half done, and make packs that are missing.
 
-        Only for the writer, after a fence is there.
+        Only for the writer, once a fence is committed.
         """
         for run in runs:
             self.store.remove(run)
@@ -161,14 +161,17 @@ class ArchiveFolder:
                 self._pack(first)
 
     def _pack(self, first: int) -> None:
-        """Another writer adds the same. Without it a reader reads the ledger files, so one that lacks is no failure."""
+        """Make a pack of these entries; another writer adds the same.
+
+        Without it a reader reads the ledger files, so a missing pack is no failure.
+        """
         with suppress(JobFailed):
             contents = [self.store.read(f"{LEDGER}/{_file(number)}") for number in range(first, first + PACKED)]
             if all(contents):
                 self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
     def pack_all(self, entries: Sequence[Entry]) -> None:
-        """Makes one pack of all entries, so that a reader asks for one file. A pack is a copy: it may be replaced."""
+        """Make one pack of all entries, so that a reader asks for one file. A pack is a copy: it may be replaced."""
         self.store.replace(f"{PACKS}/{_file(0)}", msgspec.json.encode(entries))
 
     def new_run(self, topic_id: str, number: int) -> str:
@@ -213,5 +216,5 @@ def _of_topic(topic_id: str) -> str:
 
 
 def _file(number: int) -> str:
-    """Of a ledger entry, or of the pack that begins with it."""
+    """Return the file name of a ledger entry, or of the pack that begins with it."""
     return f"{number:08d}.json"

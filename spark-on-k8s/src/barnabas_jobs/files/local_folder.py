@@ -32,11 +32,11 @@ class LocalFolder:
         return str(self.path)
 
     def url(self, name: str) -> str:
-        """What Spark calls it."""
+        """Return the name by which Spark reads and writes it."""
         return str(self.path / name)
 
     def make(self, *folders: str) -> None:
-        """They are there when this returns, also after a power cut."""
+        """Make the folders, which survive a power cut when this returns."""
         with self._as_job_failed("cannot be written"):
             missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
             for folder in folders:
@@ -47,7 +47,7 @@ class LocalFolder:
             self._check_links()
 
     def _check_links(self) -> None:
-        """Checks the folder before any work is done that could not be committed. Raises OSError."""
+        """Check the folder before any work is done that could not be committed. Raises OSError."""
         one = self.path / f".{uuid.uuid4().hex[:12]}{PARTIAL}"
         other = one.with_suffix(".link")
         try:
@@ -59,9 +59,9 @@ class LocalFolder:
 
     @contextmanager
     def locked(self, name: str, taken: str) -> Iterator[None]:
-        """Nobody else has the lock meanwhile: the kernel frees it when this process ends, however that ends.
+        """Hold the lock inside: the kernel frees it when this process ends, however that ends.
 
-        Raises JobFailed, with what is `taken`, where another process has it. A file system without locks gives none.
+        Raises JobFailed, with what is `taken`, if another process has it. A file system without locks gives none.
         """
         with self._as_job_failed("cannot be written"):
             lock = (self.path / name).open("a+")
@@ -81,7 +81,7 @@ class LocalFolder:
             yield
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; nothing where it is not there."""
+        """Return the names in a folder, sorted; none if there is no such folder."""
         with self._as_job_failed(f"{folder} cannot be read"):
             try:
                 return sorted(os.listdir(self.path / folder))
@@ -97,9 +97,9 @@ class LocalFolder:
                 return None
 
     def add(self, name: str, content: bytes) -> bool:
-        """It is there as a whole, also after a power cut; False where there is another one of this name already.
+        """Add a file, which survives a power cut as a whole; False if there is another one of this name.
 
-        NFS may do what is asked, lose the answer, and be asked again: that it is there already may be by ourselves.
+        NFS may do what is asked, lose the answer, and be asked again: it may find the file that it added itself.
         """
         final = self.path / name
         partial = final.with_suffix(f".{uuid.uuid4().hex[:12]}{PARTIAL}")
@@ -115,7 +115,7 @@ class LocalFolder:
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replaces the content; after a crash the file has the old content or the new one."""
+        """Replace the content; after a crash the file has the old content or the new one."""
         final = self.path / name
         partial = final.with_suffix(PARTIAL)
         with self._as_job_failed(f"{name} cannot be written"):
@@ -130,7 +130,7 @@ class LocalFolder:
             return {str(path.relative_to(self.path)): path.stat().st_size for path in files}
 
     def sync(self, files: Iterable[str]) -> None:
-        """Syncs the files and their folders, so that they stay after a power cut."""
+        """Sync the files and their folders, so that they stay after a power cut."""
         paths = [self.path / name for name in files]
         folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(self.path)}
         with self._as_job_failed("the data files of this run are not safe"):
@@ -138,11 +138,11 @@ class LocalFolder:
                 _sync(path)
 
     def remove(self, folder: str) -> None:
-        """Removes the folder with all that is in it; leaves what cannot be removed."""
+        """Remove the folder recursively; leave what cannot be removed."""
         shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def sweep(self, folder: str) -> None:
-        """Removes what `add` and `replace` have left half done in it."""
+        """Remove what `add` and `replace` have left half done in the folder."""
         with self._as_job_failed(f"{folder} cannot be written"):
             for partial in (self.path / folder).glob(f"*{PARTIAL}"):
                 partial.unlink(missing_ok=True)

@@ -47,7 +47,7 @@ class LogDir(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """What the checkpoints of a log dir say of a partition; `clean_until` is None where it was never compacted."""
+    """The checkpointed offsets of a partition; `clean_until` is None if it was never compacted."""
 
     recovery_point: int
     high_watermark: int
@@ -88,7 +88,7 @@ class Looks(NamedTuple):
 
     @property
     def clean_until(self) -> int | None:
-        """Up to where it may be compacted; None where it never was. Its last segment is not."""
+        """The offset up to which the log may be compacted; None if it never was. Its last segment is not."""
         if self.before.is_being_cleaned or self.now.is_being_cleaned:
             return max(self.before.segments + self.now.segments, default=0)
         return self.offsets.clean_until
@@ -108,7 +108,7 @@ def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
 
 
 def check(log_dirs: Sequence[LogDir]) -> None:
-    """Raises JobFailed unless each is a log dir of the broker it is said to be of, all of one cluster."""
+    """Raise JobFailed unless each is a log dir of the broker that the option says, and all are of one cluster."""
     first = None
     if twice := [each for each in log_dirs if log_dirs.count(each) > 1]:
         raise JobFailed(f"log_dirs={twice[0].broker}:{twice[0].path}: it is given twice; allowed is once")
@@ -140,7 +140,10 @@ def _owner(log_dir: LogDir) -> Any:
 
 
 def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replica]:
-    """Those of these topics, or of all. Checkpoints are read before segments are listed: logs only grow past them."""
+    """Return the replicas of these topics, or of all.
+
+    Reads checkpoints before it lists segments: logs only grow past them.
+    """
     found = []
     for log_dir in log_dirs:
         offsets = offsets_of(log_dir)
@@ -165,7 +168,7 @@ def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> li
 
 
 def looked_at_alone(listed: Replica) -> Looks:
-    """One of them. OSError where it cannot be listed."""
+    """List one of the replicas again. Raises OSError if it cannot be listed."""
     offsets = offsets_of(listed.log_dir)(listed.partition)
     return Looks(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
 
@@ -182,7 +185,10 @@ def _replica(log_dir: LogDir, partition: TopicPartition, path: Path, offsets: Of
 
 
 def offsets_of(log_dir: LogDir) -> Callable[[TopicPartition], Offsets]:
-    """What the checkpoints say now. A damaged one counts as empty, as it does for brokers."""
+    """Return a function that gives the offsets in the checkpoints as they are now.
+
+    A damaged checkpoint counts as empty, as it does for brokers.
+    """
     flushed, committed, clean = (
         _decoded(Path(log_dir.path) / name, decode_offsets) or {}
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
@@ -191,7 +197,10 @@ def offsets_of(log_dir: LogDir) -> Callable[[TopicPartition], Offsets]:
 
 
 def leader_epochs(folder: str) -> list[EpochStart] | str | None:
-    """Of the replica in this folder; a text says why they cannot be read, None that there is no such file."""
+    """Return the leader epochs of the replica in this folder.
+
+    Returns a text that says why they cannot be read, or None if there is no such file.
+    """
     try:
         return decode_epochs((Path(folder) / LEADER_EPOCHS).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -237,7 +246,10 @@ def _unreadable_in(log_dir: LogDir) -> Iterator[Stray]:
 
 
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
-    """What belongs to no partition, here and in its folders: in two looks, for a file may be on its way."""
+    """Return the files that belong to no partition, in log dirs and in their folders.
+
+    A file counts if it is found twice, for it may be moving.
+    """
     return _seen_twice(log_dirs, _strays_in)
 
 

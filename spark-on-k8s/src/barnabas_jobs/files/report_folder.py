@@ -11,9 +11,9 @@ from typing import IO, Final
 from barnabas_jobs.planning.errors import JobFailed
 
 OF_RUN: Final = ".run"
-"""The file of a report that names the run which made it. Whoever writes a report has its lock."""
+"""The file of a report that names the run which made it. The writer of a report has its lock."""
 BEFORE: Final = ".before"
-"""In a report: that of an earlier try, as long as it takes to remove it."""
+"""The folder in a report with the report of an earlier try, as long as it takes to remove that."""
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
 
 @contextmanager
 def _folder_beside(final: Path) -> Iterator[Path]:
-    """Nobody else has it meanwhile. Where it fails, nothing of it stays."""
+    """Make a folder beside the final one, which only this process has; remove it if the work inside fails."""
     partial = final.with_name(f".{final.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
     with (partial / OF_RUN).open("a") as lock:
@@ -57,7 +57,7 @@ def _folder_beside(final: Path) -> Iterator[Path]:
 
 
 def _is_ours(lock: IO[str], path: Path) -> bool:
-    """Whether it is locked now, and still has its name: the last writer's goes away with the whole folder."""
+    """True if the file is locked now and still has its name: the last writer's goes away with the whole folder."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -68,7 +68,7 @@ def _is_ours(lock: IO[str], path: Path) -> bool:
 
 
 def _empty(partial: Path) -> None:
-    """What a driver that was killed has left goes."""
+    """Remove what a killed driver has left."""
     for each in partial.iterdir():
         if each.is_dir():
             shutil.rmtree(each)
@@ -77,7 +77,7 @@ def _empty(partial: Path) -> None:
 
 
 def _is_of(run: str | None, report: Path) -> bool:
-    """Whether it is there, and a try of this run has made it."""
+    """True if the report exists and a try of this run has made it."""
     try:
         return (report / OF_RUN).read_text(encoding="utf-8") == run
     except (FileNotFoundError, NotADirectoryError):

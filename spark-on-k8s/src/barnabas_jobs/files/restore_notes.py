@@ -1,4 +1,4 @@
-"""What restores keep for the runs that go on with them: a plan each, and a lock of each topic that receives records.
+"""The notes of restores for the runs that go on with them: a plan each, and a lock of each target topic.
 
 They are in the archive, or in the folder that the option `state` names if nobody may write into the archive.
 """
@@ -14,14 +14,14 @@ RESTORES: Final = "restores"
 
 
 class RestoreNotes:
-    """Those of one archive."""
+    """The notes in one archive."""
 
     def __init__(self, store: Store, *, in_archive: bool) -> None:
         self._store = store
         self._in_archive = in_archive
 
     def check_writable(self) -> None:
-        """Checks the place before anything is made. Raises JobFailed."""
+        """Check the place before anything is made. Raises JobFailed."""
         try:
             self._store.make(RESTORES)
         except JobFailed as failure:
@@ -32,7 +32,7 @@ class RestoreNotes:
 
     @contextmanager
     def restored_by_us(self, into_id: str) -> Iterator[None]:
-        """Inside, nobody else restores into the topic with this id, as far as these notes say."""
+        """Keep others inside from restoring into the topic with this id, as far as these notes know."""
         with self._store.locked(f"{RESTORES}/{into_id}.lock", "restores into the same topic"):
             yield
 
@@ -41,7 +41,10 @@ class RestoreNotes:
         return self._store.read(_plan(name, into_id))
 
     def keep_plan(self, name: str, into_id: str, plan: bytes) -> None:
-        """For runs that go on with it. Raises JobFailed where another run has kept one: a bucket has no locks."""
+        """Keep the plan for runs that go on with it.
+
+        Raises JobFailed if another run has kept one: a bucket has no locks.
+        """
         if not self._store.add(_plan(name, into_id), plan):
             raise JobFailed(f"another run of the restore name={name} has begun meanwhile; wait until it has ended")
 

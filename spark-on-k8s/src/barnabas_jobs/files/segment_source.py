@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 GONE: Final = "gone"
 ROWS: Final = 16_384
-"""How many batches go to Spark together."""
+"""The number of batches that go to Spark together."""
 LOOKS: Final = 3
-"""How many times a segment is read if its files change while something seems wrong with them."""
+"""The number of times a segment is read if its files change while something seems wrong with them."""
 PLACE: Final = "broker int, log_dir string, topic string, partition int, segment long"
 BATCH: Final = (
     "position long, base_offset long, last_offset long, epoch int, size_bytes int, crc long, computed_crc long, "
@@ -49,7 +49,7 @@ class SegmentTask(InputPartition):
 
     @property
     def is_active(self) -> bool:
-        """Whether it was the active segment when it was listed."""
+        """True if it was the active segment when it was listed."""
         return self.base_offset == self.replica.segments[-1]
 
     def again(self) -> "SegmentTask":
@@ -61,7 +61,7 @@ class SegmentTask(InputPartition):
         return self
 
     def path(self, suffix: str) -> str:
-        """Of the file with this suffix."""
+        """Return the path of the segment's file with this suffix."""
         return os.path.join(self.replica.path, segment_file(self.base_offset, suffix))
 
 
@@ -129,7 +129,7 @@ class SegmentReader(DataSourceReader):
 def _seen_again(
     task: SegmentTask, problems: list[Problem], before: "Identity", decompress: Decompress | None
 ) -> list[Problem]:
-    """What is still wrong when the files have not changed between two looks, or have at each of some."""
+    """Return the problems that remain when the files stay unchanged between two looks, or change at each of some."""
     for _ in range(LOOKS - 1):
         now = _identity(task)
         if now == before:
@@ -140,7 +140,7 @@ def _seen_again(
 
 
 Identity = list[tuple[int, int, int] | None]
-"""Of the files of a segment: which they are, how large, when they were written."""
+"""The inode, size and time of writing of each file of a segment."""
 
 
 def _identity(task: SegmentTask) -> Identity:
@@ -224,12 +224,12 @@ class Rows:
         self.batches: list[Batch] = []
 
     def add(self, batch: Batch) -> int:
-        """How many there are now."""
+        """Add a batch, and return the number of batches that wait."""
         self.batches.append(batch)
         return len(self.batches)
 
     def taken(self) -> Any:
-        """Those that wait, as Arrow has them."""
+        """Take the batches that wait, as an Arrow record batch."""
         columns = list(zip(*self.batches, strict=True))
         self.batches = []
         return self._filled(len(columns[0]), dict(zip(Batch._fields, columns, strict=True)))
@@ -243,7 +243,7 @@ class Rows:
         return self._filled(len(problems), columns)
 
     def _filled(self, count: int, columns: dict[str, Any]) -> Any:
-        """With the segment's place, and nulls for the rest."""
+        """Return the columns as an Arrow record batch, with the segment's place, and nulls for the rest."""
         import pyarrow
 
         replica = self._task.replica

@@ -32,7 +32,7 @@ from barnabas_jobs.spark.standing import reported
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `archive` takes. `commit_records` bounds what a run that ends early has to read again."""
+    """The options of `archive`. `commit_records` bounds what a run that ends early has to read again."""
 
     RULES: ClassVar = (
         Rule(
@@ -58,10 +58,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did: records and bytes that it added, and what the archive has of this topic id.
+    """The result of a run: the records and bytes that it added, and those in the archive of this topic id.
 
-    `left_out`: offsets without a committed record, as of transactions that were aborted.
-    `ended_by`: the signal that ended a continuous run, which is never done by itself.
+    `left_out`: offsets without a committed record, as of transactions that were aborted. `ended_by`: the signal that
+    ended a continuous run, which is never done by itself.
     """
 
     topic: str
@@ -89,7 +89,7 @@ def run(
     clock: Callable[[], float] = time.time,
     stopping: threading.Event | None = None,
 ) -> Result:
-    """Archives up to where the topic ends when the run begins; with `continuous` on, until `stopping` or a SIGTERM.
+    """Archive up to where the topic ends when the run begins; with `continuous`, until `stopping` or a SIGTERM.
 
     Raises JobFailed; what was committed by then stays.
     """
@@ -113,7 +113,7 @@ def run(
 
 
 class Begun(NamedTuple):
-    """What the ledger had when the run began, as sums: the entries themselves would stay in memory for months.
+    """The ledger when the run began, as sums: the entries themselves would stay in memory for months.
 
     `ends`: by partition, the offset after the last archived one; it moves on with the run.
     """
@@ -126,7 +126,7 @@ class Begun(NamedTuple):
 
 
 def _begun(job: Run, options: Options) -> Begun:
-    """Removes what runs that ended early have left, once none of them can commit it any more."""
+    """Remove what runs that ended early have left, once none of them can commit it any more."""
     ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)
     entries = ledger.count
@@ -169,7 +169,7 @@ def _commits(job: Run, options: Options, begun: Begun, committed: Committed) -> 
 
 
 def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
-    """What the topic deleted before it was archived. Raises Refused unless that was allowed."""
+    """Return the ranges that the topic deleted before they were archived. Raises Refused unless that is allowed."""
     ranges = gone(ends, log)
     if ranges and options.fail_on_data_loss:
         raise Refused(
@@ -181,7 +181,7 @@ def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bou
 
 
 def _delete_archived(job: Run) -> dict[int, int]:
-    """Deletes from the topic what the archive has, where both are equal. Raises JobFailed where they are not."""
+    """Delete from the topic the archived records, if both are equal. Raises JobFailed if they are not."""
     generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
     compared = verify.compare(
         job.spark,

@@ -17,7 +17,7 @@ from barnabas_jobs.spark.records import Counted, counts, with_true_timestamps, w
 
 
 class Run(NamedTuple):
-    """What all commits of a run share. `columns`: what becomes of values that are JSON."""
+    """The parts that all commits of a run share. `columns`: those that values in JSON are turned into."""
 
     spark: SparkSession
     cluster: Cluster
@@ -35,9 +35,9 @@ class Written(NamedTuple):
 
 
 def write(job: Run, number: int, records: DataFrame, offsets: int | None = None) -> Written:
-    """Records to a new folder, read again; `offsets` are those of the whole run.
+    """Write records to a new folder and read them again; `offsets` are those of the whole run.
 
-    Raises JobFailed; nothing of it stays then.
+    Raises JobFailed; nothing of the folder stays then.
     """
     run_folder = job.folder.new_run(job.topic.topic_id, number)
     try:
@@ -60,7 +60,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
 
 
 def _check_all_found(run_folder: str, given: int, found: int) -> None:
-    """Raises JobFailed where the store has lost or doubled a file, or did not list it yet."""
+    """Raise JobFailed if the store has lost or doubled a file, or does not list it yet."""
     if given != found:
         raise JobFailed(
             f"{run_folder}: {given} records were written, and the files that the store lists hold {found}, so nothing "
@@ -86,7 +86,7 @@ def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], l
 
 
 def fence(job: Run, number: int) -> None:
-    """Commits an empty entry with this number, so that nobody else can use the number."""
+    """Commit an empty entry with this number, so that nobody else can use the number."""
     job.folder.commit(entry(job, number, job.topic, partitions=[], files=[]))
 
 
@@ -118,7 +118,7 @@ def entry(
 
 
 def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
-    """Raises JobFailed where the files hold what is not within the range, or more than it can hold."""
+    """Return the archived range. Raises JobFailed if the files hold records outside of it, or more than it can hold."""
     if found and (found.records > wanted.offsets or found.first < wanted.start or found.last >= wanted.end):
         raise JobFailed(
             f"{wanted}: the files hold {found.records} records, offsets {found.first} to {found.last}: that is not "

@@ -1,4 +1,4 @@
-"""How far the archive that a run writes is behind its topic, for the progress of the run."""
+"""The standing of the archive that a run writes against its topic, for the progress of the run."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ ASK_S: Final = 5.0
 
 
 class ArchiveStanding:
-    """Of one run. `ends`: by partition, the offset after the last archived one; it moves on with the run.
+    """The standing of one run. `ends`: by partition, the offset after the last archived one; it moves on with the run.
 
     `read`: where a continuous run has read on without a record, as over the markers of transactions.
     """

@@ -47,7 +47,7 @@ class Stream:
         self._failed: Exception | None = None
 
     def run(self, trigger_seconds: int, records_max: int) -> None:
-        """Runs until it is to stop, and finishes the batch that is under way.
+        """Archive batches until it is to stop, and finish the batch that is under way.
 
         Raises JobFailed; where it went well for an hour before, JobFailedLate.
         """
@@ -96,7 +96,7 @@ class Stream:
             self._busy.release()
 
     def _commit(self, records: DataFrame) -> None:
-        """What a batch brings ends with its last records; offsets without records after them are the next one's."""
+        """Commit a batch up to its last records; offsets without records after them belong to the next batch."""
         written = write(self._job, self._number, records)
         ends = {partition: found.last + 1 for partition, found in written.found.items()}
         if ends:

@@ -69,7 +69,7 @@ Key = tuple[str, str, int]
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `audit` takes. `log_dirs` are `ID:/FOLDER`, all of a broker and of as many brokers as there are.
+    """The options of `audit`. `log_dirs` are `ID:/FOLDER`, all of a broker and of as many brokers as there are.
 
     `topics` are all where none is named. `compacted` names topics that were compacted once and are not any more: they
     may lack offsets. `deep` looks into the records of each batch, too.
@@ -105,12 +105,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.found
 
     @property
     def summary(self) -> str:
-        """What was read and found, in two sentences."""
+        """The summary of what was read and found, in two sentences."""
         read = f"{self.replicas:,} replicas of {self.partitions:,} partitions, {self.segments:,} segments"
         verdict = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"
         return (
@@ -120,7 +120,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilesRead(NamedTuple):
-    """What Spark found in the files, by replica."""
+    """The findings of Spark in the files, by replica."""
 
     segments: dict[Key, list[Row]]
     epochs: dict[Key, list[EpochBatch]]
@@ -133,7 +133,7 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> Result:
-    """Reads every file of the log dirs once. Raises JobFailed."""
+    """Read every file of the log dirs once. Raises JobFailed."""
     log_dirs = parse_log_dirs(options.log_dirs)
     check(log_dirs)
     listed = replicas(log_dirs, options.topics)
@@ -197,7 +197,7 @@ def _key(row: Row) -> Key:
 
 
 def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
-    """By partition, how far any replica is compacted: each is compacted by itself, so they may differ below."""
+    """Return the offset up to which any replica of a partition is compacted: each is compacted by itself."""
     found: dict[TopicPartition, int] = {}
     for each in listed:
         if each.clean_until is not None:
@@ -230,7 +230,7 @@ def _log(looks: Looks, read: FilesRead, compacted: Collection[TopicPartition]) -
 
 
 def _own_findings(read: FilesRead, logs: Sequence[LogRead]) -> Iterator[Finding]:
-    """What is wrong with each log by itself."""
+    """Return the findings about each log by itself."""
     for log in logs:
         key = (log.place.log_dir, *log.place.partition)
         for row in read.problems[key]:
@@ -245,7 +245,7 @@ def _own_findings(read: FilesRead, logs: Sequence[LogRead]) -> Iterator[Finding]
 
 
 def _beside_logs(log_dirs: Sequence[LogDir], options: Options) -> Iterator[Finding]:
-    """What is wrong with a log dir itself. Files of no topic are reported only if all topics are audited."""
+    """Return the findings about a log dir itself. Files of no topic are reported only if all topics are audited."""
     for each in unreadable(log_dirs):
         yield _of_log_dir(UNREADABLE, each)
     for each in [] if options.topics else strays(log_dirs):

@@ -31,7 +31,7 @@ from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `compact` takes. `commit_records`: about how many records a joined commit has."""
+    """The options of `compact`. `commit_records`: about how many records a joined commit has."""
 
     topic: TopicName
     archive: Location
@@ -39,7 +39,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How many commits were joined into how many, and the files that this saves a reader.
+    """The result: how many commits were joined into how many, and the files that this saves a reader.
 
     `removed_runs`: folders of files that an earlier run had replaced.
     """
@@ -58,7 +58,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compaction(NamedTuple):
-    """What all joins of a run share."""
+    """The parts that all joins of a run share."""
 
     spark: SparkSession
     folder: ArchiveFolder
@@ -66,12 +66,12 @@ class Compaction(NamedTuple):
 
     @property
     def now_ms(self) -> int:
-        """Of commits."""
+        """The time of a commit made now."""
         return int(self.clock() * 1000)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Raises JobFailed; what was committed by then counts."""
+    """Join the commits of an archive. Raises JobFailed; what was committed by then counts."""
     job = Compaction(spark, archive_at(spark, options.archive), clock)
     with job.folder.written_by_us():
         ledger = _begun(job, options)
@@ -95,7 +95,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 
 def _begun(job: Compaction, options: Options) -> Ledger:
-    """Removes what runs that ended early have left, once none of them can commit it any more."""
+    """Remove what runs that ended early have left, once none of them can commit it any more."""
     ledger, left = job.folder.survey()
     check_topic(sums_of(ledger.entries), options.topic, options.archive)
     if not ledger.entries:
@@ -109,7 +109,7 @@ def _begun(job: Compaction, options: Options) -> Ledger:
 
 
 def _remove_replaced(job: Compaction, generation: Generation) -> int:
-    """Removes nothing unless all files that count are there."""
+    """Remove replaced files, and nothing unless all files that count exist."""
     replaced = replaced_runs(generation, job.now_ms) & set(job.folder.runs_of(generation.topic_id))
     if replaced:
         job.folder.paths(generation)
@@ -139,7 +139,7 @@ def _joined(job: Compaction, number: int, generation: Generation, group: Sequenc
 
 
 def write_joined(job: Compaction, files: Sequence[DataFile], run_folder: str, records: int) -> dict[int, int]:
-    """By partition, the records that the new files have: they are read again. Columns of a schema stay."""
+    """Write the joined files, read them again, and return their records by partition. Columns of a schema stay."""
     url = job.folder.store.url
     with spark_failures(f"joining files of {job.folder}"):
         reader = job.spark.read.option("basePath", job.folder.data).option(PAGE_CHECKSUMS, "true")

@@ -71,12 +71,11 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, description="seconds, 0 or more")]
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `lag-history` takes. `groups` and `topics` are all where none is named.
+    """The options of `lag-history`. `groups` and `topics` are all where none is named.
 
     Commits are those of `from_time` (inclusive) to `to_time` (exclusive). `archive` is a folder that `archive` keeps of
-    `__consumer_offsets`, which compaction makes shorter: it is read, and of the topic what came after it.
-    `max_records` and `max_seconds` are the objective. Lag is looked up for about `lag_samples` commits, evenly among
-    all.
+    `__consumer_offsets`, which compaction makes shorter: it is read, and of the topic what came after it. `max_records`
+    and `max_seconds` are the objective. Lag is looked up for about `lag_samples` commits, evenly among all.
     """
 
     RULES: ClassVar = (range_rule("time"),)  # No group would miss the objective in a range without any time in it.
@@ -94,7 +93,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def objective(self) -> Objective:
-        """What each group should keep."""
+        """The bounds on each group's lag."""
         return Objective(max_records=self.max_records, max_seconds=self.max_seconds)
 
 
@@ -113,18 +112,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """Whether no group missed the objective."""
+        """True if no group missed the objective."""
         return all(each.kept is not False for each in self.groups)
 
     @property
     def summary(self) -> str:
-        """In a sentence or two."""
+        """The summary in a sentence or two."""
         counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
         return summed(f"{counted}, and the lag is known of {self.commits_with_lag:,} of them", self.findings)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Reads the commits once, and asks leaders where their logs ended then. Raises JobFailed."""
+    """Read the commits once, and ask leaders where their logs ended then. Raises JobFailed."""
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     failures = spark_failures(f"reading {CONSUMER_OFFSETS}")
@@ -144,7 +143,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """In memory and on disks, for what reads it more than once."""
+    """Keep the frame in memory and on disks, for more than one reader."""
     frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield frame
@@ -222,7 +221,7 @@ def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: 
 
 
 def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """One that is named and is not there is a mistake: its objective would count as kept. Raises JobFailed."""
+    """Raise JobFailed if a named group or topic has no commits: its objective would count as kept."""
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(

@@ -1,4 +1,4 @@
-"""Which store an archive is in, by its name."""
+"""The choice of the store of an archive by its name."""
 
 from pyspark.sql import SparkSession
 

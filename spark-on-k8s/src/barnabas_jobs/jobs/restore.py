@@ -57,7 +57,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `restore` takes.
+    """The options of `restore`.
 
     From (inclusive) and to (exclusive) bound times and offsets. `create` makes the target as the topic was, with
     `replicas` of each partition, or as many as the brokers give. `append` allows a target that has had records. `name`
@@ -89,7 +89,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen, and what this run wrote of it; `already_there` was written by a run before."""
+    """The selected records, and those that this run wrote; `already_there` were written by a run before."""
 
     into: str
     dry_run: bool
@@ -143,7 +143,7 @@ def _notes(spark: SparkSession, options: Options) -> RestoreNotes:
 
 
 class _Target:
-    """Where a restore writes."""
+    """The topic into which a restore writes."""
 
     def __init__(
         self, cluster: Cluster, topic: Topic, selection: Selection, clock: Callable[[], float], quiet_s: float
@@ -156,11 +156,11 @@ class _Target:
         self._written = 0
 
     def ends(self) -> dict[int, int]:
-        """By partition, the offset after the last record."""
+        """Return the offset after the last record by partition."""
         return {partition: bounds.latest for partition, bounds in self.cluster.bounds(self.topic).items()}
 
     def written(self, plan: Plan) -> int:
-        """How many records of the plan the target has; the last number that is known while no broker answers."""
+        """Return how many records of the plan the target has; the last known number while no broker answers."""
         with suppress(JobFailed):
             ends = self.ends()
             self._written = sum(ends[partition] - plan.bases[partition] for partition in plan.records)
@@ -193,7 +193,7 @@ def _restore(
     target: _Target,
     selected: list[Selected] | None,
 ) -> Result:
-    """`selected`: what was found before the target was made, which then has no plan yet."""
+    """Restore into the target. `selected`: found before the target was created, which then has no plan yet."""
     plan = _begun(notes, options.name, target.topic.topic_id)
     if plan is not None:
         check_same(plan, target.selection, options.name)
@@ -235,7 +235,7 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 
 
 def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
-    """Starts again where an executor died with a part of the shuffle, once none of the tasks before writes any more.
+    """Write the records, and start again if an executor died with a part of the shuffle and all its tasks have ended.
 
     Raises JobFailed after as many starts as Spark gives a stage by default.
     """
@@ -262,7 +262,7 @@ def _check(
     options: Options,
     clock: Callable[[], float],
 ) -> None:
-    """Of the target as it is, or as it would be made."""
+    """Check the target as it is, or as it would be created."""
     now_ms = int(clock() * 1000)
     if cluster.has(name):
         target = TargetTopic(name, len(cluster.topic(name).partitions), cluster.settings(name))

@@ -39,9 +39,9 @@ SCHEMA = (
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `retention-audit` takes: `topics` are separated by commas, `report` is a folder that is not there yet.
+    """The options of `retention-audit`: `topics` are separated by commas, `report` is a folder that does not exist yet.
 
-    `retention_ms` is another setting, of which the report says what it would delete.
+    `retention_ms` is another setting; the report says what it would delete.
     """
 
     bootstrap: Bootstrap
@@ -62,17 +62,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """Whether all that is there was read, and no partition holds what it should not."""
+        """True if all topics that still exist were read, and no partition holds what it should not."""
         return not self.findings
 
     @property
     def summary(self) -> str:
-        """How many topics were read, and the first finding."""
+        """The number of topics that were read, and the first finding."""
         return summed(f"{len(self.topics):,} topics were read", self.findings)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Reads all of the topics once. Raises JobFailed; one topic of several that cannot be read is told in `unread`."""
+    """Read all of the topics once. Raises JobFailed; one topic of several that cannot be read is listed in `unread`."""
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     for name in options.topics:

@@ -48,10 +48,10 @@ PLAN_BYTES_MAX: Final = 2560
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `skew` takes: `topics` are separated by commas, all but internal ones where they are left out.
+    """The options of `skew`: `topics` are separated by commas, all but internal ones if they are left out.
 
-    `report` is a folder that is not there yet, `top` how many keys of each topic it names, `moves` how many replicas
-    the plan moves at most.
+    `report` is a folder that does not exist yet, `top` the number of keys of each topic that it names, `moves` the
+    number of replicas that the plan moves at most.
     """
 
     bootstrap: Bootstrap
@@ -87,7 +87,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Reads all of the topics once. Raises JobFailed; one topic of several that cannot be read is told in `unread`."""
+    """Read all of the topics once. Raises JobFailed; one topic of several that cannot be read is listed in `unread`."""
     cluster = Cluster(options.bootstrap)
     found = placement_of(options.bootstrap)
     now_ms = int(clock() * 1000)

@@ -1,4 +1,4 @@
-"""Reads topics one after the other. One that cannot be read is told of, and the others are read all the same."""
+"""The reading of topics one after the other. If one cannot be read, this is reported, and the others are still read."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -9,7 +9,7 @@ from barnabas_jobs.planning.ranges import Bounds, OffsetRange, pending
 from barnabas_jobs.planning.unread import Unread
 
 TRIES: Final = 3
-"""Of a topic whose oldest records go while it is read."""
+"""The number of tries for a topic whose oldest records are deleted while it is read."""
 
 Report = TypeVar("Report")
 
@@ -17,7 +17,7 @@ Report = TypeVar("Report")
 def read_in_turn(
     cluster: Cluster, names: Sequence[str], read: Callable[[Topic, Sequence[OffsetRange]], Report]
 ) -> tuple[list[Report], list[Unread]]:
-    """What `read` makes of each topic, and those that it could not read.
+    """Return what `read` makes of each topic, and the topics that it could not read.
 
     Raises JobFailed where no broker answers, or not one topic can be read.
     """
@@ -36,7 +36,7 @@ def read_in_turn(
 
 
 def records_of(cluster: Cluster, names: Sequence[str]) -> int:
-    """How many offsets all of them have now. One that does not tell counts as nothing."""
+    """Return how many offsets all topics have now. One whose offsets are unknown counts as nothing."""
     return sum(_records(cluster, name) for name in names)
 
 
@@ -45,7 +45,7 @@ def _records(cluster: Cluster, name: str) -> int:
         topic = cluster.topic(name)
         return 0 if topic.leaderless else sum(each.offsets for each in pending({}, cluster.bounds(topic)))
     except JobFailed:
-        return 0  # Who reads it will be told.
+        return 0  # The read itself reports the failure.
 
 
 def _read(cluster: Cluster, topic: Topic, read: Callable[[Topic, Sequence[OffsetRange]], Report]) -> Report:
@@ -68,13 +68,13 @@ def _lost_records(before: dict[int, Bounds], now: dict[int, Bounds]) -> bool:
 
 
 def _unread(cluster: Cluster, name: str, found: Topic | None, failure: JobFailed) -> Unread:
-    """Raises JobFailed where no broker answers: then nothing is wrong with the topic."""
+    """Return the reason why a topic was not read. Raises JobFailed if no broker answers: then the topic may be fine."""
     is_gone = _is_gone(cluster, name, found)
     return Unread(topic=name, why="it was deleted meanwhile" if is_gone else str(failure), is_gone=is_gone)
 
 
 def _is_gone(cluster: Cluster, name: str, found: Topic | None) -> bool:
-    """Also where another topic has its name by now."""
+    """True if the topic is gone, also if another topic has its name now."""
     if not cluster.has(name):
         return True
     if found is None:

@@ -12,7 +12,7 @@ SignalName = Literal["SIGTERM", "SIGINT"]
 
 
 class Stopping:
-    """Whether the job is to end. `ended_by` names the signal that said so; None if the caller's event did."""
+    """The request to end the job. `ended_by` names the signal that made it; None if the caller's event did."""
 
     def __init__(self, event: threading.Event) -> None:
         self.event = event
@@ -27,7 +27,7 @@ class Stopping:
 
 @contextmanager
 def until_signal(event: threading.Event | None = None) -> Iterator[Stopping]:
-    """Inside, SIGTERM and SIGINT set the event, if this thread can handle signals."""
+    """Set the event on SIGTERM and SIGINT inside, if this thread can handle signals."""
     stopping = Stopping(event or threading.Event())
     if threading.current_thread() is not threading.main_thread():
         yield stopping

@@ -28,7 +28,7 @@ Match = Literal["offset", "order"]
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `verify` takes.
+    """The options of `verify`.
 
     `match=order` compares the first record of each partition with the first, the second with the second, and so on,
     whatever their offsets: for a topic into which a whole archive was restored. `topic_id` chooses what was archived of
@@ -65,7 +65,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether both sides are equal, or which records differ; the first of them are named.
+    """The result of a comparison: both sides are equal, or which records differ; the first of them are named.
 
     `shorter_partitions` end before their archive does: the topic has lost its last records.
     """
@@ -82,7 +82,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """Whether all that was archived is there, and nothing differs but what compaction has removed since."""
+        """True if the topic has all that was archived, and nothing differs but what compaction has removed since."""
         allowed = {ONLY_IN_ARCHIVE} if self.compacted else set()
         return not self.damaged_partitions and not self.shorter_partitions and set(self.differing_records) <= allowed
 
@@ -105,7 +105,7 @@ class Live(NamedTuple):
 
 
 def run(spark: SparkSession, options: Options) -> Result:
-    """Compares what both sides have. Raises JobFailed where one side cannot be read."""
+    """Compare what both sides have. Raises JobFailed if one side cannot be read."""
     folder = archive_at(spark, options.archive)
     ledger, _ = folder.survey()
     cluster = Cluster(options.bootstrap)
@@ -133,9 +133,11 @@ def compare(
     *,
     only_shared: bool = False,
 ) -> Result:
-    """Where both sides overlap, or with `match=order` all of both. Damaged pages are found all over the archive.
+    """Compare where both sides overlap, or with `match=order` all of both.
 
-    With `only_shared` no other pages are read than those that are compared.
+    Damaged pages are found all over the archive.
+
+    With `only_shared` only the pages that are compared are read.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))
@@ -199,7 +201,7 @@ def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
 
 
 def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
-    """By partition: records of either side, and whether the checksums of their positions and contents are equal."""
+    """Return by partition the records of either side, and whether checksums of positions and contents are equal."""
     columns = []
     for side in ("archive", "topic"):
         here = (F.col("side") == side) & F.col("inside")
@@ -217,7 +219,7 @@ def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
 
 
 def _differences(sides: DataFrame, partitions: list[int]) -> tuple[dict[str, int], list[Difference]]:
-    """Of these partitions: how many records differ in which way, and the first of them."""
+    """Return for these partitions how many records differ in which way, and the first of them."""
     if not partitions:
         return {}, []
     here = sides.where(F.col("partition").isin(partitions))

@@ -1,1 +1,1 @@
-"""What jobs ask of brokers themselves, beside what Spark reads."""
+"""The requests that jobs send to brokers themselves, beside what Spark reads."""

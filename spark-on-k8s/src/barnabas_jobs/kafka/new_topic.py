@@ -13,7 +13,10 @@ from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 def settings_of_new_topic(
     bootstrap: str, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None
 ) -> dict[str, TopicSetting]:
-    """All that it would have, with the brokers' defaults; nothing is made. Raises JobFailed where it cannot be made."""
+    """Return the configs that a topic would have, with the brokers' defaults, without creating it.
+
+    Raises JobFailed if it cannot be created.
+    """
     wanted = {name: {"num_partitions": partitions, "replication_factor": replicas or -1, "configs": dict(config)}}
     with admin_client(bootstrap, f"no broker tells what topic={name} would be") as admin:
         (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]

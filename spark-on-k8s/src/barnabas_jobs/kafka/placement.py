@@ -12,7 +12,7 @@ from barnabas_jobs.planning.placement import LogDir, Placement, Replica
 
 
 def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:
-    """As it is now. Raises JobFailed."""
+    """Return the placement as it is now. Raises JobFailed."""
     with admin_client(bootstrap, "brokers do not report what is in their log dirs", timeout_ms) as admin:
         return _placement(admin)
 
@@ -50,7 +50,7 @@ def _replicas(log_dirs: Iterable[tuple[int, Mapping[str, Any]]]) -> dict[TopicPa
 def _held(
     log_dirs: Iterable[tuple[int, Mapping[str, Any]]], *, is_future: bool
 ) -> Iterator[tuple[TopicPartition, Replica]]:
-    """Those that are there, or those that come from another log dir of their broker."""
+    """Return the current replicas, or those that are being copied from another log dir of their broker."""
     for broker, log_dir in log_dirs:
         for topic in log_dir["topics"]:
             for part in topic["partitions"]:

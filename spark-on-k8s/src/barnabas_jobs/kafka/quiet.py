@@ -20,7 +20,7 @@ Ends = TypeVar("Ends")
 
 
 def quiet_ends(topic: str, ends: Callable[[], Ends], quiet_s: float) -> Ends:
-    """Where the topic ends, after that has not changed for `quiet_s`. Raises JobFailed if it keeps changing."""
+    """Return where the topic ends, after that has not changed for `quiet_s`. Raises JobFailed if it keeps changing."""
     found, began, since = ends(), time.monotonic(), time.monotonic()
     while time.monotonic() - since < quiet_s:
         if time.monotonic() - began > QUIET_SECONDS_MAX:

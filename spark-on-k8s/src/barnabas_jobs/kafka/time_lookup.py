@@ -1,4 +1,4 @@
-"""Where logs begin and end now, and their first record from a given time on: ListOffsets, many questions at once."""
+"""The bounds of logs, and their first record from a given time on: ListOffsets for many partitions at once."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -19,14 +19,14 @@ IN_FLIGHT: Final = 50
 
 
 class TimeLookup:
-    """Of one cluster. Raises JobFailed where no broker answers in time."""
+    """The lookups in one cluster. Raises JobFailed if no broker answers in time."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING})
 
     def ends(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Ends]:
-        """Where the log of each wanted partition that exists begins and ends."""
+        """Return where the log of each wanted partition that exists begins and ends."""
         topics = self._topics()
         there = [each for each in wanted if each.topic in topics and each.partition in topics[each.topic].partitions]
         first, last = (self._ask(dict.fromkeys(there, spec)) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))

@@ -1,4 +1,4 @@
-"""What brokers report of a topic: its id, its config, where its partitions begin and end. librdkafka asks them."""
+"""The facts that brokers report of a topic: id, config, where partitions begin and end. librdkafka asks them."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -60,14 +60,14 @@ class Cluster:
         self._topics(CONNECT_S)
 
     def topic(self, name: str) -> Topic:
-        """Raises JobFailed where it is not there."""
+        """Return the topic. Raises JobFailed if it does not exist."""
         found = self._told(name, lambda: self._admin.describe_topics(TopicCollection([name]))[name])
         topic_id = str(found.topic_id).replace("/", "_").replace("+", "-").rstrip("=")
         leaderless = sorted(part.id for part in found.partitions if part.leader is None or part.leader.id < 0)
         return Topic(name, topic_id, sorted(part.id for part in found.partitions), tuple(leaderless))
 
     def has(self, name: str) -> bool:
-        """Whether there is a topic of this name."""
+        """True if there is a topic of this name."""
         return self._is_new(name) or name in self._topics(TIMEOUT_S)
 
     def _topics(self, timeout_s: float) -> Collection[str]:
@@ -77,7 +77,10 @@ class Cluster:
             raise self._failed(error, "") from error
 
     def bounds(self, topic: Topic) -> dict[int, Bounds]:
-        """By partition. The end is the last stable offset: what an open transaction wrote is not read yet."""
+        """Return the bounds by partition.
+
+        The end is the last stable offset: records of an open transaction are not read yet.
+        """
         first, last = self._offsets(topic, OffsetSpec.earliest()), self._offsets(topic, OffsetSpec.latest())
         return {partition: Bounds(first[partition], last[partition]) for partition in topic.partitions}
 
@@ -91,7 +94,7 @@ class Cluster:
         return {entry.name: entry.value for entry in self._config(name) if entry.value is not None}
 
     def settings(self, name: str) -> dict[str, TopicSetting]:
-        """As `config`, and where each value is from."""
+        """Return the configs as `config` does, and the origin of each value."""
         return {
             entry.name: TopicSetting(entry.value, Origin(entry.source))
             for entry in self._config(name)
@@ -99,7 +102,7 @@ class Cluster:
         }
 
     def own_config(self, name: str) -> dict[str, str]:
-        """What was set for this topic itself."""
+        """Return the configs that were set for this topic itself."""
         return {
             entry.name: entry.value
             for entry in self._config(name)
@@ -112,13 +115,13 @@ class Cluster:
         return answer.values()
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """Deletes what is before these offsets, by partition."""
+        """Delete the records before these offsets, by partition."""
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
         for future in self._admin.delete_records(wanted).values():
             self._answer(future, topic)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> None:
-        """With as many replicas as the brokers give by default, where none are named.
+        """Create a topic, with as many replicas as the brokers give by default, if none are named.
 
         Returns when it can be written and read.
         """
@@ -143,7 +146,7 @@ class Cluster:
         return name in self._made_s and time.monotonic() - self._made_s[name] < TIMEOUT_S
 
     def _told(self, name: str, ask: "Callable[[], Future[Answer]]") -> Answer:
-        """What any of the brokers answers: of a topic that is new the next one may know more."""
+        """Return the answer of a broker, and ask again about a topic that is new: the next broker may know it."""
         while True:
             try:
                 return self._answer(ask(), name)

@@ -22,7 +22,7 @@ TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.1
 REASON_S: Final = 1.0
 POLLED: Final = 5000
-"""After so many records those that are acknowledged leave the queue, so that it is never full of them."""
+"""The number of records after which acknowledged ones leave the queue, so that it is never full of them."""
 # The memory of records that wait to be sent. Below that the topic's own max.message.bytes decides.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
@@ -74,7 +74,7 @@ class TopicWriter:
         self.quiet_s = quiet_s
 
     def __call__(self, records: Iterable[Record], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        """Of records in the order of partitions and offsets: partition, records written, records that were there.
+        """Write records, ordered by partition and offset; yield partition, records written, records that were there.
 
         `is_again`: a task before this one had the same records, and may have written some.
         """
@@ -101,7 +101,7 @@ class TopicWriter:
         return partition, written, there
 
     def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
-        """How many were skipped. The last of them must be the last of the topic."""
+        """Skip the records that were already written, and return their number. The last must be the topic's last."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER})
         try:
             place = TopicPartition(self.topic, partition)
@@ -129,7 +129,10 @@ class TopicWriter:
             consumer.close()
 
     def _send(self, producer: Producer, partition: int, records: Iterable[Record]) -> int:
-        """How many. By position: the names of arguments would be half of what a call costs."""
+        """Send the records, and return their number.
+
+        Passes arguments by position: their names would be half of what a call costs.
+        """
         produce, topic, sent = producer.produce, self.topic, 0
         for sent, (_, timestamp_ms, key, value, headers) in enumerate(records, 1):  # noqa: B007
             own: Any = _headers(headers) if headers else None  # Its stub knows none without a value.
@@ -142,7 +145,10 @@ class TopicWriter:
         return sent
 
     def _await_acknowledgement(self, producer: Producer, partition: int) -> None:
-        """Of at least one record. A record that fails is a fatal error, which `poll` raises."""
+        """Wait until a broker acknowledges at least one record.
+
+        A record that fails is a fatal error, which `poll` raises.
+        """
         waiting, deadline_s = len(producer), time.monotonic() + SILENT_S
         while len(producer) >= waiting > 0:
             if time.monotonic() > deadline_s:
@@ -153,7 +159,7 @@ class TopicWriter:
 
 
 def _reason(producer: Producer, error: KafkaError) -> str:
-    """If `produce` meets a fatal error, it says only that; the next poll says why."""
+    """Return the reason of an error. For a fatal error `produce` gives none; the next poll does."""
     if error.code() == KafkaError._FATAL:
         try:
             producer.poll(REASON_S)
@@ -167,7 +173,7 @@ def _headers(headers: Iterable[Mapping[str, Any]]) -> list[tuple[str, bytes | No
 
 
 def _kept(record: Record) -> tuple[Any, ...]:
-    """As `_read` finds it."""
+    """Return a record as `_read` finds it."""
     _, timestamp_ms, key, value, headers = record
     return timestamp_ms, key, value, _headers(headers or ())
 

@@ -1,10 +1,10 @@
-"""What a run has committed so far, as sums: a run may make commits for months, and keeps none of their entries."""
+"""The sums of what a run has committed. A run may make commits for months, and keeps none of their entries."""
 
 from barnabas_jobs.planning.ledger import Entry, LostRange
 
 
 class Committed:
-    """Of one run. `lost` grows with its first commit only; `last_commit_ms` may be that of a run before."""
+    """The sums of one run. `lost` grows with its first commit only; `last_commit_ms` may be that of a run before."""
 
     def __init__(self, last_commit_ms: int | None = None) -> None:
         self.last_commit_ms = last_commit_ms
@@ -16,7 +16,7 @@ class Committed:
         self.lost: list[LostRange] = []
 
     def add(self, entry: Entry) -> None:
-        """It counts now."""
+        """Add an entry that was committed."""
         self.last_commit_ms = entry.committed_at_ms
         self.commits += 1
         self.records += entry.records

@@ -1,4 +1,4 @@
-"""Which commits of an archive are joined, and which files nobody needs any more. Pure."""
+"""The choice of the commits of an archive that are joined, and of the files that nobody needs any more. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from barnabas_jobs.planning.ledger import JOINED_FORMAT, DataFile, Entry, Generation
 
 KEEP_MS: Final = 24 * 3_600_000
-"""How long files that others replace stay for runs that read them already."""
+"""The milliseconds for which replaced files stay, for runs that already read them."""
 
 
 def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]]:
@@ -26,7 +26,7 @@ def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]
 
 
 def records_of(generation: Generation, group: Sequence[Entry]) -> dict[int, int]:
-    """By partition, how many records the files of these entries have: the ledger says so where they were brought."""
+    """Return the number of records in the files of these entries by partition, from the entries that brought them."""
     counts: dict[int, int] = {}
     for entry in _brought(generation, group):
         for each in entry.partitions:

@@ -1,4 +1,4 @@
-"""How a driver ended, as its pod's termination message: Kubernetes keeps 4,096 bytes of it."""
+"""The ending of a driver, as its pod's termination message: Kubernetes keeps 4,096 bytes of it."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -63,7 +63,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
-        """No result, and then a message that is shorter. A character may be six bytes of JSON."""
+        """Return the ending without its result, or else with a shorter message.
+
+        A character may be six bytes of JSON.
+        """
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)
         kept = max(0, len(self.message) - max(1, bytes_over // 6) - 1)

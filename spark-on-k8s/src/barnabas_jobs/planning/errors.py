@@ -1,4 +1,4 @@
-"""Why a job ends early."""
+"""The exceptions that end a job early."""
 
 
 class JobFailed(Exception):
@@ -6,7 +6,7 @@ class JobFailed(Exception):
 
 
 class Refused(JobFailed):
-    """What was asked for cannot be done, and another try would find the same."""
+    """The job cannot do what was asked for, and another try would fail in the same way."""
 
 
 class JobFailedLate(JobFailed):

@@ -1,4 +1,4 @@
-"""The ledger of an archive: which offsets of which topic are in which files. Only what it names counts."""
+"""The ledger of an archive: which offsets of a topic are in which files. Only files that it names count."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ from barnabas_jobs.planning.ranges import OffsetRange
 
 FORMAT: Final = 1
 JOINED_FORMAT: Final = 2
-"""Of entries that join others: a reader that does not know them would read the same records twice."""
+"""The format of entries that join others: a reader that does not know them would read the same records twice."""
 
 
 class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranges(self) -> list[OffsetRange]:
-        """What it goes over, lost or archived, in the order of offsets of each partition."""
+        """The offset ranges of the entry, first the lost ones, then the archived ones."""
         lost = [OffsetRange(each.partition, each.start, each.end) for each in self.lost]
         return lost + [OffsetRange(each.partition, each.start, each.end) for each in self.partitions]
 
@@ -77,7 +77,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int:
-        """How many records it brought."""
+        """The number of records that the entry brought."""
         return sum(each.records for each in self.partitions)
 
     @property
@@ -87,7 +87,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(NamedTuple):
-    """All that is archived of one topic id.
+    """The archived entries of one topic id.
 
     `later` entries came after these, and join some of them: their files may have more than these entries brought.
     """
@@ -104,32 +104,32 @@ class Generation(NamedTuple):
 
     @property
     def files(self) -> list[DataFile]:
-        """Its data files, in the order of commits, without those that others replace."""
+        """The data files in the order of commits, without those that others replace."""
         joined = self.joined
         kept = (entry for entry in (*self.entries, *self.later) if entry.number not in joined)
         return [file for entry in kept for file in entry.files]
 
     @property
     def records(self) -> int:
-        """How many records all entries have together."""
+        """The number of records of all entries."""
         return sum(entry.records for entry in self.entries)
 
     @property
     def topic_partitions(self) -> int:
-        """How many partitions the topic had at the last commit."""
+        """The number of partitions that the topic had at the last commit."""
         return self.entries[-1].topic_partitions if self.entries else 0
 
     @property
     def topic_config(self) -> dict[str, str]:
-        """What was set for the topic itself at the last commit."""
+        """The configs that were set for the topic itself at the last commit."""
         return self.entries[-1].topic_config if self.entries else {}
 
     def ends(self) -> dict[int, int]:
-        """By partition, the offset after the last archived one."""
+        """Return the offset after the last archived one by partition."""
         return {each.partition: each.end for entry in self.entries for each in entry.ranges}
 
     def spans(self) -> list[OffsetRange]:
-        """By partition, from the first archived offset to after the last."""
+        """Return a range for each partition, from its first archived offset to after its last."""
         starts: dict[int, int] = {}
         for entry in self.entries:
             for each in entry.partitions:
@@ -138,7 +138,7 @@ class Generation(NamedTuple):
         return [OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
 
     def records_by_partition(self) -> Mapping[int, int]:
-        """How many records the ledger says each partition has."""
+        """Return the number of records of each partition, as the ledger says."""
         counts: dict[int, int] = {}
         for entry in self.entries:
             for each in entry.partitions:
@@ -147,7 +147,7 @@ class Generation(NamedTuple):
 
 
 class LedgerSums:
-    """What a run that adds to a ledger needs of it: the entries themselves may be half a million."""
+    """The part of a ledger that a run needs to add to it: the entries themselves may be half a million."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -168,16 +168,16 @@ class LedgerSums:
         self._ends.setdefault(entry.topic_id, {}).update({each.partition: each.end for each in entry.ranges})
 
     def records(self, topic_id: str) -> int:
-        """How many are archived of a topic id."""
+        """Return the number of archived records of a topic id."""
         return self._records.get(topic_id, 0)
 
     def ends(self, topic_id: str) -> dict[int, int]:
-        """By partition, the offset after the last archived one."""
+        """Return the offset after the last archived one by partition."""
         return dict(self._ends.get(topic_id, {}))
 
 
 def sums_of(entries: Iterable[Entry]) -> LedgerSums:
-    """Of entries in the order of their numbers."""
+    """Sum up entries that are in the order of their numbers."""
     sums = LedgerSums()
     for entry in entries:
         sums.add(entry)
@@ -191,7 +191,7 @@ class Ledger(NamedTuple):
     later: tuple[Entry, ...] = ()
 
     def first(self, count: int) -> "Ledger":
-        """As it was after so many entries."""
+        """Return the ledger as it was after its first `count` entries."""
         later: list[Entry] = []
         for entry in self.entries[count:]:
             joins = range(*entry.joins) if entry.joins else range(0)
@@ -205,12 +205,12 @@ class Ledger(NamedTuple):
         return self.entries[0].topic if self.entries else None
 
     def generation(self, topic: str, topic_id: str) -> Generation:
-        """What is archived of a topic id; empty where nothing is."""
+        """Return the archived entries of a topic id; none if nothing is archived."""
         of_id = (tuple(entry for entry in found if entry.topic_id == topic_id) for found in (self.entries, self.later))
         return Generation(topic, topic_id, *of_id)
 
     def topic_ids(self) -> list[str]:
-        """Each topic id of which something is archived, in the order of first commits."""
+        """Return each topic id with archived offsets, in the order of first commits."""
         return list(dict.fromkeys(entry.topic_id for entry in self.entries if entry.ranges))
 
     def chosen(self, topic_id: str | None) -> Generation:
@@ -225,7 +225,7 @@ class Ledger(NamedTuple):
 
 
 def check_topic(ledger: LedgerSums, topic: str, archive: str) -> None:
-    """Raises Refused where the archive is that of another topic."""
+    """Raise Refused if the archive is that of another topic."""
     if ledger.topic not in (None, topic):
         raise Refused(
             f"archive={archive} is of the topic {ledger.topic!r}, not of {topic!r}: an archive has one topic; "

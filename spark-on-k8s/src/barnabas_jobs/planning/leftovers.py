@@ -1,8 +1,8 @@
-"""What runs that ended early have left in an archive, and what a run that begins does about it.
+"""The folders that runs which ended early have left in an archive, and how the next run removes them.
 
-A run's folder has the number of the ledger entry that is to name it. Whoever takes that number decides: a folder with a
-number that another entry has can never count. So the run that begins takes the number of the leftovers by an entry that
-brings nothing, and removes them then: their writer, if it lives after all, cannot commit what is gone.
+A run's folder has the number of the ledger entry that is to name it. The run whose entry takes that number decides: a
+folder with a number that another entry has can never count. So the run that begins takes the number of the leftovers by
+an entry that brings nothing, and removes them then: their writer, if it lives after all, cannot commit removed files.
 """
 
 import re
@@ -23,7 +23,10 @@ class Leftovers(NamedTuple):
 
 
 def leftovers(ledger: LedgerSums, folders: Iterable[str], archive: str) -> Leftovers:
-    """Of all folders of an archive, by their paths in it. Raises JobFailed where they show that entries are lost."""
+    """Find the leftovers among all folders of an archive, by their paths in it.
+
+    Raises JobFailed if the folders show that entries are lost.
+    """
     unnamed = (folder for folder in folders if folder not in ledger.runs)
     numbers = {folder: int(found[1]) for folder in unnamed if (found := RUN.fullmatch(folder))}
     following = ledger.count

@@ -7,7 +7,7 @@ import msgspec
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What two options may be together; `allowed` says it in words.
+    """The relation that two options must keep; `allowed` says it in words.
 
     `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
     `excludes`: not both are true.
@@ -19,7 +19,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     allowed: str
 
     def problem(self, options: Any) -> str | None:
-        """What is wrong with these options; None where nothing is."""
+        """Return how the options break the rule; None if they keep it."""
         one, other = getattr(options, self.option), getattr(options, self.other)
         broken = {
             "ordered": one is not None and other is not None and one >= other,
@@ -37,7 +37,7 @@ def range_rule(of: str) -> Rule:
 
 
 def _text(value: Any) -> str:
-    """As options are given."""
+    """Return a value as a user gives it in an option."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -67,7 +67,7 @@ def since_1970_ms(moment: datetime) -> int:
 
 
 def in_bucket(location: object) -> bool:
-    """Whether it is in S3."""
+    """True if the location is in S3."""
     return isinstance(location, str) and location.startswith("s3a://")
 
 
@@ -97,7 +97,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 
 def allowed(kind: Any) -> str:
-    """What values a field takes, in words."""
+    """Return the values that a field takes, in words."""
     description = _description(inspect.type_info(kind))
     if description is not None:
         return description

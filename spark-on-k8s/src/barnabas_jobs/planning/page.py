@@ -34,12 +34,12 @@ class Bar(NamedTuple):
 
 
 def about(made_ms: int, bootstrap: str) -> str:
-    """When a report was made, and of which cluster."""
+    """Return the sentence that says when a report was made, and which cluster it describes."""
     return f"Made {time_text(made_ms)} UTC, of the cluster at {bootstrap}."
 
 
 def findings(found: Sequence[str]) -> str:
-    """What is wrong, on top of a page; or that nothing is."""
+    """Return the findings for the top of a page, or a sentence that says that nothing is wrong."""
     if not found:
         return paragraph("Nothing is wrong.")
     items = "".join(f"<li>{escape(each)}</li>" for each in found[:FINDINGS_SHOWN_MAX])
@@ -101,7 +101,7 @@ def _cell(value: object) -> str:
 
 
 def bytes_text(count: float) -> str:
-    """In the largest unit of which it has one: 1.5 MiB."""
+    """Return bytes in the largest unit that gives at least one: 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"

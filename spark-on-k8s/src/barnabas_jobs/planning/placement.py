@@ -1,4 +1,4 @@
-"""Where replicas are: by broker and log dir, with their bytes and the room that is left. Pure."""
+"""The placement of replicas by broker and log dir, with their bytes and the room that is left. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ class LogDir(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """Where one replica is, and its size."""
+    """The log dir of one replica, and its size."""
 
     log_dir: LogDir
     bytes: int
@@ -27,7 +27,7 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Of one cluster: brokers that are alive with their racks, log dirs that are online, and replicas in them.
+    """The placement in one cluster: live brokers with their racks, log dirs that are online, and their replicas.
 
     `rows` has the brokers of each partition in their order, `leaders` those that lead. Partitions that are `left_alone`
     weigh where they are and do not move: one of their replicas is away, out of sync, or moves already.
@@ -38,7 +38,7 @@ class Placement:
     rows: Mapping[TopicPartition, tuple[int, ...]]
     leaders: Mapping[TopicPartition, int]
     replicas: Mapping[TopicPartition, Mapping[int, Replica]]
-    """By partition and broker."""
+    """The replicas by partition and broker."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     internal: Collection[str] = frozenset()
     """Topics that brokers keep for themselves."""
@@ -46,7 +46,7 @@ class Placement:
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What one broker has, and will have after the plan; `records_per_s` of the partitions that it leads."""
+    """The load of one broker now and after the plan; `records_per_s` is that of the partitions that it leads."""
 
     broker: int
     rack: str | None
@@ -58,7 +58,7 @@ class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogDirLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What one log dir has, and will have after the plan; of its disk -1 where the broker does not report it."""
+    """The load of one log dir now and after the plan; bytes of its disk are -1 if the broker does not report them."""
 
     broker: int
     log_dir: str
@@ -70,7 +70,7 @@ class LogDirLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dir_bytes(placement: Placement) -> dict[LogDir, int]:
-    """By log dir what its replicas have."""
+    """Return the bytes of the replicas in each log dir."""
     found = dict.fromkeys(placement.spaces, 0)
     for replica in _replicas(placement):
         found[replica.log_dir] += replica.bytes
@@ -78,7 +78,7 @@ def dir_bytes(placement: Placement) -> dict[LogDir, int]:
 
 
 def by_broker(dirs: Mapping[LogDir, int], brokers: Iterable[int]) -> dict[int, int]:
-    """What log dirs have, by broker."""
+    """Return the bytes of the log dirs of each broker."""
     found = dict.fromkeys(brokers, 0)
     for log_dir, size in dirs.items():
         found[log_dir.broker] += size
@@ -88,7 +88,7 @@ def by_broker(dirs: Mapping[LogDir, int], brokers: Iterable[int]) -> dict[int, i
 def broker_loads(
     placement: Placement, after: Mapping[LogDir, int], rates: Mapping[TopicPartition, float]
 ) -> list[BrokerLoad]:
-    """Of all brokers that are alive. `rates` are records a second."""
+    """Return the loads of all brokers that are alive. `rates` are records a second."""
     now, then = (by_broker(dirs, placement.racks) for dirs in (dir_bytes(placement), after))
     held = Counter(replica.log_dir.broker for replica in _replicas(placement))
     led: dict[int, list[TopicPartition]] = {broker: [] for broker in placement.racks}
@@ -109,7 +109,7 @@ def broker_loads(
 
 
 def log_dir_loads(placement: Placement, after: Mapping[LogDir, int]) -> list[LogDirLoad]:
-    """Of all log dirs that are online."""
+    """Return the loads of all log dirs that are online."""
     now, held = dir_bytes(placement), Counter(replica.log_dir for replica in _replicas(placement))
     return [
         LogDirLoad(

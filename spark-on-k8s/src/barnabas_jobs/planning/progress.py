@@ -1,10 +1,10 @@
-"""How far a job is: what it does now, stages and records that are done, its speed, and the time that is left."""
+"""The progress of a job: its phase, the stages and records that are done, its speed, and the time that is left."""
 
 import msgspec
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """What is done; `total` is None where nobody knows it."""
+    """The part that is done; `total` is None where nobody knows it."""
 
     done: int
     total: int | None
@@ -19,7 +19,7 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What Spark reports at one moment. Stages are those of all phases, records those of this one.
+    """The figures that Spark reports at one moment. Stages are those of all phases, records those of this one.
 
     `last_commit_ms` and `records_behind` are those of an archive that is written.
     """
@@ -70,7 +70,7 @@ class Pace:
         self._began_with = 0
 
     def progress(self, seen: Seen, now_s: float) -> Progress:
-        """Of the latest; `now_s` never goes back."""
+        """Return the progress from the latest figures; `now_s` never goes back."""
         if seen.phase != self._phase or seen.records.done < self._began_with:
             self._phase, self._began_s, self._began_with = seen.phase, now_s, seen.records.done
         took_s = now_s - self._began_s

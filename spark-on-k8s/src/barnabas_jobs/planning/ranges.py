@@ -15,7 +15,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans; compaction and transactions leave fewer records."""
+        """The number of offsets in the range; compaction and transactions leave fewer records."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """How many offsets the log has beyond all of these ends; it may have deleted some that lie before its first."""
+    """Return how many offsets the log has beyond all of these ends, without those that were deleted at its start."""
     found = 0
     for partition, bounds in log.items():
         reached = max(each.get(partition, 0) for each in ends)
@@ -39,7 +39,7 @@ def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds])
 
 
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
-    """What the log holds beyond the archive, by partition.
+    """Return the range of each partition that the log holds beyond the archive.
 
     A partition without any is left out, unless the archive does not know it yet: where it began is worth to be kept.
     """
@@ -51,7 +51,9 @@ def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list
 
 
 def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
-    """What was deleted before it was archived. A topic that was never archived begins where its logs do.
+    """Return the ranges that were deleted before they were archived.
+
+    A topic that was never archived begins where its logs do.
 
     A commit knows all partitions that the topic has: one that the archive does not know was added since, from offset 0.
     """
@@ -65,7 +67,7 @@ def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[Of
 
 
 def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> None:
-    """Raises JobFailed where the log is shorter than what was archived of it."""
+    """Raise JobFailed if the log is shorter than what was archived of it."""
     for partition, end in sorted(archived_ends.items()):
         latest = log[partition].latest if partition in log else None
         if latest is None or latest < end:

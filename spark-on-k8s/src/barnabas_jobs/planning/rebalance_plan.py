@@ -1,4 +1,4 @@
-"""Which replicas move so that brokers, and the log dirs of each broker, have about the same bytes. Pure.
+"""The plan of moves after which brokers, and the log dirs of each broker, have about the same bytes. Pure. Pure.
 
 One move after the other, always the one that makes the sum of squares of what brokers and log dirs have least: few
 moves do most. So a plan that is cut short is a good one, too.
@@ -72,7 +72,7 @@ class _Pair(NamedTuple):
 
 
 def plan_rebalance(placement: Placement, moves_max: int) -> Plan:
-    """At most so many replicas move, each once."""
+    """Plan at most `moves_max` moves, at most one for each replica."""
     plan = _Planning(placement)
     for _ in range(moves_max):
         move = plan.best()
@@ -83,7 +83,7 @@ def plan_rebalance(placement: Placement, moves_max: int) -> Plan:
 
 
 def reassignment_json(placement: Placement, partitions: Sequence[Reassigned]) -> bytes:
-    """For kafka-reassign-partitions."""
+    """Return the moves as a file for kafka-reassign-partitions."""
     ids = {each.topic: placement.topic_ids[each.topic] for each in partitions if each.topic in placement.topic_ids}
     return msgspec.json.encode(Reassignment(version=1, partitions=list(partitions), topic_ids=ids))
 
@@ -99,7 +99,10 @@ def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_m
 
 
 class _Planning:
-    """What brokers and log dirs have, move after move. The room that moves set free is not counted: they copy first."""
+    """The bytes of brokers and log dirs, move after move.
+
+    The room that moves set free is not counted: they copy first.
+    """
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
@@ -157,7 +160,10 @@ class _Planning:
         )
 
     def _pairs(self) -> Iterator[_Pair]:
-        """Those between which something shall move. A broker counts with what its log dirs can not make even."""
+        """Return the pairs of log dirs between which a replica should move.
+
+        A broker counts with the part of its bytes that moves between its own log dirs cannot make even.
+        """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():
             for taker, less in self._dirs.items():
@@ -197,7 +203,7 @@ class _Planning:
                 self._room[each] -= size
 
     def _size(self, partition: TopicPartition) -> int:
-        """Of its largest replica: so much may be copied."""
+        """Return the bytes of the partition's largest replica, the most that a move may copy."""
         return max(replica.bytes for replica in self._placement.replicas[partition].values())
 
     def _row(self, partition: TopicPartition, giver: int, taker: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a restore writes, and where: decided once and kept in a file, which every later run of it follows."""
+"""The plan of a restore: what it writes, and where. It is decided once and kept in a file, which later runs follow."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ DAY_MS: Final = 86_400_000
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which archived records: from (inclusive) and to (exclusive), milliseconds since 1970 or offsets."""
+    """The selection of archived records: from (inclusive) and to (exclusive), milliseconds since 1970 or offsets."""
 
     topic_id: str
     from_ms: int | None = None
@@ -74,7 +74,7 @@ class TargetTopic(NamedTuple):
 
 
 def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int) -> None:
-    """Raises Refused where the target would not keep the records as they are."""
+    """Raise Refused if the target would not keep the records as they are."""
     found = [each for each in selected if each.records]
     beyond = [each.partition for each in found if each.partition >= target.partitions]
     if beyond:
@@ -104,7 +104,10 @@ def _check_keys(target: TargetTopic, keyless: int) -> None:
 
 
 def _check_size(target: TargetTopic, largest: Selected) -> None:
-    """By bytes before compression: what the log will have on the disk may be less."""
+    """Refuse a target that would delete records by size.
+
+    Counts bytes before compression: the log may have fewer on the disk.
+    """
     bound = int(target.value("retention.bytes", "-1"))
     if "delete" in target.value("cleanup.policy", "delete") and 0 <= bound < largest.bytes:
         problem = (
@@ -132,7 +135,7 @@ def _check_future(target: TargetTopic, ahead_ms: int) -> None:
 
 
 def check_same(plan: Plan, selection: Selection, name: str) -> None:
-    """Raises JobFailed if the plan under way is for other records."""
+    """Raise Refused if the plan under way is for other records."""
     if plan.selection != selection:
         begun, wanted = msgspec.json.encode(plan.selection).decode(), msgspec.json.encode(selection).decode()
         raise Refused(
@@ -142,7 +145,7 @@ def check_same(plan: Plan, selection: Selection, name: str) -> None:
 
 
 def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
-    """Raises JobFailed if the archive no longer holds the records of the plan."""
+    """Raise JobFailed if the archive no longer holds the records of the plan."""
     found = {each.partition: each.records for each in selected}
     if found != plan.records:
         raise JobFailed(
@@ -157,7 +160,7 @@ def is_complete(plan: Plan, ends: Mapping[int, int]) -> bool:
 
 
 def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
-    """Raises JobFailed if the target does not end where the plan says."""
+    """Raise JobFailed if the target does not end where the plan says."""
     for partition, records in plan.records.items():
         wanted = plan.bases[partition] + records
         if ends[partition] != wanted:

@@ -1,4 +1,4 @@
-"""What a topic declares to keep, against what it holds."""
+"""The comparison of what a topic declares to keep with what it holds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -38,14 +38,17 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def oldest_allowed_ms(self) -> int | None:
-        """How old a record may be; None where the topic keeps all. A segment goes only when its newest record may."""
+        """The age in ms that a record may have; None if the topic keeps all.
+
+        A segment goes only when its newest record may.
+        """
         if "delete" not in self.cleanup_policy or self.retention_ms < 0:
             return None
         return self.retention_ms + self.segment_ms + GRACE_MS
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What one partition holds of one age (an index of AGES), and what of that another setting would delete.
+    """The records of one age (an index of AGES) in one partition, and those that another setting would delete.
 
     Records without a time, which may be from before 1970, count as the oldest, and no setting deletes them by time.
     """
@@ -83,7 +86,7 @@ class TopicRetention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def declared(config: Mapping[str, str]) -> Declared:
-    """Of a topic's settings, with those that it has from its brokers."""
+    """Return what a topic's configs declare, with the values that it has from its brokers."""
     return Declared(
         cleanup_policy=config.get("cleanup.policy", "delete"),
         retention_ms=int(config["retention.ms"]),
@@ -130,7 +133,7 @@ def _findings(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_
 
 
 def findings_of(topics: Iterable[TopicRetention], unread: Iterable[Unread]) -> list[str]:
-    """What is wrong, a line each with its partition; topics that could not be read, and are still there."""
+    """Return what is wrong, a line for each partition; also topics that could not be read and still exist."""
     kept_wrong = [
         f"{topic.topic}-{each.partition}: {finding}"
         for topic in topics

@@ -1,4 +1,4 @@
-"""How evenly topics are spread: over brokers and log dirs, their partitions, and the keys of their records."""
+"""The skew of topics: over brokers and log dirs, over partitions, and over the keys of their records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -13,11 +13,11 @@ from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOT_RATIO: Final = 1.5
 LEGEND: Final = f"more than {HOT_RATIO} times the mean"
-"""Of bars that are drawn in red."""
+"""The meaning of bars that are drawn in red."""
 
 
 class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What one partition holds: bytes of keys, values and headers; times in milliseconds since 1970.
+    """The load of one partition: bytes of keys, values and headers; times in milliseconds since 1970.
 
     `records_per_s` is over the time from its first record until the report; None where the record is of the future.
     """
@@ -67,7 +67,7 @@ class Evenness(msgspec.Struct, frozen=True):
 
 
 def key_text(key: bytes | None) -> str | None:
-    """As people can read it."""
+    """Return a key as readable text, or else in hexadecimal."""
     if key is None:
         return None
     try:
@@ -78,12 +78,12 @@ def key_text(key: bytes | None) -> str | None:
 
 
 def rate(records: int, first_ms: int, now_ms: int) -> float | None:
-    """Records a second until now; None if the first record is of the future."""
+    """Return the records a second until now; None if the first record is of the future."""
     return records * 1000 / (now_ms - first_ms) if now_ms > first_ms else None
 
 
 def balance(partitions: Sequence[PartitionLoad]) -> Balance:
-    """Of all partitions, also of those that hold nothing."""
+    """Return the balance of all partitions, with those that hold nothing."""
     return Balance(
         largest_over_mean([each.records for each in partitions]), largest_over_mean([each.bytes for each in partitions])
     )
@@ -95,7 +95,7 @@ def largest_over_mean(values: Sequence[int]) -> float:
 
 
 def evenness(brokers: Sequence[BrokerLoad]) -> Evenness:
-    """Of all brokers that are alive."""
+    """Return the evenness of all brokers that are alive."""
     return Evenness(
         largest_over_mean([each.bytes for each in brokers]), largest_over_mean([each.bytes_after for each in brokers])
     )

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 
 class Origin(IntEnum):
-    """Where a value was set, by the protocol's numbers."""
+    """The origin of a value, by the protocol's numbers."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -29,7 +29,7 @@ _TEXTS: Final = {
 
 
 class TopicSetting(NamedTuple):
-    """Its value as text, and where that is from."""
+    """The value of a config as text, and its origin."""
 
     value: str
     origin: Origin

@@ -16,7 +16,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unread_parts(unread: Sequence[Unread]) -> list[str]:
-    """Of the HTML page; nothing where all topics were read."""
+    """Return the parts of the HTML page about topics that could not be read; none if all were read."""
     if not unread:
         return []
     rows = [(each.topic, each.why) for each in unread]

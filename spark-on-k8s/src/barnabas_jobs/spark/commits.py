@@ -12,7 +12,7 @@ from barnabas_jobs.planning.lag.report import DAY, HOUR, HOURS_DRAWN, TOPICS_DRA
 DECODED: Final = "kind string, group string, topic string, partition int, committed long, commit_ms long"
 KEY: Final = ("group", "topic", "partition")
 PLACE: Final = ("log_partition", "log_offset")
-"""Where a commit's own record is."""
+"""The place of a commit's own record in the log of commits."""
 LAG: Final = "log_partition int, log_offset long, lag long, seconds double"
 NAMES_MAX: Final = 10
 HOUR_MS: Final = 3_600_000
@@ -20,7 +20,7 @@ PERIODS_MS: Final = {HOUR: HOUR_MS, DAY: 24 * HOUR_MS}
 
 
 def decoded(records: DataFrame) -> DataFrame:
-    """What each record says."""
+    """Decode each record of `__consumer_offsets`."""
     fields = F.udf(_decoded, DECODED, useArrow=False)(F.col("key"), F.col("value"))
     place = (F.col("partition").alias("log_partition"), F.col("offset").alias("log_offset"))
     return records.select(*place, fields.alias("said")).select(*PLACE, "said.*")
@@ -31,12 +31,12 @@ def _decoded(key: bytes | None, value: bytes | None) -> OffsetRecord:
 
 
 def kinds(records: DataFrame) -> dict[str, int]:
-    """How many records of each kind there are."""
+    """Return the number of records of each kind."""
     return {row["kind"]: row["count"] for row in records.groupBy("kind").count().orderBy("kind").collect()}
 
 
 def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> DataFrame:
-    """Commits and their tombstones, of these groups and topics, or of all."""
+    """Return commits and their tombstones, of these groups and topics, or of all."""
     found = records.where(F.col("kind").isin(COMMIT, TOMBSTONE))
     for name, wanted in (("group", groups), ("topic", topics)):
         found = found.where(F.col(name).isin(list(wanted))) if wanted else found
@@ -44,7 +44,7 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Which of the groups or topics that are wanted have commits or tombstones, and some others that have."""
+    """Return which of the wanted groups or topics have commits or tombstones, and some others that have."""
     if not wanted:
         return []
     names = chosen(records, [], []).select(column).distinct()
@@ -54,7 +54,7 @@ def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> l
 
 
 def newest(records: DataFrame) -> list[Row]:
-    """What is committed now: the last commit of each group and partition that no tombstone follows."""
+    """Return the last commit of each group and partition that no tombstone follows."""
     order = Window.partitionBy(*KEY).orderBy(F.desc("log_offset"))
     last = records.withColumn("number", F.row_number().over(order)).where("number = 1")
     return last.where(F.col("kind") == COMMIT).orderBy(*KEY).collect()
@@ -68,13 +68,13 @@ def every(commits: DataFrame, step: int) -> list[Row]:
 
 
 def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, float | None]]) -> DataFrame:
-    """Commits, with lag and seconds where they are known."""
+    """Return commits, with lag and seconds where they are known."""
     table = F.broadcast(commits.sparkSession.createDataFrame(list(lags), LAG))
     return commits.drop("kind").join(table, list(PLACE), "left")
 
 
 def with_group_lags(commits: DataFrame) -> DataFrame:
-    """Commits with the lag of the whole group, and that in the topic, at each: of all partitions, the last one known.
+    """Return commits with the lag of the whole group, and in the topic, at each: the last known one of all partitions.
 
     It is unknown where the commit's own lag is. All commits of a group are in one partition of the log, so their
     offsets are their order.
@@ -90,7 +90,7 @@ def with_group_lags(commits: DataFrame) -> DataFrame:
 
 
 def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
-    """Of each hour and day (UTC) that has commits, each partition of a group: too many to collect."""
+    """Return a row for each hour and day (UTC) with commits, by partition and group: too many to collect."""
     periods = F.explode(
         F.array(*(_period(name, length_ms) for name, length_ms in PERIODS_MS.items())),
     )
@@ -110,7 +110,7 @@ def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
 
 
 def group_days(rolled: DataFrame) -> list[Row]:
-    """Of each group and day: all its partitions together."""
+    """Return a row for each group and day, over all its partitions."""
     sums = (
         F.sum("commits").alias("commits"),
         F.max("group_lag_max").alias("lag_max"),
@@ -121,7 +121,7 @@ def group_days(rolled: DataFrame) -> list[Row]:
 
 
 def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
-    """By topic the largest lag of each hour, all partitions together: of these groups, as much as is drawn.
+    """Return the largest lag of each hour of these groups by topic, over all partitions, as much as is drawn.
 
     The topic "" is all topics together.
     """
@@ -147,7 +147,7 @@ def _period(name: str, length_ms: int) -> Column:
 
 
 def _missed(objective: Objective) -> Any:
-    """As `Objective.is_missed`."""
+    """Return the column of `Objective.is_missed`."""
     found = F.lit(False)
     for name, bound in (("group_lag", objective.max_records), ("seconds", objective.max_seconds)):
         found = found if bound is None else found | F.coalesce(F.col(name) > bound, F.lit(False))

@@ -1,4 +1,4 @@
-"""Failures of Spark as one sentence each, in the words of whoever runs a job."""
+"""Failures of Spark as one sentence each, in words for people who run jobs."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
 LOST: Final = re.compile(r"An error occurred while calling \S+")
 LINES_MAX: Final = 3
 STAGE_LOST: Final = "has failed the maximum allowable number of times"
-"""What Spark says of a stage that lost a part of its shuffle, and is not started again."""
+"""The text of Spark about a stage that lost a part of its shuffle, and is not started again."""
 
 
 class StageLost(JobFailed):
@@ -44,9 +44,9 @@ class StageLost(JobFailed):
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Turns what Spark raises into JobFailed: what was being done, what it means, and Spark's own first words.
+    """Turn what Spark raises into JobFailed: what was being done, what it means, and Spark's own first words.
 
-    So it does where Spark is gone.
+    Also turns the error of a Spark process that has ended.
     """
     try:
         yield
@@ -79,7 +79,7 @@ def _text(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """What our own task says; else the last cause in Spark's text, in a few lines and without stack traces."""
+    """Return the error text of our own task, or else the last cause in Spark's text without stack traces."""
     if ours := OURS.search(text):
         return ours[1]
     lines = [

@@ -1,4 +1,4 @@
-"""How far all of Spark's jobs are together. Of those that have ended only sums are kept: a run may have millions."""
+"""The sums of all of Spark's jobs. Of jobs that have ended only sums are kept: a run may have millions."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -24,7 +24,7 @@ class SparkJob(msgspec.Struct, frozen=True):
 
 
 class JobSums:
-    """Of one session."""
+    """The sums of one session."""
 
     def __init__(self) -> None:
         self._ended: set[int] = set()
@@ -33,13 +33,13 @@ class JobSums:
         self._newest = (False, -1, STARTING)
 
     def has(self, number: int) -> bool:
-        """Whether a job has ended, and is in the sums."""
+        """True if a job has ended and is in the sums."""
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """With these jobs, which are not in the sums; the phase is that of the last job that has a name.
+        """Return the sums with these jobs, which are not in them yet; the phase is that of the last job with a name.
 
-        `listed`: the numbers that Spark still tells of. It never tells again of one that it has forgotten.
+        `listed`: the numbers of the jobs that Spark still lists. It never lists again a job that it has forgotten.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

@@ -40,7 +40,7 @@ class JsonColumns(NamedTuple):
 
     @property
     def ddl(self) -> str:
-        """As the ledger keeps it."""
+        """The schema as the ledger keeps it."""
         return self.schema.toDDL()
 
     def added(self, records: DataFrame) -> DataFrame:
@@ -61,7 +61,10 @@ class JsonColumns(NamedTuple):
 
 
 def read_schema(path: str) -> StructType:
-    """Of a file with a JSON Schema of an object, or with Spark's DDL (`a INT NOT NULL, b STRING`). Raises JobFailed."""
+    """Read the schema of a file with a JSON Schema of an object, or Spark's DDL (`a INT NOT NULL, b STRING`).
+
+    Raises JobFailed.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
         found: DataType
@@ -107,7 +110,10 @@ def _kinds(schema: Any, *, null: bool = False) -> list[str]:
 
 
 def _lacking(value: Column, kind: DataType) -> Column:
-    """Whether what must be there is null, at any depth: Spark itself takes all fields of JSON as optional."""
+    """Return a column that is true where a required field is null, at any depth.
+
+    Spark itself takes all fields of JSON as optional.
+    """
     lacking = F.lit(False)
     if isinstance(kind, StructType):
         for field in kind.fields:

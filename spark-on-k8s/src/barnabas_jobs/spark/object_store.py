@@ -1,5 +1,7 @@
-"""An archive's files in an S3 bucket, by Hadoop's own client. A bucket has no locks and no links: what is added once is
-added by a conditional put (`If-None-Match: *`), which the bucket itself decides, whole or not at all.
+"""An archive's files in an S3 bucket, by Hadoop's own client.
+
+A bucket has no locks and no links: what is added once is added by a conditional put (`If-None-Match: *`), which the
+bucket itself decides, whole or not at all.
 """
 
 import uuid
@@ -36,7 +38,7 @@ class ObjectStore:
         return self.location
 
     def url(self, name: str) -> str:
-        """What Spark calls it."""
+        """Return the name by which Spark reads and writes it."""
         return f"{self.location}/{name}"
 
     def make(self, *_: str) -> None:
@@ -46,7 +48,7 @@ class ObjectStore:
         self._check_adds_once()
 
     def _check_adds_once(self) -> None:
-        """Checks the bucket before any work is done that two writers could both commit. Raises JobFailed."""
+        """Check the bucket before any work is done that two writers could both commit. Raises JobFailed."""
         name = f".{uuid.uuid4().hex[:12]}.probe"
         try:
             if self.add(name, b"one") and self.add(name, b"other"):
@@ -63,7 +65,7 @@ class ObjectStore:
         yield
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; nothing where it is not there."""
+        """Return the names in a folder, sorted; none if there is no such folder."""
         with self._as_job_failed(f"list {folder}"):
             path = self._path(folder)
             return sorted(each.getPath().getName() for each in self._files.listStatus(path)) if self._is(path) else []
@@ -83,9 +85,9 @@ class ObjectStore:
                 stream.close()
 
     def add(self, name: str, content: bytes) -> bool:
-        """There as a whole when this returns; False where there is another one of this name already.
+        """Add an object, which exists as a whole when this returns; False if there is another one of this name.
 
-        The client may ask again when it has lost the bucket's answer: that it is there already may be by ourselves.
+        The client may ask again when it has lost the bucket's answer: it may find the object that it added itself.
         """
         try:
             self._write(self._files.createFile(self._path(name)).opt(CONDITIONAL, "true").build(), content)
@@ -98,7 +100,7 @@ class ObjectStore:
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replaces the content; after a crash the object has the old content or the new one."""
+        """Replace the content; after a crash the object has the old content or the new one."""
         with self._as_job_failed(f"write {name}"):
             self._write(self._files.create(self._path(name), True), content)
 
@@ -114,10 +116,10 @@ class ObjectStore:
             return dict(sorted(found.items()))
 
     def sync(self, _: Iterable[str]) -> None:
-        """What a bucket has taken stays."""
+        """Do nothing: a bucket keeps what it has accepted."""
 
     def remove(self, folder: str) -> None:
-        """With all that is in it."""
+        """Delete the folder recursively."""
         with self._as_job_failed(f"remove {folder}"):
             self._files.delete(self._path(folder), True)
 

@@ -41,17 +41,17 @@ TASK_ENDS_SECONDS_MAX: Final = 300.0
 
 
 class Writer(Protocol):
-    """What a task does; it goes to the executors."""
+    """The work of a task; it is sent to the executors."""
 
     def __call__(self, records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        """Of tuples of COLUMNS, in the order of offsets: the COUNTS of their partition.
+        """Write tuples of COLUMNS, in the order of offsets, and return the COUNTS of their partition.
 
         `is_again`: a task before this one has begun with the same records.
         """
 
 
 def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Writer) -> list[Row]:
-    """What the tasks have counted, as COUNTS. `sizes`: how many records each partition has; there are no others.
+    """Write records in tasks and return their COUNTS. `sizes`: the number of records of each partition.
 
     Each has a task of its own. The largest is the first to begin, for what runs last runs alone. By one number, which
     all of a task's records have in the same place, Spark sorts without comparing rows.
@@ -66,7 +66,7 @@ def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Wri
 
 
 def check_one_task_each(spark: SparkSession) -> None:
-    """Raises Refused where Spark may start a second task of a partition beside one that writes."""
+    """Raise Refused if Spark may start a second task of a partition beside one that writes."""
     conf = spark.sparkContext.getConf()
     for name, allowed in ONE_TASK_EACH.items():
         value = conf.get(name, SPARK_DEFAULTS[name])
@@ -79,9 +79,9 @@ def check_one_task_each(spark: SparkSession) -> None:
 
 @contextmanager
 def _all_tasks_ended(spark: SparkSession) -> Iterator[None]:
-    """After a failure waits until none of the tasks that were started inside runs: Spark only asks them to end.
+    """After a failure, wait until no task that was started inside runs any more: Spark only asks them to end.
 
-    Raises JobFailed where one goes on.
+    Raises JobFailed if a task goes on.
     """
     context, group = spark.sparkContext, f"barnabas-{uuid.uuid4().hex}"
     before = context.getLocalProperty(GROUP)

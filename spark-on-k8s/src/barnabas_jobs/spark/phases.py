@@ -13,23 +13,23 @@ TAG: Final = "barnabas.phase="
 DESCRIPTION: Final = "spark.job.description"
 
 _done: Final[dict[str, Callable[[], int]]] = {}
-"""By the name of a phase of this process, how many records are done."""
+"""The function that counts the records done, by the name of a phase of this process."""
 
 
 class Phase(NamedTuple):
-    """What is done, and with how many records, where that is known. The name has no comma."""
+    """The phase of a job, with the number of its records, if that is known. The name has no comma."""
 
     name: str
     records: int | None
 
     @property
     def tag(self) -> str:
-        """What Spark keeps of it."""
+        """The tag that Spark keeps for the phase."""
         return f"{TAG}{'' if self.records is None else self.records}={self.name}"
 
 
 def of_tag(tag: str) -> Phase | None:
-    """What a tag says; None where it is somebody else's."""
+    """Return the phase that a tag stands for; None if the tag is somebody else's."""
     if not tag.startswith(TAG):
         return None
     records, _, name = tag.removeprefix(TAG).partition("=")
@@ -37,7 +37,7 @@ def of_tag(tag: str) -> Phase | None:
 
 
 def records_done(name: str) -> int | None:
-    """What a phase counts by itself; None where Spark counts. Raises JobFailed."""
+    """Return the number that a phase counts by itself; None if Spark counts. Raises JobFailed."""
     return _done[name]() if name in _done else None
 
 

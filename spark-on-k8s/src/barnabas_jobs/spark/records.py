@@ -22,7 +22,7 @@ PAGE_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
 DAY_MS: Final = 86_400_000
 EARLIEST_MS: Final = -2_208_988_800_000  # 1900-01-01T00:00:00Z.
 TASK_RECORDS: Final = 500_000
-"""So many offsets of a partition are read by one task at most: one long partition would keep one core busy alone."""
+"""The offsets of a partition that one task reads at most: one long partition would keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
 """Sources that Spark reads through its first interface. Kafka's reader of that one counts nothing."""
 TOO_OLD: Final = "timestamp before the year 1900"
@@ -69,7 +69,7 @@ def stream_of_topic(
 
 
 def read_to(query: StreamingQuery, topic: str) -> dict[int, int]:
-    """By partition, the offset after the last one that batches which are done have read, with or without a record."""
+    """Return the offset after the last one that finished batches have read, by partition, with or without a record."""
     done = query.lastProgress
     if done is None or not done.sources[0].endOffset:
         return {}
@@ -92,7 +92,7 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
 
 @contextmanager
 def reading(spark: SparkSession, topic: str) -> Iterator[None]:
-    """Inside, frames of this topic can be read: Spark finds partitions of internal topics only by a consumer."""
+    """Let frames of this topic be read inside: Spark finds partitions of internal topics only by a consumer."""
     chosen = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"} if topic.startswith("__") else {}
     with settings(spark, chosen):
         yield
@@ -110,7 +110,7 @@ def of_files(spark: SparkSession, data: str, paths: Sequence[str]) -> DataFrame:
 
 
 def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """Those whose offsets are in the range of their partition."""
+    """Return the records whose offsets are in the range of their partition."""
     return records.join(_table(records, ranges), "partition").where(INSIDE).select(records.columns)
 
 
@@ -152,7 +152,7 @@ def write_parquet(records: DataFrame, folder: str) -> int:
 
 
 def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:
-    """Of the records of files, by partition. Only their offsets are read."""
+    """Count the records of files by partition. Only their offsets are read."""
     if not paths:
         return {}
     files = spark.read.schema(f"{SCHEMA}, json_fits boolean").option("basePath", data).parquet(*paths)

@@ -1,4 +1,4 @@
-"""Which run a session belongs to, where one has a name: whoever starts drivers gives all tries of a run the same."""
+"""The run of a session, if it has a name: all tries of a run get the same name from the program that starts drivers."""
 
 from typing import Final
 
@@ -8,5 +8,5 @@ RUN: Final = "spark.barnabas.run"
 
 
 def run_name(spark: SparkSession) -> str | None:
-    """None of a run that was started by hand."""
+    """Return the name of the run; None for one that was started by hand."""
     return spark.conf.get(RUN, None) or None

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 REPLICA: Final = ("log_dir", "topic", "partition")
 SPANS: Final = "log_dir string, topic string, partition int, since long, committed_until long, untils array<long>"
 OFFSETS_NAMED_MAX: Final = 5
-"""How many differing offsets of a partition are named, the first ones."""
+"""The number of differing offsets of a partition that are named, the first ones."""
 
 
 def extents(batches: DataFrame) -> list[Row]:

@@ -1,4 +1,4 @@
-"""How far an archive is behind its topic, as the run that writes it says: Spark knows nothing of either."""
+"""The standing of an archive against its topic, as the run that writes it reports it: Spark knows nothing of either."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Standing(NamedTuple):
-    """When the archive had its last commit, and how many offsets of the topic it does not have yet.
+    """The time of an archive's last commit, and the number of the topic's offsets that it does not have yet.
 
     None if that is not known.
     """
@@ -17,17 +17,17 @@ class Standing(NamedTuple):
 
 UNKNOWN: Final = Standing()
 _asked: Final[list[Callable[[], Standing]]] = []
-"""Those of this process; the last one counts."""
+"""The functions that report the standing in this process; the last one counts."""
 
 
 def standing() -> Standing:
-    """That of the run which is under way."""
+    """Return the standing of the run that is under way."""
     return _asked[-1]() if _asked else UNKNOWN
 
 
 @contextmanager
 def reported(ask: Callable[[], Standing]) -> Iterator[None]:
-    """Inside, those who watch the run get these answers, in a thread of their own."""
+    """Give the answers of `ask` inside to those who watch the run, in a thread of their own."""
     _asked.append(ask)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a Spark application has done so far, read from the status store that Spark's own web page reads, too."""
+"""The progress of a Spark application, read from the status store that Spark's own web page reads, too."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ RUNNING: Final = "RUNNING"
 
 
 class SparkStatus:
-    """Of one session. Jobs that have ended are read once: a run may have thousands."""
+    """The progress of one session. Jobs that have ended are read once: a run may have thousands."""
 
     def __init__(self, spark: SparkSession) -> None:
         store = spark.sparkContext._jsc.sc().statusStore()
@@ -49,7 +49,7 @@ class SparkStatus:
         )
 
     def _records(self, stage: int) -> int:
-        """What its tasks have read; or written, when they are done."""
+        """Return the number of records that the stage's tasks have read; or written, when they are done."""
         attempts = self._store.stageData(stage, *self._stage_defaults)
         if not attempts.size():
             return 0

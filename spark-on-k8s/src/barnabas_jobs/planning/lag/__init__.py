@@ -1,1 +1,1 @@
-"""What groups have committed, how far they were behind when they did, and how that went over time. Pure."""
+"""The commits of groups, how far they were behind at each commit, and how that changed over time. Pure."""

@@ -1,4 +1,4 @@
-"""How far a group was behind at a moment that has passed, by where the log ended then.
+"""The lag of a group at a past moment, computed from where the log ended then.
 
 `Ask` answers which record is the first of a time or later, as ListOffsets does: that grows with the time, so where the
 log ended at a moment is the offset of the first record after it, and since when a record waited is found by halving.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from barnabas_core.topic_partition import TopicPartition
 
 SECONDS_SHARE: Final = 0.05
-"""How well the age of the next record is known: this share of itself, or a tenth of a second."""
+"""The error allowed for the age of the next record: this share of it, or a tenth of a second."""
 PRECISION_MS: Final = 100
 FIRST_STEP_MS: Final = 1000
 
@@ -24,7 +24,7 @@ class Moment(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Where a log begins and ends now."""
+    """The first offset of a log and its end, as they are now."""
 
     start: int
     end: int
@@ -38,11 +38,11 @@ class Lag(NamedTuple):
 
 
 Ask = Callable[[Sequence[tuple[TopicPartition, int]]], list[int | None]]
-"""For each partition and time, ms: the first record of that time or later; None where there is none."""
+"""The first record at or after each time (ms) in each partition; None where there is none."""
 
 
 def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: Ask) -> list[Lag | None]:
-    """Of each moment; None where the partition is gone, or its records of then are.
+    """Return the lag at each moment; None if the partition or its records of that time are gone.
 
     A log that ends before what was committed is another one than that: the topic was deleted and made again, or cut.
     """
@@ -66,7 +66,7 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
 
 
 class _Search(NamedTuple):
-    """Between these times the next record was written: not by `low_ms`, where that is known; by `high_ms`."""
+    """The search for when the next record was written: after `low_ms`, if that is known, and by `high_ms`."""
 
     moment: Moment
     low_ms: int | None
@@ -96,7 +96,7 @@ class _Search(NamedTuple):
 
 
 def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
-    """When the record that each reads next was written, ms."""
+    """Return when the record that follows each commit was written, in ms."""
     searches = [_Search(each, None, each.time_ms) for each in moments]
     while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
         asked = [searches[number].next_ms for number in open_ones]

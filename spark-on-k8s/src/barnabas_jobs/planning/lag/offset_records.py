@@ -35,7 +35,7 @@ class OffsetRecord(NamedTuple):
 
 
 def decode(key: bytes | None, value: bytes | None) -> OffsetRecord:
-    """What a record says. One of a later version is `unknown`, one that is cut or garbled `malformed`."""
+    """Decode a record of `__consumer_offsets`: `unknown` for a later version, `malformed` if it is cut or garbled."""
     if key is None:
         return OffsetRecord(MALFORMED)
     try:

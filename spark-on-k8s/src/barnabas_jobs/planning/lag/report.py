@@ -1,4 +1,4 @@
-"""What each group did day by day over the time that was looked at, and whether it kept its objective."""
+"""The lag of each group day by day over the period of the report, and whether the group kept its objective."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ DAY: Final = "day"
 GROUPS_DRAWN: Final = 20
 TOPICS_DRAWN: Final = 6
 HOURS_DRAWN: Final = 1000
-"""What the page draws at most: the driver collects no more hours than these."""
+"""The hours that the page draws at most; the driver collects no more."""
 BOUNDS: Final = (
     f"Hours are drawn of at most {GROUPS_DRAWN} groups, those that missed most, then those that were furthest behind: "
     f"of each the {TOPICS_DRAWN} topics that were furthest behind, of each topic the last {HOURS_DRAWN:,} hours that "
@@ -29,7 +29,7 @@ _start_ms: Final = attrgetter("start_ms")
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group should keep at each commit, and now, in all its partitions together; None is no bound.
+    """The bounds on the lag of a group, over all its partitions, at each commit and now; None is no bound.
 
     `max_seconds` is about the partition that is furthest behind in time.
     """
@@ -39,11 +39,11 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is anything to keep."""
+        """True if there is a bound."""
         return self.max_records is not None or self.max_seconds is not None
 
     def is_missed(self, records: int | None, seconds: float | None) -> bool:
-        """Whether this lag misses it; an unknown value misses nothing."""
+        """True if this lag is above a bound; an unknown value is above none."""
         too_many = self.max_records is not None and records is not None and records > self.max_records
         return too_many or (self.max_seconds is not None and seconds is not None and seconds > self.max_seconds)
 
@@ -110,7 +110,7 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def groups(days: Iterable[GroupDay], now: Iterable[Now], objective: Objective) -> list[GroupLag]:
-    """All that committed, or have something committed now."""
+    """Return all groups that committed in the period or have committed offsets now."""
     past, standing = _by_group(days), _by_group(now)
     return [_group(name, past[name], standing[name], objective) for name in sorted(past.keys() | standing.keys())]
 
@@ -142,7 +142,7 @@ def drawn(found: Iterable[GroupLag]) -> list[str]:
 
 
 def _by_group(rows: Iterable[OfGroup]) -> defaultdict[str, list[OfGroup]]:
-    """There may be thousands of groups."""
+    """Return the rows by group, in one pass: there may be thousands of groups."""
     found: defaultdict[str, list[OfGroup]] = defaultdict(list)
     for row in rows:
         found[row.group].append(row)
@@ -208,7 +208,7 @@ def lag_page(
 
 
 def _series(hours: Iterable[TopicHour]) -> Mapping[str, Sequence[tuple[int, float]]]:
-    """By topic, in the order of time; first all topics together, which the objective is about."""
+    """Return the lag over time by topic; first that of all topics together, which the objective is about."""
     found: dict[str, list[tuple[int, float]]] = {}
     for each in sorted(hours, key=lambda hour: (hour.topic, hour.start_ms)):
         found.setdefault(each.topic or ALL_TOPICS, []).append((each.start_ms, each.lag_max))

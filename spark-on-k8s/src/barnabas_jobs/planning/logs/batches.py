@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class SegmentExtent(NamedTuple):
-    """What is known of a segment before it is read.
+    """The facts about a segment that are known before it is read.
 
     In an active segment a torn end is no damage: a batch is being written, or a crash left it. Below `flushed_until`
     everything was on the disk, so there it is one. Where `has_gaps`, compaction may have taken offsets away.
@@ -139,12 +139,12 @@ def _torn(position: int, extent: SegmentExtent, next_offset: int, detail: str) -
 
 
 def _may_be_torn(extent: SegmentExtent, next_offset: int) -> bool:
-    """Whether the end of the file may be something else than a batch, unless an index knows a batch behind it."""
+    """True if the end of the file may be no batch, unless an index has an entry for a batch behind it."""
     return extent.is_active and next_offset >= extent.flushed_until
 
 
 def _is_zero(window: Window, position: int, end: int) -> bool:
-    """Whether there is nothing else up to the end: what a power cut leaves, or a file that was made long before."""
+    """True if all bytes up to the end are zero, as a power cut or a preallocated file leaves them."""
     return not any(any(window.at(at, CHUNK_BYTES)) for at in range(position, end, CHUNK_BYTES))
 
 

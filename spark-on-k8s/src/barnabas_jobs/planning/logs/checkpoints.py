@@ -24,7 +24,7 @@ class EpochBatch(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Whose log dir it is."""
+    """The owner of a log dir: its cluster and node."""
 
     cluster_id: str
     node_id: int
@@ -49,7 +49,7 @@ def decode_topic_id(text: str) -> str:
 
 
 def decode_owner(text: str) -> Owner:
-    """Of `meta.properties`; older ones say `broker.id`."""
+    """Decode `meta.properties`; older ones say `broker.id`."""
     lines = (line.strip() for line in text.splitlines())
     fields = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     node_id = fields.get("node.id", fields.get("broker.id", ""))
@@ -61,7 +61,7 @@ def decode_owner(text: str) -> Owner:
 def contradictions(
     checkpoint: Sequence[EpochStart], batches: Sequence[EpochBatch], checked_until: int
 ) -> list[tuple[str, EpochBatch | None]]:
-    """Where the checkpoint is out of order, or says another epoch than a batch below `checked_until`.
+    """Return where the checkpoint is out of order, or has another epoch than a batch below `checked_until`.
 
     What it does not know says nothing: offsets before its first entry, and epochs that began after it was written.
     """

@@ -16,7 +16,7 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 """The largest timestamp up to a batch, ms, and an offset of that batch, relative to the segment's base."""
 NAMED_MAX: Final = 10
-"""How many wrong entries of one file are named."""
+"""The number of wrong entries of one file that are named."""
 
 
 class Entry(NamedTuple):
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class BatchPlaces:
-    """Where the batches of a segment are, and the largest timestamp up to each."""
+    """The positions of the batches of a segment, and the largest timestamp up to each."""
 
     def __init__(self) -> None:
         self.positions = array("q")
@@ -38,7 +38,7 @@ class BatchPlaces:
         self.last_offset = -1
 
     def add(self, batch: Batch) -> None:
-        """Takes in the next batch of the segment."""
+        """Add the next batch of the segment."""
         before_ms = self.timestamps_ms[-1] if self.timestamps_ms else -1
         self.positions.append(batch.position)
         self.base_offsets.append(batch.base_offset)
@@ -48,14 +48,14 @@ class BatchPlaces:
 
 
 def used_part(data: bytes, kind: struct.Struct) -> bytes:
-    """Without the zeros at the end, which Kafka keeps in the index of an active segment as space for more entries."""
+    """Cut off the zeros at the end, which Kafka keeps in the index of an active segment as space for more entries."""
     whole = len(data) // kind.size * kind.size
     used = len(data[:whole].rstrip(b"\0"))
     return data[: (used + kind.size - 1) // kind.size * kind.size]
 
 
 def index_positions(data: bytes) -> list[int]:
-    """Where the offset index says that batches begin."""
+    """Return the positions at which the offset index says that batches begin."""
     return [each.second for each in _entries(data, OFFSET_ENTRY)]
 
 
@@ -78,7 +78,7 @@ def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> 
 
 
 Wrong = tuple[int, int | None, str]
-"""Where in the file, about which offset, and what."""
+"""The place of a problem in the file, its offset if it has one, and the problem in words."""
 
 
 def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:

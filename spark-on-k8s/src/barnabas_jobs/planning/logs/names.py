@@ -23,7 +23,7 @@ STRAY: Final = "-stray"
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)")
 _PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _MARKED_DIR: Final = re.compile(r"[a-zA-Z0-9._-]*-\d+\.[0-9a-f]{32}(-future|-delete|-stray)")
-# A producer snapshot, a file that comes or goes (compaction, deletion), one that is written anew; KRaft's own files.
+# A producer snapshot, a file that comes or goes (compaction, deletion), one that is being rewritten; KRaft's own files.
 _OTHER_FILE: Final = re.compile(
     r"\d{20}\.snapshot|\d{20}\.[a-z]+\.(deleted|cleaned|swap)|leader-epoch-checkpoint|partition\.metadata|.+\.tmp"
     r"|\d{20}-\d{10}\.checkpoint(\.deleted|\.part)?|quorum-state"
@@ -49,13 +49,13 @@ def segment_file(offset: int, suffix: str) -> str:
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """None for a file that is not in use as a part of a segment."""
+    """Parse the name of a file of a segment; None if the file is not in use as a part of one."""
     match = _SEGMENT_FILE.fullmatch(name)
     return SegmentFile(int(match[1]), match[2]) if match else None
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """None for a folder that is no partition's, or that is moved, deleted or set aside."""
+    """Parse the name of a partition's folder; None for others, and if it is moved, deleted or set aside."""
     match = _PARTITION_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match and not marked(name) else None
 
@@ -67,12 +67,12 @@ def marked(name: str) -> str | None:
 
 
 def belongs_to_partition(name: str) -> bool:
-    """Whether a file of this name may lie beside a partition's segments."""
+    """True if a file of this name may lie beside a partition's segments."""
     return _OTHER_FILE.fullmatch(name) is not None
 
 
 def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until: int) -> bool:
-    """Whether a partition with these files is being compacted: above `clean_until` it may be so already.
+    """True if a partition with these files may be under compaction above `clean_until`.
 
     New segments are in the making, or stand in the place of others, which are deleted after a while. Retention deletes
     segments before the first only, and a truncation those behind the last.
@@ -86,5 +86,5 @@ def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until:
 
 
 def belongs_to_log_dir(name: str, *, is_folder: bool) -> bool:
-    """Whether a file or folder of this name, which is no partition's, may lie in a log dir."""
+    """True if a file or folder of this name, which is no partition's, may lie in a log dir."""
     return (_LOG_DIR_FOLDER if is_folder else _LOG_DIR_FILE).fullmatch(name) is not None

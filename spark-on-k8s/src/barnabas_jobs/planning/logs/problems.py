@@ -1,4 +1,4 @@
-"""What an audit can find: the kinds, and one finding in the files of one replica."""
+"""The kinds of problems that an audit can find, and one finding in the files of one replica."""
 
 from typing import Final, NamedTuple
 

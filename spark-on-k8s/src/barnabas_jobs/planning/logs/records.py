@@ -22,7 +22,7 @@ Decompress = Callable[[str, bytes], bytes]
 
 
 def wrong_in_records(data: memoryview, batch: Batch, decompress: Decompress) -> str | None:
-    """What is wrong with the records, in words; None where nothing is."""
+    """Return what is wrong with the records of a batch, in words; None if they are sound."""
     try:
         records = _decompressed(bytes(data[HEADER_BYTES:]), batch.attributes & COMPRESSION_MASK, decompress)
         (base_timestamp_ms,) = _BASE_TIMESTAMP.unpack_from(data, _BASE_TIMESTAMP_PLACE)

@@ -1,4 +1,4 @@
-"""From what was read of all replicas to findings: within a log over its segments, and between replicas."""
+"""The findings from what was read of all replicas: within a log over its segments, and between replicas."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -20,7 +20,7 @@ from barnabas_jobs.planning.logs.problems import (
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong: in which file, at which byte, about which offset; None where it is about none."""
+    """A problem with its file, byte position and offset; None where a field does not apply."""
 
     kind: str
     broker: int
@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """Where a replica lies."""
+    """The log dir of a replica on its broker."""
 
     broker: int
     log_dir: str
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     def finding(
         self, kind: str, file: str, detail: str, *, position: int | None = None, offset: int | None = None
     ) -> Finding:
-        """About one of its files."""
+        """Return a finding about one file of the replica."""
         return Finding(
             kind=kind,
             broker=self.broker,
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 
 class SegmentRead(NamedTuple):
-    """What was read of one segment that has batches, from its first batch to its last."""
+    """The offsets and epochs of one segment that has batches, from its first batch to its last."""
 
     segment: int
     first_offset: int
@@ -68,10 +68,10 @@ class SegmentRead(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """What was read of one replica. Offsets of checkpoints are the lower ones of two looks, before and after.
+    """The state of one replica as it was read. Checkpointed offsets are the lower ones of two reads, before and after.
 
-    `lost_sight` are the segments that vanished meanwhile: of what lies around them nothing is said. `stopped` are those
-    of which a part could not be read.
+    `lost_sight` are the segments that vanished meanwhile: nothing is said about the offsets around them. `stopped` are
+    those that could not be read in full.
     """
 
     place: Place
@@ -86,12 +86,12 @@ class LogRead(NamedTuple):
 
     @property
     def lost_its_end(self) -> bool:
-        """Whether the last segment is among those that vanished."""
+        """True if the last segment is among those that vanished."""
         return max(self.lost_sight, default=-1) >= max((each.segment for each in self.segments), default=0)
 
     @property
     def start(self) -> int:
-        """From here on all was read."""
+        """The offset from which on everything was read."""
         whole = [each.first_offset for each in self.segments if each.segment > max(self.lost_sight, default=-1)]
         return min(whole, default=self.end)
 
@@ -107,7 +107,7 @@ class LogRead(NamedTuple):
 
 
 def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
-    """Findings where a segment does not continue the one before it."""
+    """Return findings where a segment does not continue the one before it."""
     for one, two in pairwise(log.segments):
         if any(one.segment <= gone <= two.segment for gone in log.lost_sight):
             continue
@@ -161,8 +161,11 @@ def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
 
 
 def comparison_spans(logs: Sequence[LogRead], clean_until: int) -> list[tuple[str, str, int, int, int, list[int]]]:
-    """Of the replicas of one partition: log dir, topic, partition, from where on they are compared, up to where each
-    is committed by itself, and that of all. Nothing where there are no two."""
+    """Return a span to compare for each replica of one partition; none if there are fewer than two replicas.
+
+    A span has the log dir, topic, partition, the first offset to compare, the end up to which this replica is
+    committed, and these ends of all replicas.
+    """
     if len(logs) < 2:
         return []
     since = max(clean_until, *(each.start for each in logs))
@@ -183,12 +186,15 @@ class HeldBatch(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether its bytes have its CRC."""
+        """True if the bytes of the batch have its CRC."""
         return self.crc == self.computed_crc
 
 
 def difference(offset: int, held: Mapping[Place, HeldBatch | None]) -> Finding:
-    """What replicas hold at an offset that is committed in each of them. The file is that of the odd one out."""
+    """Return a finding about an offset that replicas hold differently though it is committed in each of them.
+
+    Its file is that of the odd one out.
+    """
     contents = [None if each is None else each[2:] for each in held.values()]
     odd = min(
         held,

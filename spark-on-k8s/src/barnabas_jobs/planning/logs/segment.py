@@ -28,7 +28,7 @@ from barnabas_jobs.planning.logs.records import Decompress, wrong_in_records
 from barnabas_jobs.planning.logs.transactions import SegmentTransactions
 
 PROBLEMS_NAMED_MAX: Final = 100
-"""How many of each kind of one `.log` file are named; a last one says that there are more."""
+"""The number of problems of each kind that are named for one `.log` file; a last one says that there are more."""
 
 
 class SegmentFiles(NamedTuple):
