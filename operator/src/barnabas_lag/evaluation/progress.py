@@ -100,7 +100,7 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 
 
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
-    """Return where the group was before it went back, and the commits since; both are forgotten when it is there again."""
+    """Return where the group was before it went back, and the commits since; both are forgotten once it is back."""
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
     since = before.moves_since_rewind + 1

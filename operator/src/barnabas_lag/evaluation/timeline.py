@@ -51,7 +51,7 @@ class Timeline:
             self._thin(now_s)
 
     def written_s(self, offset: int) -> float | None:
-        """Return when the record at this offset was written; None if it is older than all points, or not written yet."""
+        """Return when the record at this offset was written; None if it is older than all points, or not written."""
         after = bisect_right(self._offsets, offset)
         if after in (0, len(self)):
             return None

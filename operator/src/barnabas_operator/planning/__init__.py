@@ -1,1 +1,1 @@
-"""Pure: checks and diffs, from what is declared and what is there to steps."""
+"""The plans: checks and diffs that turn what is declared and what exists into steps. Pure."""

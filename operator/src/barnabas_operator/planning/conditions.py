@@ -46,7 +46,7 @@ def condition(
     message: str,
     now: str,
 ) -> Condition:
-    """About the resource as it is declared now."""
+    """Return a condition about the resource as it is declared now."""
     return Condition(
         type=kind,
         status=status,
@@ -58,7 +58,7 @@ def condition(
 
 
 def with_problem(resource: ResourceT, problem: Refusal | None, now: str) -> ResourceT:
-    """With its conditions as they are now, `now` in RFC 3339; what else was known of it stays."""
+    """Return the resource with its conditions as they are now, `now` in RFC 3339; the rest of its status stays."""
     before = resource.status or KINDS[resource.kind].status()
     conditions = merge_conditions(before.conditions, conditions_of(resource, problem, now))
     generation = resource.metadata.generation

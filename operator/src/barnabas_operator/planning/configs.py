@@ -12,7 +12,7 @@ from barnabas_operator.resources.topic import ConfigValue
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 THROTTLED: Final = frozenset({LEADERS, FOLLOWERS})
-"""Those belong to who moves replicas, as long as they move: the operator, or somebody with Kafka's own tools."""
+"""The configs of replicas that move: they belong to the operator or the tool that moves them, as long as they move."""
 
 _DEFAULT_BROKER: Final = parse_broker_config({})
 
@@ -30,7 +30,7 @@ def declared_texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
 
 
 def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
-    """Everything wrong with a declared config: key, value and what is allowed."""
+    """Return everything that is wrong with a declared config: key, value and what is allowed."""
     unknown = [f"{name}: {no_setting(name)}" for name in config if name not in TOPIC_CONFIGS]
     known = {name: text for name, text in declared_texts(config).items() if name in TOPIC_CONFIGS}
     try:
@@ -41,7 +41,7 @@ def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
 
 
 def config_changes(config: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str | None]:
-    """What to change so that the topic has what is declared: a text to set, or None to reset to the default.
+    """Return the changes that give the topic its declared config: a text to set, or None to reset to the default.
 
     The topic gets exactly what is declared, so a key that is not named is reset to its default. A key that is declared
     as null may be anything, and so may the lists of replicas that move.

@@ -14,7 +14,7 @@ from barnabas_operator.resources.topic import Topic
 
 
 class DesiredState(NamedTuple):
-    """What is declared now, with what is remembered of it, and the topics and groups that are declared no more."""
+    """The declared state, with what is remembered of it, and the topics and groups that are declared no more."""
 
     cluster: Cluster
     topics: tuple[Topic, ...]
@@ -31,7 +31,7 @@ class DesiredState(NamedTuple):
 
 
 def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid: Callable[[], str]) -> DesiredState:
-    """Gives each declared resource its uid, time of creation, generation and last status; exactly one is a Cluster."""
+    """Give each declared resource its uid, creation time, generation and last status; exactly one is a Cluster."""
     topics = (*known.topics, *known.removed) if known else ()
     groups = (*known.groups, *known.removed_groups) if known else ()
     (cluster,) = _merge(manifests.of_kind(Cluster), (known.cluster,) if known else (), now, new_uid)

@@ -9,7 +9,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class LogDirContent(NamedTuple):
-    """Of one log dir that is online: its disk, and the bytes of the replicas there.
+    """The content of one log dir that is online: its disk, and the bytes of the replicas there.
 
     `coming` are the replicas that come from another log dir of the same broker, with the bytes that are copied so far.
     """
@@ -26,7 +26,7 @@ class Disks:
     spaces: Mapping[int, tuple[DiskSpace, ...]]
     replicas: Mapping[int, Mapping[TopicPartition, int]]
     log_dirs: Mapping[int, Mapping[str, LogDirContent]] = field(default_factory=dict)
-    """By broker and path."""
+    """The contents by broker and path."""
     sizes: Mapping[TopicPartition, int] = field(init=False)
     """The largest replica of each partition."""
 
@@ -38,7 +38,7 @@ class Disks:
         object.__setattr__(self, "sizes", sizes)
 
     def to_come_bytes(self, broker: int, partition: TopicPartition) -> int:
-        """What a broker has still to copy of a partition."""
+        """Return the bytes of a partition that a broker has still to copy."""
         held = self.replicas.get(broker, {}).get(partition, 0)
         return max(0, self.sizes.get(partition, 0) - held)
 

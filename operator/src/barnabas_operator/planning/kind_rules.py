@@ -23,10 +23,11 @@ class KindRules(NamedTuple):
     """Functions of a kind's own type: each kind gets resources of its type alone."""
 
     review: Callable[[Any, Any, AdmissionContext], Verdict] = _allowed
-    """Of what is wanted, what was before (None for a new one, or one that cannot be read), and what is around it."""
+    """The review of the wanted resource, the one before (None if it is new or unreadable), and the context."""
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
-    """Of the object before (None: a new one) and after (None: it is to be deleted), whatever changes."""
+    """The warnings about the object before (None: a new one) and after (None: it is to be deleted), whatever changes.
+    """
     events: Callable[[Any, Json], Iterable[Said]] = _nothing
-    """What is worth an Event: of the resource with its new status, and the status before."""
+    """The Events for the resource with its new status, and the status before."""
     without_cluster: Callable[[Any, Refusal, str], Resource] = with_problem
     """The resource with the status that says why it has no Cluster, now (RFC 3339)."""

@@ -7,7 +7,7 @@ from barnabas_operator.resources.object_meta import API_VERSION, shortened
 from barnabas_operator.resources.resource import Resource
 
 MESSAGE_LENGTH_MAX: Final = 1_024
-"""What the newer API of Events allows (KEP-383)."""
+"""The longest message that the newer API of Events allows (KEP-383)."""
 
 EventType = Literal["Normal", "Warning"]
 Said = tuple[EventType, str, str]

@@ -1,6 +1,6 @@
-"""Which of several resources that are about the same in Kafka it belongs to. Pure.
+"""The choice of the owner of several resources that are about the same in Kafka. Pure.
 
-Only those that can be read count: what one with an invalid spec is about, nobody knows for sure.
+Only those that can be read count: nobody knows for sure what one with an invalid spec is about.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from barnabas_operator.resources.resource import Resource
 
 
 def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -> dict[str, ResourceT]:
-    """By what they are about: of several resources the oldest, and the first of those as old."""
+    """Return the owner of each subject: the oldest of several resources, and the first of those as old."""
     found: dict[str, ResourceT] = {}
     for each in declared:
         owner = found.get(subject(each))
@@ -22,7 +22,7 @@ def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -
 
 
 def owned_by(owner: Resource, name: str) -> Refusal:
-    """Why a younger resource that is about the same waits; `name` is Kafka's."""
+    """Return why a younger resource that is about the same waits; `name` is Kafka's."""
     thing = KINDS[owner.kind].thing.capitalize()
     message = f"{thing} {name} is managed by the older resource {owner.metadata.name}"
     return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: one {owner.kind} each")

@@ -1,4 +1,4 @@
-"""What a Cluster's annotation asks for: a rebalance, or one that a run of the job `skew` has planned. Pure."""
+"""The request in a Cluster's annotation: a rebalance, or one that a run of the job `skew` has planned. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class PlannedPartition(msgspec.Struct, frozen=True):
 
 
 class SkewPlan(msgspec.Struct, frozen=True):
-    """As the job writes it."""
+    """The plan as the job writes it."""
 
     version: Literal[1]
     partitions: tuple[PlannedPartition, ...]
@@ -59,7 +59,7 @@ def named_run(cluster: Cluster) -> str | None:
 
 
 def names_another_run(old: Json | None, new: Json) -> bool:
-    """Whether a change of a Cluster asks for a plan. A plan that is no longer asked for needs no review."""
+    """True if a change of a Cluster asks for a plan. A plan that is no longer asked for needs no review."""
     name, before = (_run_of(each["metadata"].get("annotations") or {}) for each in (new, old or {"metadata": {}}))
     return new["kind"] == Cluster.__name__ and name is not None and name != before
 

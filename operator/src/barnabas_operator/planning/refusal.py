@@ -1,4 +1,4 @@
-"""Why nothing is done, in a word and a sentence. Pure."""
+"""The reason why nothing is done, in a word and a sentence. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ INVALID_SPEC: Final = "InvalidSpec"
 
 
 class Refusal(NamedTuple):
-    """Why nothing is done: a word for machines and a sentence for people."""
+    """The reason why nothing is done: a word for machines and a sentence for people."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""Whether a change of a resource may be stored: what the API server cannot know by itself. Pure.
+"""The review of a change before it is stored, for what the API server cannot know by itself. Pure.
 
 Conditions say the same afterwards; here the user who applies the change learns it before anything has happened.
 """
@@ -29,12 +29,12 @@ def review(old: Json | None, new: Json | None, context: AdmissionContext) -> Ver
 
 
 def changes(old: Json | None, new: Json) -> bool:
-    """Whether what is wanted changes; and not only a status, a label or a finalizer."""
+    """True if the spec changes, and not only a status, a label or a finalizer."""
     return old is None or old.get("spec") != new.get("spec")
 
 
 def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:
-    """What was stored; None also where that is nothing that this version can read."""
+    """Return the stored resource; None also if this version cannot read it."""
     try:
         return resource_of(kind, old) if old is not None else None
     except InvalidResource:

@@ -30,9 +30,9 @@ RULES: Final[Mapping[str, KindRules]] = {
     CONSUMER_GROUP.name: KindRules(review_group, events=group_events, without_cluster=unheard),
     MAINTENANCE_JOB.name: KindRules(review_run, events=run_events, without_cluster=run_without_cluster),
 }
-"""By the field `kind`."""
+"""The rules by the field `kind`."""
 
 
 def rules_of(kind: str) -> KindRules:
-    """Those of the kind of that name."""
+    """Return the rules of the kind of that name."""
     return RULES.get(kind, KindRules())

@@ -1,4 +1,4 @@
-"""What a change of a resource's status is worth telling as Kubernetes Events. Pure.
+"""The Kubernetes Events for a change of a resource's status. Pure.
 
 Each is one more write, and Topics come by the thousand: that one is created, or ready, only its status says.
 """
@@ -35,7 +35,7 @@ def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, 
 
 
 def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
-    """Why it is not ready: once, until it is for another reason or, where that says more, in other words."""
+    """Yield why it is not ready: once, until there is another reason or, if that says more, another message."""
     conditions = resource.conditions
     ready = condition_of(conditions, READY)
     if ready is None or ready.status == "True" or ready.reason in QUIET:
@@ -51,7 +51,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
 
 
 def _losses(resource: Resource, before: Json) -> Iterator[Said]:
-    """Records and disks that are lost, logs that are set aside: once for each change, whatever a Cluster waits for."""
+    """Yield lost records and disks, and logs that are set aside: once for each change, whatever a Cluster waits for."""
     conditions = resource.conditions
     for kind in (RECORDS_LOST, LOGS_SET_ASIDE, CLAIMS_DELETED):
         reported = condition_of(conditions, kind)

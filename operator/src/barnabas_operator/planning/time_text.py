@@ -14,7 +14,7 @@ def micro_time_text(now_ms: int) -> str:
 
 
 def seconds_between(first: str, last: str) -> int:
-    """Of two times in RFC 3339; negative where the last is the first."""
+    """Return the seconds between two times in RFC 3339; negative if the last is earlier."""
     return round((datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds())
 
 

@@ -11,21 +11,21 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.resource import Resource
 
 PASSING: Final = (None, CLUSTER_NOT_FOUND, CLUSTER_NOT_READY, INVALID_SPEC)
-"""Why it was not ready, in words that brokers had no part in: they may be so no more."""
+"""The reasons for not being ready in which brokers had no part: they may hold no more."""
 
 
 def may_go(resource: Resource) -> bool:
-    """Whether nothing is to be done, or to be said, before the resource is gone."""
+    """True if nothing is to be done, or to be reported, before the resource is gone."""
     return bool(resource.spec.deletion_policy == "Retain") or resource.is_paused
 
 
 def with_waiting(resource: ResourceT, why: str, now: str) -> ResourceT:
-    """With the status of one that waits; as it is where all that it says is still so."""
+    """Return the resource with the status of one that waits; unchanged if its status still holds."""
     return with_problem(resource, why_waiting(resource, why), now) if has_news(resource) else resource
 
 
 def has_news(resource: Resource) -> bool:
-    """Whether its status does not say yet what becomes of it as it is declared now."""
+    """True if its status is not yet about the resource as it is declared now."""
     if resource.metadata.deletion_timestamp is not None or resource.status is None:
         return True
     ready = condition_of(resource.status.conditions, READY)
@@ -34,7 +34,7 @@ def has_news(resource: Resource) -> bool:
 
 
 def why_waiting(resource: Resource, why: str) -> Refusal | None:
-    """What the status says about why a resource waits."""
+    """Return what the status says about why a resource waits."""
     if resource.metadata.deletion_timestamp is None:
         return None if resource.is_paused else Refusal(CLUSTER_NOT_READY, why)
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy

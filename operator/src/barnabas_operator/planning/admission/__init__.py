@@ -1,1 +1,1 @@
-"""Whether a change of a resource may be stored."""
+"""The review of a change of a resource before it is stored."""

@@ -1,4 +1,4 @@
-"""Whether a change of a Cluster may be stored. Pure."""
+"""The review of a change of a Cluster before it is stored. Pure."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionContext) -> Verdict:
-    """What Kubernetes and Kafka would not take, or what would change nothing."""
+    """Return what Kubernetes and Kafka would refuse, and warnings about settings without effect."""
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None
     if change is not None:
@@ -32,7 +32,7 @@ def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionCo
 
 
 def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
-    """What listeners say of addresses without effect: once."""
+    """Yield warnings about addresses of new or changed listeners that have no effect."""
     known = before.spec.listeners if before is not None else ()
     for index, each in enumerate(wanted.spec.listeners):
         if each in known:
@@ -45,7 +45,7 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """What a user who applies or deletes a Cluster may overlook."""
+    """Yield warnings about what a user who applies or deletes a Cluster may overlook."""
     if new is None:
         yield from _lost_disks(old or {})
     else:
@@ -53,7 +53,7 @@ def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
 
 
 def _lost_disks(old: Json) -> Iterator[str]:
-    """What is deleted with a Cluster that keeps all else: its user may overlook that."""
+    """Yield a warning about disks that are deleted with a Cluster that keeps all else."""
     spec = old.get("spec", {})
     volumes = spec.get("storage", {}).get("volumes", ())
     ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))

@@ -1,4 +1,4 @@
-"""What the API server says of an object, in the words of the resource that it was made from. Pure."""
+"""The translation of the API server's messages about an object to the fields of its resource. Pure."""
 
 import re
 from typing import Final
@@ -33,7 +33,7 @@ _FIELDS: Final = {
 
 
 def in_declared_fields(kind: str, message: str) -> str:
-    """Of an object of that kind. Fields as they are declared; the operator's own stay as they are."""
+    """Translate a message about an object of that kind to declared fields; the operator's own fields stay."""
     said = _ABOUT.sub("", message)
     for theirs, ours in _FIELDS.get(kind, ()):
         said = re.sub(theirs, ours, said)

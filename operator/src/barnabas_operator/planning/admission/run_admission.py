@@ -1,4 +1,4 @@
-"""Whether a MaintenanceJob may be stored. Pure."""
+"""The review of a MaintenanceJob before it is stored. Pure."""
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.maintenance.run_checks import run_problems
@@ -6,5 +6,5 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 def review_run(wanted: MaintenanceJob, _before: MaintenanceJob | None, _context: AdmissionContext) -> Verdict:
-    """What its job would not take: it could never run, for its spec never changes."""
+    """Return what its job would refuse: it could never run, for its spec never changes."""
     return Verdict("; ".join(run_problems(wanted.spec)) or None)

@@ -1,4 +1,4 @@
-"""Whether a change of a Topic may be stored. Pure."""
+"""The review of a change of a Topic before it is stored. Pure."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -23,15 +23,16 @@ class _AppliedSpec(msgspec.Struct):
 
 
 class _Applied(msgspec.Struct):
-    """What `kubectl apply` notes of the manifest that it was given."""
+    """The manifest that `kubectl apply` was given, as it notes it."""
 
     spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
 
 
 def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Verdict:
-    """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back.
+    """Review a Topic; if no broker has answered yet, only by what is true of every cluster.
 
-    So of one that is paused: whatever is there, nothing is done to it, and everybody can stop what is done.
+    Brokers that restart will be back. A paused Topic is reviewed in the same way, whatever exists: nothing is done to
+    it, and everybody can pause it.
     """
     if wanted.spec.pause:
         context = AdmissionContext()
@@ -59,7 +60,7 @@ def _taken(wanted: Topic, context: AdmissionContext) -> str | None:
 
 
 def _collides(wanted: Topic, before: Topic | None, context: AdmissionContext) -> str | None:
-    """Of two Topics that come before either topic exists, the second is refused."""
+    """Return why the second of two Topics that come before either topic exists is refused."""
     is_there = before is not None or (context.state is not None and wanted.topic_name in context.state.topics)
     if context.collides_with is None or is_there:
         return None
@@ -76,7 +77,7 @@ def _decreased(wanted: Topic, before: Topic | None) -> str | None:
 
 
 def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
-    """Another topic is another resource."""
+    """Yield why the topic's name and cluster cannot change: another topic is another resource."""
     was, now = (before or wanted).spec, wanted.spec
     if was.topic_name != now.topic_name:
         had = was.topic_name or "leave it out"

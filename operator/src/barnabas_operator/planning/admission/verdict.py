@@ -1,4 +1,4 @@
-"""What is said of a change before it is stored. Pure."""
+"""The verdict about a change before it is stored. Pure."""
 
 from typing import NamedTuple
 
@@ -14,10 +14,13 @@ class Verdict(NamedTuple):
 
 
 class AdmissionContext(NamedTuple):
-    """What is there beside a resource of a Cluster: who is about the same in Kafka, by name; what the brokers said
-    last; and who is about something whose name collides, as topics do that differ in `.` and `_` only. Of a Cluster,
-    the MaintenanceJob of its own whose plan its annotation names. `min_insync_replicas` is what the Cluster declares
-    for topics that declare none themselves."""
+    """The surroundings of a resource of a Cluster.
+
+    `taken_by` is a resource about the same topic or group, by name; `state` is the last answer of the brokers;
+    `collides_with` is a Topic whose topic differs in `.` and `_` only. For a Cluster, `rebalance_run` is the
+    MaintenanceJob whose plan its annotation names. `min_insync_replicas` is what the Cluster declares for topics that
+    declare none.
+    """
 
     taken_by: str | None = None
     state: ClusterState | None = None

@@ -44,7 +44,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
 
 
 def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, str]]:
-    """Those of a Cluster, by the name of the entry."""
+    """Yield the problems of a Cluster's entries, by the name of the entry."""
     for index, entry in enumerate(entries):
         for problem in run_problems(entry, f"spec.maintenance[{index}]"):
             yield entry.name, problem

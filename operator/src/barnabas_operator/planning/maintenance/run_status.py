@@ -77,7 +77,7 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
 
 
 def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> MaintenanceJob:
-    """Its mark says that it ended, and its status does not say how; or it had begun, and its Job is gone."""
+    """Return the status from the mark that the run ended, or that it began, if its own status or its Job was lost."""
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
@@ -88,7 +88,7 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
 
 
 def ended_at(run: MaintenanceJob) -> str | None:
-    """When it ended; of one whose status was lost, when that was found."""
+    """Return when the run ended; if its status was lost, when that was found."""
     if run.status is None:
         return None
     ready = condition_of(run.status.conditions, READY)
@@ -96,7 +96,7 @@ def ended_at(run: MaintenanceJob) -> str | None:
 
 
 def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJob:
-    """Its Cluster is not there: one that has ended is about nothing any more."""
+    """Return the status of a run without its Cluster; one that has ended needs none any more."""
     if run.has_finished:
         return run
     before = run.status or MaintenanceJobStatus()
@@ -131,7 +131,7 @@ def _with_status(
 
 
 def _with_end(run: MaintenanceJob, now: str) -> MaintenanceJob:
-    """Of one that has no Job whose end could tell."""
+    """Return the run with the time of its end, which it has no Job to take from."""
     assert run.status is not None, "it says how it ended"
     return replace(run, status=replace(run.status, completion_time=run.status.completion_time or now))
 
@@ -175,7 +175,7 @@ def _percent(count: Count | None) -> str | None:
 
 
 def _doing(observed: ObservedRun) -> str:
-    """Why there is no progress, else what is done."""
+    """Return why there is no progress, or else what is being done."""
     if not observed.drivers:
         return ": ".join(filter(None, ("its driver is being made", observed.unmade)))
     last = observed.drivers[-1]
@@ -207,7 +207,7 @@ def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
 
 
 def duration_text(seconds: int) -> str:
-    """As kubectl writes it: 45s, 12m30s, 3h20m."""
+    """Return a duration as kubectl writes it: 45s, 12m30s, 3h20m."""
     minutes, rest = divmod(seconds, 60)
     if minutes < 60:
         return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -11,7 +11,10 @@ from barnabas_operator.resources.maintenance_run import RunSpec
 from barnabas_operator.resources.object_meta import API_VERSION
 
 OF_ITS_JOB: Final = "ttlSecondsAfterFinished"
-"""How long the Job stays, which takes its run along: one that went first could be gone before its end was read."""
+"""The field for how long the Job stays.
+
+It takes its run along, which could otherwise be gone before its end was read.
+"""
 OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec)) - {OF_ITS_JOB}
 """The fields of an entry that a run has; the others say when, and how long it is kept."""
 REPORT: Final = "report"

@@ -1,1 +1,1 @@
-"""What a status, its conditions and Events say."""
+"""The words of a status, of its conditions and of Events."""

@@ -1,4 +1,4 @@
-"""What a Cluster says of its disks: those that were deleted while a broker uses them, and those that grow. Pure."""
+"""The conditions of a Cluster about its disks: those deleted while a broker uses them, and those that grow. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ IN_USE: Final = "InUse"
 
 
 def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
-    """There only while there is something to tell; `now` in RFC 3339."""
+    """Yield the conditions, only while there is something to report; `now` in RFC 3339."""
     if pods is None:
         yield from as_before(cluster, CLAIMS_DELETED)
         yield from as_before(cluster, VOLUMES_RESIZING)
@@ -31,7 +31,7 @@ def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iter
 
 
 def resize_failure(pods: PodsState) -> Refusal | None:
-    """Why disks do not get the size that is declared, where Kubernetes has tried and could not."""
+    """Return why disks do not get the declared size, if Kubernetes has tried and failed."""
     failed = [claim for claim in pods.claims if claim.resize is not None and claim.resize.reason == FAILED]
     return Refusal(CANNOT_GROW, _resizing(failed)) if failed else None
 

@@ -1,4 +1,4 @@
-"""What a change of a Cluster's status is worth telling as Kubernetes Events. Pure."""
+"""The Kubernetes Events for a change of a Cluster's status. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -23,7 +23,7 @@ REPLICAS_MOVED: Final = "ReplicasMoved"
 
 
 def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Of a Cluster with its new status; `before` is the one that it had, as JSON."""
+    """Yield the Events of a Cluster with its new status; `before` is the one that it had, as JSON."""
     yield from _recovered(cluster, before)
     yield from _rolls(cluster, before)
     yield from _proposal(cluster, before)
@@ -33,14 +33,14 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """That it is ready again, and what was the matter."""
+    """Yield that the Cluster is ready again, and why it was not."""
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
         yield "Normal", READY, f"is ready; it was not, for {was['reason']}: {was.get('message', '')}"
 
 
 def _rolls(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """That brokers begin to restart, that this is paused, and that it is over."""
+    """Yield that brokers begin to restart, that this is paused, and that it is over."""
     rolling, was = condition_of(cluster.conditions, ROLLING), condition_before(before, ROLLING)
     if rolling is None or _phase(rolling.status, rolling.reason) == _phase(was.get("status"), was.get("reason")):
         return
@@ -54,7 +54,7 @@ def _phase(status: str | None, reason: str | None) -> str:
 
 
 def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Once, though its numbers change."""
+    """Yield a proposed rebalance once, though its numbers change."""
     proposed = condition_of(cluster.conditions, REBALANCE_PROPOSED)
     if proposed is not None and not condition_before(before, REBALANCE_PROPOSED):
         yield "Normal", REBALANCE_PROPOSED, proposed.message
@@ -69,7 +69,7 @@ def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
-    """That replicas begin to move by these steps, which were taken: once, though partitions move by turns."""
+    """Return that replicas begin to move by these steps, which were taken: once, though partitions move by turns."""
     moved = {step.topic: len(step.assignments) for step in steps if isinstance(step, MoveReplicas)}
     if not moved or condition_of(cluster.conditions, REPLICAS_MOVING) is not None:
         return None
@@ -79,7 +79,7 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
 
 
 def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """That a plan is carried out, or refused, and that it is done, with what was left out."""
+    """Yield that a plan is carried out, or refused, and that it is done, with what was left out."""
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return
@@ -91,7 +91,7 @@ def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _is_of_another_run(cluster: Cluster, message: str, before: str) -> bool:
-    """Whether the Cluster named another plan before: the numbers of one change."""
+    """True if the Cluster named another plan before: the numbers of one plan change."""
     words = plan_words(named_run(cluster) or "")
     return words in message and words not in before
 

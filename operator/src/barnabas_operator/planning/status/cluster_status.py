@@ -65,7 +65,7 @@ def _conditions(
 
 
 def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:
-    """Where each broker that has a place tells Prometheus of itself."""
+    """Return the URL of each placed broker's metrics for Prometheus."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     hosts = (pod_host(name, namespace, view.broker_id) for view in pods.views())
     return tuple(f"http://{host}:{HTTP_PORT}/metrics" for host in hosts)
@@ -82,7 +82,7 @@ def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStat
 
 
 def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str) -> str:
-    """From inside one name for all brokers, from outside each broker's own address.
+    """Return one name for all brokers inside Kubernetes, or each broker's own address outside.
 
     The address of a broker whose pod is on no node stays as it was: at nodes, each broker has a port of its own.
     """

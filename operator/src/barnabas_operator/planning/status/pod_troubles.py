@@ -1,4 +1,4 @@
-"""Why a broker's pod does not run, in words, as its status tells it. Pure."""
+"""The reason why a broker's pod does not run, in words, from its status. Pure."""
 
 import re
 from typing import Final
@@ -7,9 +7,9 @@ from barnabas_operator.resources.json_types import Json
 
 CONTAINER: Final = "broker"
 QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Why a container waits: no trouble yet."""
+"""The reasons for which a container waits without trouble."""
 BACK_OFF: Final = "CrashLoopBackOff"
-"""How its process ended tells more."""
+"""The reason of a back-off; how the process ended explains more."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 KILLED: Final = 137
 """128 and the number of SIGKILL."""
@@ -20,7 +20,7 @@ _PREEMPTION: Final = re.compile(r"\.? preemption: .*", re.DOTALL)
 
 
 def runs(pod: Json) -> bool:
-    """Whether the broker's process runs, as far as Kubernetes knows: of a node that is away it knows nothing new."""
+    """True if the broker's process runs, as far as Kubernetes knows: it has nothing new from a node that is away."""
     return "running" in _state(_container(pod))
 
 
@@ -40,7 +40,7 @@ def pod_trouble(pod: Json) -> str:
 
 
 def _was_ready_since(pod: Json, container: Json) -> bool:
-    """Whether it is ready, or was after its last start: how it ended before explains nothing then."""
+    """True if it is ready, or was after its last start: how it ended before explains nothing then."""
     found = (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
     ready: Json = next(found, {})
     started_at, changed_at = _state(container)["running"].get("startedAt"), ready.get("lastTransitionTime")
@@ -48,7 +48,7 @@ def _was_ready_since(pod: Json, container: Json) -> bool:
 
 
 def _end(pod: Json, ended: Json) -> str:
-    """How the process ended; "" where it just did so without a fault."""
+    """Return how the process ended; "" if it just ended without a fault."""
     code = ended.get("exitCode", 0)
     if ended.get("reason") == OUT_OF_MEMORY:
         return f"was OOMKilled (exit {code}){_at_limit(pod)}"
@@ -86,7 +86,7 @@ def _state(container: Json) -> Json:
 
 
 def _other_container(pod: Json) -> Json:
-    """What holds up a container that the broker waits for."""
+    """Return the waiting state of an init container that blocks the broker."""
     status = pod.get("status", {})
     for each in status.get("initContainerStatuses", ()):
         waiting: Json = _state(each).get("waiting", {})
@@ -96,14 +96,14 @@ def _other_container(pod: Json) -> Json:
 
 
 def _unplaced(pod: Json) -> str:
-    """What the scheduler says, without what it thinks of preemption."""
+    """Return the scheduler's message, without its part about preemption."""
     found = (each for each in pod.get("status", {}).get("conditions", ()) if each.get("reason") == "Unschedulable")
     unplaced: Json = next(found, {})
     return _PREEMPTION.sub("", unplaced.get("message", "")).strip()
 
 
 def _failed(pod: Json) -> str:
-    """Where the kubelet ended it, as for want of disk or memory on the node."""
+    """Return why the kubelet ended the pod, for example for want of disk or memory on the node."""
     status = pod.get("status", {})
     return f"{pod['metadata']['name']}: {_words(status)}" if status.get("phase") == "Failed" else ""
 

@@ -1,4 +1,4 @@
-"""Whether a Cluster is ready: whether its brokers serve clients as they should. And whether they roll. Pure.
+"""The readiness of a Cluster: whether its brokers serve clients as they should, and whether they roll. Pure.
 
 A roll that leaves every partition with a leader and enough replicas in sync is a condition of its own.
 """
@@ -31,13 +31,13 @@ UNDER_MIN_ISR: Final = "UnderMinIsr"
 RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
-"""What a step with brokers waits for. Whether that is bad for clients, pods and partitions tell."""
+"""The reasons for which a step with brokers waits. Pods and partitions show whether that is bad for clients."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""These last for hours. What is bad for clients meanwhile is worse."""
+"""The reasons that last for hours. What is bad for clients meanwhile is reported first."""
 
 
 class Findings(NamedTuple):
-    """What was found of a Cluster; None where nobody could tell.
+    """The findings about a Cluster; None if nobody could report.
 
     `trouble` says why pods do not run, `silence` why no broker has answered the operator for a while, `ahead` what is
     to move later.
@@ -62,7 +62,7 @@ class Unready(NamedTuple):
 
 
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
-    """Why the Cluster is not ready, if it is not. `why` is what the reconciliation found wrong, or waits for."""
+    """Return why the Cluster is not ready, if it is not. `why` is what the reconciliation found wrong, or waits for."""
     last = why if why is not None and why.reason in TOLD_LAST else None
     if is_fault(why):
         return Unready(why)
@@ -78,7 +78,7 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
 
 def is_fault(why: Refusal | None) -> bool:
-    """Whether somebody has to fix something, the resource above all: that comes before what clients notice."""
+    """True if somebody has to fix something, the resource above all: that comes before what clients notice."""
     return why is not None and why.reason not in WAITS | TOLD_LAST
 
 
@@ -93,7 +93,7 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
 
 
 def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
-    """After a roll leaders are balanced first, and the step that removes brokers is not decided yet."""
+    """Return that brokers are to be removed; leaders are balanced before that step is decided."""
     leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
     return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} is to be removed") if leaving else None
 
@@ -122,7 +122,10 @@ def _names(troubles: Sequence[Trouble]) -> str:
 
 
 def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | None) -> RollingStatus | None:
-    """None where no broker is to restart. A roll that has begun is over when the last broker is ready again."""
+    """Return the roll; None if no broker is to restart.
+
+    A roll that began is over when its last broker is ready again.
+    """
     remaining, away = pods.remaining(), pods.unready()
     restarting = tuple(number for number in away if number not in remaining)
     goes_on = before is not None and bool(restarting)
@@ -134,14 +137,14 @@ def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | Non
 
 
 def progress(rolling: RollingStatus, pods: PodsState) -> str:
-    """How far a roll is, and what it waits for."""
+    """Return how far a roll is, and what it waits for."""
     done = pods.count - len(rolling.remaining) - len(rolling.restarting)
     message = f"{done} of {pods.count} brokers run with what is declared"
     return f"{message}; {rolling.message}" if rolling.message else message
 
 
 def rolling_condition(cluster: Cluster, rolling: RollingStatus | None, pods: PodsState, now: str) -> Condition:
-    """Always there, so that it can be waited for; `now` in RFC 3339."""
+    """Return the condition, which always exists, so that it can be waited for; `now` in RFC 3339."""
     if rolling is None:
         return condition(cluster, ROLLING, "False", NO_RESTARTS, "no broker is to restart", now)
     reason = RESTARTING if rolling.blocked_by in ("", NOT_READY) else rolling.blocked_by

@@ -1,4 +1,4 @@
-"""What a Cluster says of replicas that are on their way to other brokers, and of those that might go. Pure."""
+"""The conditions of a Cluster about replicas that move to other brokers, and about those that may move. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -34,11 +34,11 @@ class PendingMoves(NamedTuple):
     without_room: tuple[TopicPartition, ...] = ()
     refused: Sequence[str] = ()
     named: NamedProgress | None = None
-    """What has become of the plan that the Cluster names."""
+    """The progress of the plan that the Cluster names."""
 
     @property
     def are_within(self) -> bool:
-        """Whether replicas move between the log dirs of a broker, which no other state tells of."""
+        """True if replicas move between the log dirs of a broker, which no other state shows."""
         return self.named is not None and self.named.within > 0
 
 
@@ -75,12 +75,12 @@ def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
 
 
 def plan_words(run: str) -> str:
-    """By these the condition of one plan is told from that of another."""
+    """Return the words by which the condition of one plan differs from that of another."""
     return f"of the plan of MaintenanceJob {run} are moved"
 
 
 def _lacking(without_room: Iterable[TopicPartition]) -> str:
-    """Those wait for people."""
+    """Return which partitions no broker has room for: they wait for people."""
     names = [f"{topic}-{number}" for topic, number in without_room]
     what_helps = "enlarge volumes, add brokers or delete records"
     return f"; no broker has room for {named(names)}: {what_helps}" if names else ""

@@ -1,4 +1,4 @@
-"""That a broker restarts, and why, as a Kubernetes Event about its Cluster. Pure."""
+"""The Kubernetes Event about a Cluster when a broker restarts, and why. Pure."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ BROKER_RESTARTED: Final = "BrokerRestarted"
 
 
 def why_restarted(pod: BrokerPod) -> str:
-    """Of a pod that is to restart."""
+    """Return why a pod is to restart."""
     if pod.stale:
         return f"it {pod.stale}"
     if pod.restart_asked:

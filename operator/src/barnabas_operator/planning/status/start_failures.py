@@ -1,4 +1,4 @@
-"""Why Kubernetes makes no pod, or no disk for it: what its controllers last said in Events. Pure."""
+"""The reason why Kubernetes makes no pod, or no disk for it: the last Events of its controllers. Pure."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -13,7 +13,7 @@ _SECOND: Final = len("2026-01-31T23:59:59")
 
 
 def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
-    """What a StatefulSet's Events say of the first of these pods that could not be made; empty where none does.
+    """Return why the first of these pods could not be made, by the StatefulSet's Events; empty if none failed.
 
     An older failure that a success followed is none any more: the pod has gone since, and will be made again.
     """
@@ -25,7 +25,7 @@ def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
 
 
 def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
-    """What warnings say of the first of the claims that begin so; empty where there are none."""
+    """Return the warning about the first claim whose name begins with one of these; empty if there is none."""
     about = [event for event in events if event["involvedObject"]["name"].startswith(tuple(claims))]
     if not about:
         return ""
@@ -41,7 +41,7 @@ def last_warning(name: str, events: Iterable[Json]) -> str:
 
 
 def is_slow(made_at: str, now: str) -> bool:
-    """Whether a pod had the time to start, images and disks included; both in RFC 3339."""
+    """True if a pod has had the time to start, images and disks included; both in RFC 3339."""
     return made_at != "" and (datetime.fromisoformat(now) - datetime.fromisoformat(made_at)).total_seconds() > START_S
 
 
@@ -50,6 +50,6 @@ def _reason(event: Json) -> str:
 
 
 def _when(event: Json) -> str:
-    """To the second; Events of both APIs, the older and the newer."""
+    """Return the time of an Event of either API, the older or the newer, to the second."""
     at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
     return str(at)[:_SECOND]

@@ -17,7 +17,7 @@ class TerminatingPod(NamedTuple):
     ends_at: str
 
     def is_overdue(self, now: str) -> bool:
-        """Whether its kubelet had the time that it asked for; `now` in RFC 3339, both to the second in UTC."""
+        """True if its kubelet has had the time that it asked for; `now` in RFC 3339, both to the second in UTC."""
         return "" < self.ends_at < now
 
 
@@ -28,7 +28,7 @@ def terminating_pod(found: Json) -> TerminatingPod:
 
 
 def is_away(node: Json | None) -> bool:
-    """Whether the kubelet of a node reports nothing, or the node (None) is no more."""
+    """True if the kubelet of a node reports nothing, or the node (None) does not exist any more."""
     conditions = node.get("status", {}).get("conditions", ()) if node is not None else ()
     return all(each["status"] != "True" for each in conditions if each["type"] == "Ready")
 

@@ -26,13 +26,13 @@ class ReplicaMoves:
         self._loads = loads(cluster)
         self._room = room(cluster, self._disks) if self._disks is not None else {}
         self.without_room: Final[set[TopicPartition]] = set()
-        """Those that stay as they are because no broker has room for them."""
+        """The partitions that stay as they are because no broker has room for them."""
 
     def of_topic(self, name: str, factor: int | None = None, added: Sequence[ReplicaIds] = ()) -> MoveReplicas | None:
-        """So that each partition has `factor` replicas (or as many as now), none of them on a broker that is to go.
+        """Return the move that gives each partition `factor` replicas (or as many as now) on brokers that stay.
 
-        `added` are partitions that are made before. The caller has checked that there are enough brokers. None where
-        all is so; a partition that no broker has room for stays as it is.
+        `added` are partitions that are made before. The caller has checked that there are enough brokers. None if
+        nothing is to move; a partition that no broker has room for stays as it is.
         """
         found = (*self._cluster.topics[name].targets, *added)
         wanted = [self._row(row, factor or len(row), TopicPartition(name, number)) for number, row in enumerate(found)]

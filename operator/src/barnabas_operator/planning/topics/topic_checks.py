@@ -113,7 +113,7 @@ def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Each replica is on a broker of its own; only what is placed anew counts.
+    """Return why there are too few brokers, one for each replica; only replicas that are newly placed count.
 
     More than there are declared is a mistake; those that are declared and away are waited for.
     """
@@ -137,7 +137,7 @@ def _places_replicas(topic: Topic, found: TopicState, cluster: ClusterState) -> 
 
 
 def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """With fewer replicas than min.insync.replicas every write with acks=all would fail."""
+    """Return why min.insync.replicas is out of reach: with fewer replicas every write with acks=all would fail."""
     text = declared_texts(topic.spec.config).get("min.insync.replicas")
     replicas = replicas_of(topic, cluster)
     if text is not None and int(text) > replicas:

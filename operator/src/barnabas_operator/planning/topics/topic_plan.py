@@ -59,7 +59,7 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Empties the brokers that are to go of all that these plans do not move, also of topics that nobody declares.
+    """Plan to empty the brokers that are to go of replicas that these plans leave, also of undeclared topics.
 
     Gives topics the number of replicas that `factors` has of them: the brokers' own follow their Cluster. A topic that
     needs more brokers than there are keeps its replicas where they are. `moves` hears what goes where.
@@ -102,7 +102,9 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     if found is not None and was_brought_about(topic):
         return _of_drift(topic, found, steps, refusal)
     if found is not None and topic.spec.drift_policy == "Warn" and _is_moving(topic):
-        steps = tuple(step for step in steps if not isinstance(step, AlterConfigs))  # Told when nothing moves any more.
+        steps = tuple(
+            step for step in steps if not isinstance(step, AlterConfigs)
+        )  # Reported when nothing moves any more.
     return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
 
 
