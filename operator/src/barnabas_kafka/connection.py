@@ -17,12 +17,12 @@ Make = Callable[..., Any]
 
 
 class ClusterUnreachable(Exception):
-    """No broker answered in time, or the connection broke."""
+    """The error that no broker answered in time, or that the connection broke."""
 
 
 @contextmanager
 def reachable() -> Iterator[None]:
-    """Turns the client's own errors (no connection, no answer in time) into ClusterUnreachable."""
+    """Turn the client's own errors (no connection, no answer in time) into ClusterUnreachable."""
     try:
         yield
     except KafkaError as error:

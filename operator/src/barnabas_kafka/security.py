@@ -1,4 +1,4 @@
-"""How a client proves who it is, and who the brokers are: TLS and SASL, as kafka-python takes them."""
+"""The security of a client's connections: TLS and SASL, as kafka-python takes them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ class Credentials(Protocol):
 
 
 class Tls(NamedTuple):
-    """PEM files, read anew for each connection; without `ca_file` the machine's authorities are trusted."""
+    """The PEM files, read again for each connection; without `ca_file` the machine's authorities are trusted."""
 
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -49,7 +49,7 @@ class Sasl(NamedTuple):
 
 
 class Security(NamedTuple):
-    """Neither: anybody may read what is said."""
+    """The TLS and SASL of a client; without both anybody may read what is sent."""
 
     tls: Tls | None = None
     sasl: Sasl | None = None
@@ -60,7 +60,7 @@ class Security(NamedTuple):
         return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
 
     def settings(self) -> Mapping[str, Any]:
-        """Of a client that connects now. Raises SecurityFileError."""
+        """Return the settings of a client that connects now. Raises SecurityFileError."""
         protocol = ("SASL_" if self.sasl is not None else "") + ("SSL" if self.tls is not None else "PLAINTEXT")
         found: dict[str, Any] = {"security_protocol": protocol}
         if self.tls is not None:

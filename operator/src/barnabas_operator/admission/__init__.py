@@ -1,1 +1,1 @@
-"""What may be stored: the webhook, and the dry runs that it asks for."""
+"""The admission of resources: the webhook, and the dry runs that it asks for."""

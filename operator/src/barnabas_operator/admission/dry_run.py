@@ -1,8 +1,8 @@
-"""What the API server would say of a resource's objects, before the resource is stored.
+"""The dry run of a resource's objects by the API server, before the resource is stored.
 
-Of a MaintenanceJob: whether there is what its backend needs, and a dry run of its Job if it has a template. Of a
-Cluster: whether there is what the backends of its schedules need, and dry runs of its StatefulSet, its schedules, the
-Jobs of their runs, and what is made by a template; and whether its claims can have the declared sizes.
+For a MaintenanceJob: that what its backend needs exists, and a dry run of its Job if it has a template. For a Cluster:
+that what the backends of its schedules need exists, and dry runs of its StatefulSet, its schedules, the Jobs of their
+runs, and what is made by a template; and that its claims can have the declared sizes.
 """
 
 import asyncio
@@ -35,19 +35,22 @@ log = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 2.0
 ANY: Final = "any"
-"""What the answer does not depend on."""
+"""The value of fields that the answer does not depend on."""
 OBJECTS_MAX: Final = 24
-"""Of those that a template changes: the Services of a thousand brokers are not asked about in two seconds."""
+"""The number of objects changed by a template that are asked about: a thousand Services would take too long."""
 
 DryRunCall = Callable[[Cluster | MaintenanceJob, Cluster | None], Awaitable[str | None]]
-"""What is wrong with the objects of a Cluster, or of a run; None where nothing is, or nobody can tell now.
+"""A call that returns what is wrong with the objects of a Cluster or a run; None if nothing is, or nobody knows.
 
 The second argument is the Cluster as it was stored, None of a new one.
 """
 
 
 class DryRun:
-    """Nothing is stored. An API server that cannot say in time, or for want of rights, has no objection."""
+    """The dry runs, which store nothing.
+
+    An API server that does not answer in time, or denies access, has no objection.
+    """
 
     def __init__(self, api: KubeApi, image: str, clock: LoopClock) -> None:
         self._api = api
@@ -66,7 +69,7 @@ class DryRun:
         return of_cluster or of_runs
 
     async def _of_run(self, run: MaintenanceJob) -> str | None:
-        """Of its Job, where a template says something of that. A SparkApplication's driver has the same pod."""
+        """Dry-run the run's Job, if a template changes it. A SparkApplication's driver has the same pod."""
         if run.spec.template == RunTemplate():
             return None
         try:
@@ -79,7 +82,7 @@ class DryRun:
         return None
 
     async def _of_schedules(self, cluster: Cluster) -> str | None:
-        """Otherwise each of their runs would be refused when its time has come."""
+        """Dry-run the schedules' runs; otherwise each of them would be refused when its time has come."""
         entries = cluster.spec.maintenance
         said = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
         found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, said, strict=True) if why)
@@ -117,7 +120,7 @@ class DryRun:
         return None
 
     async def _disks(self, cluster: Cluster, before: Cluster | None) -> Refusal | None:
-        """Whether brokers keep the disks that have their records, and can have the declared ones."""
+        """Return why brokers would lose the disks that have their records, or cannot have the declared ones."""
         volumes = before.spec.storage.volumes if before is not None else ()
         claims = await claims_of(self._api, cluster)
         lost = refuse_disks(cluster, volumes, claims)
@@ -135,7 +138,7 @@ def _run(cluster: Cluster, entry: MaintenanceEntry) -> MaintenanceJob:
 
 
 def _log_what_failed(cluster: Cluster, answer: object) -> None:
-    """Where it is no refusal nobody can tell now. Raises what was not expected."""
+    """Log an answer that is no refusal, so that the result is unknown. Raises unexpected errors."""
     meta = cluster.metadata
     if isinstance(answer, KubeUnreachable | TimeoutError):
         log.warning("%s/%s: no dry run of its objects: %s", meta.namespace, meta.name, answer)

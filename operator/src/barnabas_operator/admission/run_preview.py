@@ -1,4 +1,4 @@
-"""What a run of maintenance would lack, for whoever applies it."""
+"""The preview of what a run of maintenance would lack, for the user who applies it."""
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.claims import CLAIM

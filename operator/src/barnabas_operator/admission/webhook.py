@@ -22,10 +22,13 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 from barnabas_operator.resources.object_key import Key
 
 StateOf = Callable[[Key], ClusterState | None]
-"""What the brokers of a Cluster said last, as far as it is known."""
+"""The function that returns the last known state of a Cluster's brokers."""
 Previewed = ConsumerGroup | MaintenanceJob
 Preview = Callable[[Cluster, Previewed], Awaitable[tuple[str, ...]]]
-"""What a resource of a Cluster would do now, or lack, as warnings. It answers soon, whatever the brokers do."""
+"""The function that returns, as warnings, what a resource would do now, or lack.
+
+It answers soon, whatever the brokers do.
+"""
 PREVIEWED: Final[Mapping[str, type[Previewed]]] = {
     CONSUMER_GROUP.name: ConsumerGroup,
     MAINTENANCE_JOB.name: MaintenanceJob,
@@ -78,14 +81,14 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
 
 
 def _with_news(cluster: Cluster, old: Json | None) -> Cluster:
-    """Without the entries of maintenance that were there before: what they lack by now holds up no other change."""
+    """Return the Cluster without the entries of maintenance that it had before: what they lack blocks no change."""
     known = readable_part(Cluster, old).spec.maintenance if old is not None else ()
     fresh = tuple(each for each in cluster.spec.maintenance if each not in known)
     return replace(cluster, spec=replace(cluster.spec, maintenance=fresh))
 
 
 async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> tuple[str, ...]:
-    """Of a resource that changes and is not paused, where its Cluster is known."""
+    """Return the warnings about a resource that changes and is not paused, if its Cluster is known."""
     old, new = request.get("oldObject"), request.get("object")
     if new is None or new["kind"] not in PREVIEWED or not changes(old, new):
         return ()

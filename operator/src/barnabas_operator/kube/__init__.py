@@ -1,1 +1,1 @@
-"""The Kubernetes API: gathers what is there and applies objects."""
+"""The Kubernetes API: gathers the objects that exist and applies objects."""

@@ -24,7 +24,7 @@ TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # And this of an evict
 
 
 Selector = Mapping[str, str | Collection[str]]
-"""By label its value, or those that it may have; "" where any will do."""
+"""The values that each label may have; "" for any value."""
 Writing = Callable[[], AbstractContextManager[float]]
 
 
@@ -47,7 +47,7 @@ class KubeRefused(Exception):
 
     @property
     def is_about_the_object(self) -> bool:
-        """Whether there can be no such object; if not, it is about who asks, or when."""
+        """True if there can be no such object; otherwise the refusal is about the user or the time."""
         return self.status in INVALID
 
 
@@ -55,7 +55,7 @@ class KubeApi:
     """Every method may raise KubeUnreachable and KubeRefused, and one that writes what `writing` raises."""
 
     def __init__(self, client: ApiClient, writing: Writing = _always) -> None:
-        """`writing` is entered for each write, and says how many seconds it may take."""
+        """Make a client. `writing` is entered for each write, and says how many seconds it may take."""
         self._client = client
         self._writing = writing
 
@@ -123,7 +123,7 @@ class KubeApi:
         return await self.request("POST", path_of(item["kind"], item["metadata"].get("namespace")), body=item)
 
     async def dry_run(self, item: Json) -> None:
-        """Whether such a new object would be taken: nothing is stored. One of that name may be there already."""
+        """Check that such a new object would be accepted; store nothing. One of that name may exist already."""
         path = path_of(item["kind"], item["metadata"].get("namespace"))
         try:
             await self.request("POST", path, query={"dryRun": "All", "fieldValidation": "Strict"}, body=item)
@@ -134,7 +134,7 @@ class KubeApi:
     async def patch(
         self, kind: str, namespace: str | None, name: str, change: Json, *, subresource: str = ""
     ) -> dict[str, Any] | None:
-        """Merges `change` into the object; None where it is gone."""
+        """Merge `change` into the object; None if it is gone."""
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
         try:
             return await self.request("PATCH", path, body=change, content_type=MERGE)
@@ -144,7 +144,7 @@ class KubeApi:
             raise
 
     async def delete(self, kind: str, namespace: str | None, name: str, **options: object) -> None:
-        """Ends the object; harmless where it is gone. `options` are those of `DeleteOptions`.
+        """Delete the object; harmless if it is gone. `options` are those of `DeleteOptions`.
 
         A precondition that does not hold is a refusal with the status `CONFLICT`.
         """
@@ -155,9 +155,9 @@ class KubeApi:
                 raise
 
     async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
-        """Ends this very pod, where its PodDisruptionBudget allows that; harmless where it is gone.
+        """Evict this very pod, if its PodDisruptionBudget allows that; harmless if it is gone.
 
-        What the budget does not allow is a refusal with the status `TOO_MANY`, another uid one with `CONFLICT`.
+        If the budget does not allow it, the refusal has the status `TOO_MANY`; if the uid is another one, `CONFLICT`.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -172,11 +172,11 @@ class KubeApi:
                 raise
 
     async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str]) -> None:
-        """Ends all objects with these labels."""
+        """Delete all objects with these labels."""
         await self.request("DELETE", path_of(kind, namespace), query={"labelSelector": _chosen(labels)})
 
     async def serves(self, kind: str) -> bool:
-        """Whether the API server has this kind. Of a group that others define it may have some and not all."""
+        """True if the API server has this kind. Of a group that others define it may have only some kinds."""
         place = api_resource_of(kind)
         try:
             found = await self.request("GET", f"/{place.api}")

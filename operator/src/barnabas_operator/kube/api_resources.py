@@ -1,4 +1,4 @@
-"""Where the API server keeps objects of each kind that the operator deals with."""
+"""The places where the API server keeps objects of each kind that the operator deals with."""
 
 from typing import Final, NamedTuple
 
@@ -39,11 +39,11 @@ API_RESOURCES: Final = {
     "PodMonitor": ApiResource("apis/monitoring.coreos.com/v1", "podmonitors"),
     "RoleBinding": ApiResource("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
 }
-"""Of what Clusters own, and of what else the operator asks for."""
+"""The places of the kinds that Clusters own, and of others that the operator asks for."""
 
 
 def api_resource_of(kind: str) -> ApiResource:
-    """Of a kind of ours, too. Raises KeyError."""
+    """Return the place of a kind, also of one of ours. Raises KeyError."""
     return ApiResource(f"apis/{API_VERSION}", KINDS[kind].plural) if kind in KINDS else API_RESOURCES[kind]
 
 

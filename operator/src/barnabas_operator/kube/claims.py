@@ -16,19 +16,19 @@ HAVE_OR_HAD_A_VOLUME: Final = ("Bound", "Lost")
 
 
 async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Those that stay. Raises KubeUnreachable and KubeRefused."""
+    """Return the claims that stay. Raises KubeUnreachable and KubeRefused."""
     return [claim for claim in await claims_there(api, cluster) if not claim.is_ending]
 
 
 async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Also those that are ending. Raises KubeUnreachable and KubeRefused."""
+    """Return the claims, also those that are being deleted. Raises KubeUnreachable and KubeRefused."""
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
     return [claim for each in listed for claim in _claims(each, name)]
 
 
 async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
-    """Those that there are, also by name only: those of volumes that somebody made.
+    """Return the storage classes, also those known by name only: the classes of volumes that somebody made.
 
     Raises KubeUnreachable and KubeRefused.
     """

@@ -33,7 +33,7 @@ REVISION: Final = "controller-revision-hash"
 
 
 async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState:
-    """What is so now. Raises KubeUnreachable and KubeRefused."""
+    """Return the pods as they are now. Raises KubeUnreachable and KubeRefused."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     needs_nodes = cluster.spec.brokers.rack is not None or any(each.is_at_node for each in cluster.spec.listeners)
     found, account, pods, claims, services = await asyncio.gather(
@@ -91,7 +91,7 @@ def _volume(claim: Json) -> Volume:
 
 
 def _account_given(found: Json | None) -> str:
-    """Whose token the StatefulSet's pods shall have, while there is no ServiceAccount."""
+    """Return the ServiceAccount whose token the StatefulSet's pods should have, while it does not exist."""
     template = found["spec"]["template"] if found is not None else {}
     return str(template.get("metadata", {}).get("annotations", {}).get(ACCOUNT, ""))
 
@@ -159,7 +159,10 @@ def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, in
 
 
 def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[tuple[str, int], str]:
-    """Of several addresses the one that the broker has already: their order changes with the nodes of a balancer."""
+    """Return the address of each broker's balancer; of several the one that the broker has already.
+
+    Their order changes with the nodes of a balancer.
+    """
     hosts: dict[tuple[str, int], str] = {}
     for key, service in _of_brokers(services):
         ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
@@ -171,7 +174,7 @@ def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[
 
 
 def _of_brokers(services: Iterable[Json]) -> Iterator[tuple[tuple[str, int], Json]]:
-    """Those that lead to one broker, by listener and broker id."""
+    """Yield the Services that lead to one broker, by listener and broker id."""
     for service in services:
         labels = _labels(service)
         if BROKER_LABEL in labels:

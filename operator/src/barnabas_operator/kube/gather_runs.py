@@ -27,7 +27,7 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 NAMES_MAX: Final = 50
-"""In one request; among more, all runs of the Cluster are asked for."""
+"""The number of names in one request; for more runs, all runs of the Cluster are asked for."""
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 async def gather_runs(
     api: KubeApi, namespace: str, cluster: str, runs: Collection[MaintenanceJob]
 ) -> Mapping[str, ObservedRun]:
-    """Of these MaintenanceJobs at least, by name. Raises KubeUnreachable and KubeRefused.
+    """Return the state of these MaintenanceJobs at least, by name. Raises KubeUnreachable and KubeRefused.
 
-    SparkApplications that the API server does not list are `unknown` of their runs only: all others go on.
+    If the API server does not list SparkApplications, only their runs are `unknown`: all others go on.
     """
     names = [run.metadata.name for run in runs]
     of_kubeflow = {run.metadata.name for run in runs if run.spec.backend == "Kubeflow"}
@@ -67,7 +67,7 @@ async def gather_runs(
 async def _applications(
     api: KubeApi, namespace: str, chosen: Mapping[str, str | Collection[str]]
 ) -> tuple[list[Json], str]:
-    """And why nobody can tell which there are; there is none where Kubeflow's Spark operator is not installed."""
+    """Return the SparkApplications, and why they are not known; none if Kubeflow's Spark operator is not installed."""
     try:
         return [*await api.listing("SparkApplication", namespace, chosen)], ""
     except KubeRefused as error:
@@ -82,7 +82,7 @@ def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> Obs
 
 
 async def _warnings(api: KubeApi, namespace: str) -> list[Json]:
-    """What Kubernetes says of Jobs that get no pod; nothing where nobody may ask."""
+    """Return the warnings of Kubernetes about Jobs that get no pod; none if the operator may not list Events."""
     try:
         return [*await api.listing("Event", namespace, {}, {"involvedObject.kind": "Job", "type": "Warning"})]
     except KubeRefused as error:

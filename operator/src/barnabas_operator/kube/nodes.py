@@ -8,18 +8,18 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Nodes:
-    """What they are labelled with and reached at changes seldom: it is asked for again after `forget`."""
+    """The nodes. Their labels and addresses seldom change: they are asked for again after `forget`."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._found: dict[str, Json] = {}
 
     def forget(self) -> None:
-        """Drops what is known of the nodes: the next question goes to the API server."""
+        """Drop what is known of the nodes: the next question goes to the API server."""
         self._found.clear()
 
     async def of(self, names: Collection[str]) -> Mapping[str, Json]:
-        """By name, those that are there. Raises KubeUnreachable and KubeRefused."""
+        """Return the nodes that exist by name. Raises KubeUnreachable and KubeRefused."""
         new = [name for name in names if name not in self._found]
         found = await asyncio.gather(*(self._api.get("Node", None, name) for name in new))
         self._found |= {name: node for name, node in zip(new, found, strict=True) if node is not None}

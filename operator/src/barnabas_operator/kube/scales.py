@@ -18,10 +18,10 @@ AUTOSCALER: Final = "HorizontalPodAutoscaler"
 
 
 class Scales:
-    """Of one namespace.
+    """The scales in one namespace.
 
-    Every method raises KubeUnreachable and KubeRefused. What writes raises KubeRefused with the status `CONFLICT` where
-    the target has changed since `seen`: read it again. A Refusal says why there is nothing to read or write.
+    Every method raises KubeUnreachable and KubeRefused. Writes raise KubeRefused with the status `CONFLICT` if the
+    target has changed since `seen`: read it again. A Refusal says why there is nothing to read or write.
     """
 
     def __init__(self, api: KubeApi, namespace: str) -> None:
@@ -29,18 +29,18 @@ class Scales:
         self._namespace = namespace
 
     async def read(self, target: ScaleTarget) -> TargetScale | Refusal:
-        """How many replicas are declared, and what a reset left there."""
+        """Return how many replicas are declared, and the annotation that a reset left there."""
         return scale_of(target, await self._api.get(target.kind, self._namespace, target.name))
 
     async def scalers(self) -> Scalers:
-        """All that may scale a target."""
+        """Return everything that may scale a target."""
         return Scalers(
             autoscalers=await self._api.listing(AUTOSCALER, self._namespace, {}),
             groups=await self._api.listing(CONSUMER_GROUP.name, self._namespace, {}),
         )
 
     async def scale(self, target: ScaleTarget, seen: TargetScale, replicas: int) -> TargetScale | Refusal:
-        """Declares so many, by the subresource that autoscalers use: policies about pods do not concern it."""
+        """Declare so many replicas, by the subresource that autoscalers use: policies about pods do not concern it."""
         change = {"metadata": {"resourceVersion": seen.version}, "spec": {"replicas": replicas}}
         done = await self._api.patch(target.kind, self._namespace, target.name, change, subresource="scale")
         if done is None:
@@ -50,7 +50,7 @@ class Scales:
     async def remember(
         self, target: ScaleTarget, seen: TargetScale, before: BeforeReset | None
     ) -> TargetScale | Refusal:
-        """Writes on the target what it is scaled up to after a reset, before it is scaled down; None takes it away."""
+        """Annotate the target with what it returns to after a reset, before scaling down; None removes it."""
         annotations = {BEFORE_RESET: before_text(before)}
         change = {"metadata": {"resourceVersion": seen.version, "annotations": annotations}}
         return scale_of(target, await self._api.patch(target.kind, self._namespace, target.name, change))

@@ -1,1 +1,1 @@
-"""Which of several operators acts."""
+"""The election of the operator that acts, of several."""

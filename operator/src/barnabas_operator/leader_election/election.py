@@ -20,9 +20,10 @@ LOOK_S: Final = RENEW_S / 2
 
 
 class Election:
-    """`run` takes the lease when it is free and renews it. `on_change` is called when it begins or ends to act.
+    """The election: `run` takes the lease when it is free and renews it.
 
-    `api` is one that writes whoever acts; `clock` is that of the leadership.
+    `on_change` is called when the operator begins or ends to act. `api` is one that writes whether or not the operator
+    acts; `clock` is that of the leadership.
     """
 
     def __init__(
@@ -45,22 +46,22 @@ class Election:
         self._logged_holder = ""
 
     async def run(self) -> None:
-        """Takes part in the election until it is cancelled."""
+        """Take part in the election until it is cancelled."""
         while True:
             await self._attempt()
             self._tell()
             await self._clock.sleep(min(RETRY_S, self._next_s() or RETRY_S))
 
     def _next_s(self) -> float:
-        """When this operator has to stop acting, or may take the lease of another; 0 where that is not known."""
+        """Return the seconds until this operator has to stop acting, or may take another's lease; 0 if unknown."""
         if self._leadership.is_held:
             return self._leadership.acts_for_s
         return free_in_s(self._seen, self._clock.monotonic_s()) if self._seen is not None else 0.0
 
     async def resign(self) -> None:
-        """After `run` was cancelled: releases the lease when every write that has begun has ended.
+        """Release the lease, after `run` was cancelled, when every write that has begun has ended.
 
-        If that takes too long, another operator may hold the lease by then, and keeps it.
+        If that takes too long, another operator may hold the lease then, and keeps it.
         """
         if not self._leadership.is_held:
             return
@@ -99,7 +100,7 @@ class Election:
             self._leadership.renewed(asked_at_s)
 
     async def _write(self, found: dict[str, Any] | None, spec: dict[str, Any]) -> bool:
-        """Whether nobody else was faster."""
+        """Write the lease; return False if somebody else was faster."""
         namespace, name = self._lease
         try:
             if found is None:
@@ -114,7 +115,7 @@ class Election:
             return False
 
     def _tell(self) -> None:
-        """Of a change, and of who acts instead."""
+        """Log a change, and which operator acts instead."""
         acts, holder = self._leadership.is_held, holder_of(self._seen.spec) if self._seen is not None else ""
         if not acts and holder not in ("", self._identity, self._logged_holder):
             log.info("stands by: %s holds the lease %s/%s", holder, *self._lease)

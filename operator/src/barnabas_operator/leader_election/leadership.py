@@ -1,4 +1,4 @@
-"""Whether this operator may act now. Each write asks: two that act would undo each other's work."""
+"""The leadership: whether this operator may act now. Each write asks: two that act would undo each other's work."""
 
 import math
 import threading
@@ -10,11 +10,11 @@ from barnabas_operator.planning.lease import DURATION_S, RENEW_S
 
 
 class NotLeading(Exception):
-    """Another operator acts, or will soon: nothing was sent."""
+    """The error that another operator acts, or will soon: nothing was sent."""
 
 
 class Leadership:
-    """Of one operator. Threads that write to Kafka ask as well as coroutines.
+    """The leadership of one operator. Threads that write to Kafka ask as well as coroutines.
 
     `clock` tells seconds and never goes back.
     """
@@ -28,24 +28,24 @@ class Leadership:
 
     @classmethod
     def without_others(cls) -> Self:
-        """Of an operator that is the only one and asks nobody."""
+        """Return the leadership of an operator that is the only one and asks nobody."""
         alone = cls(lambda: 0.0)
         alone._acts_until_s = alone._ends_at_s = math.inf
         return alone
 
     @property
     def is_held(self) -> bool:
-        """Whether this operator holds the lease, and so acts."""
+        """True if this operator holds the lease, and so acts."""
         return self._clock() < self._acts_until_s
 
     @property
     def acts_for_s(self) -> float:
-        """How long it acts without another renewal."""
+        """The seconds for which it acts without another renewal."""
         return self._acts_until_s - self._clock()
 
     @property
     def ended(self) -> bool:
-        """Whether every write that began as the holder has ended, or the lease has expired anyway."""
+        """True if every write that began as the holder has ended, or the lease has expired anyway."""
         with self._lock:
             return not self._under_way or self._clock() >= self._ends_at_s
 
@@ -55,7 +55,7 @@ class Leadership:
             self._acts_until_s, self._ends_at_s = asked_at_s + RENEW_S, asked_at_s + DURATION_S
 
     def stop(self) -> None:
-        """No write begins from now on."""
+        """Let no write begin from now on."""
         with self._lock:
             self._acts_until_s = -math.inf
 

@@ -1,1 +1,1 @@
-"""What is observed: the resources as the watch reported them, and metrics."""
+"""The observed state: the resources as the watch reported them, and metrics."""

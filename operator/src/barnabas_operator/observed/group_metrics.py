@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus of consumer groups that have a resource: how they are and what they shall be."""
+"""The operator's metrics of consumer groups that have a resource: their state and their declared state."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -47,14 +47,14 @@ def group_families(rows: Iterable[GroupRow]) -> Iterator[GaugeMetricFamily]:
 
 
 def group_row(body: Json, cluster: str) -> GroupRow:
-    """Of a resource as the watch reported it last."""
+    """Return the row of a resource as the watch last reported it."""
     meta, spec = body["metadata"], body.get("spec") or {}
     labels = (meta["namespace"], cluster, meta["name"], spec.get("groupId") or meta["name"])
     return GroupRow(labels, spec, body.get("status") or {})
 
 
 def _condition(kind: str) -> Callable[[GroupRow], float | None]:
-    """Nothing where it is not known whether it is so."""
+    """Return a function for a condition's value; None if the condition is not known."""
     return lambda row: TRUTH.get(condition_before(row.status, kind).get("status", ""))
 
 
@@ -75,7 +75,7 @@ def _evaluation(row: GroupRow) -> float | None:
 
 
 def _is_reset_pending(row: GroupRow) -> float | None:
-    if row.spec.get("pause"):  # Whoever paused it knows that nothing happens.
+    if row.spec.get("pause"):  # A user who paused it knows that nothing happens.
         return None
     reset = condition_before(row.status, OFFSETS_RESET)
     return float(reset["status"] == "False" and reset["reason"] != DRY_RUN) if reset else None

@@ -12,7 +12,7 @@ from barnabas_operator.resources.object_key import Key, key_of
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 NOBODY: Final = ""
-"""In the place of the Cluster that a resource names."""
+"""The value in place of the Cluster for resources that name none."""
 
 
 class Inventory:
@@ -21,7 +21,7 @@ class Inventory:
     def __init__(self) -> None:
         self.clusters: Final[dict[Key, Json]] = {}
         self.cron_jobs: Final[dict[Key, Json]] = {}
-        """Of the schedules of all Clusters."""
+        """The CronJobs of the schedules of all Clusters."""
         self._clusters_in: Final[defaultdict[str, set[Key]]] = defaultdict(set)
         self._members: Final = {name: _Members(kind) for name, kind in KINDS.items() if kind is not CLUSTER}
 
@@ -43,7 +43,7 @@ class Inventory:
         return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
 
     def resources_of(self, kind: str, cluster: Key) -> Iterator[Json]:
-        """Those of a Cluster that are of such a kind."""
+        """Yield the resources of a Cluster that are of such a kind."""
         members = self._members[kind]
         yield from members.naming(cluster).values()
         unnamed = Key(cluster.namespace, NOBODY)
@@ -51,12 +51,12 @@ class Inventory:
             yield from members.naming(unnamed).values()
 
     def namesake_of(self, body: Json) -> str | None:
-        """Another resource of its kind that is about the same, in the same Cluster."""
+        """Return another resource of its kind that is about the same, in the same Cluster."""
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) == named(body)), None)
 
     def colliding_with(self, body: Json) -> str | None:
-        """Another resource of its kind in the same Cluster, about what has another name that collides with its own."""
+        """Return another resource of its kind in the same Cluster, about a name that collides with its own."""
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) != named(body)), None)
 
@@ -73,7 +73,7 @@ class Inventory:
                     yield from bodies.values()
 
     def keep(self, body: Json, *, is_gone: bool) -> None:
-        """Takes in what the watch reports of a resource."""
+        """Take in what the watch reports of a resource."""
         kind = body["kind"]
         if kind == CLUSTER.name:
             self._keep_cluster(key_of(body), body, is_gone=is_gone)
@@ -81,7 +81,7 @@ class Inventory:
             self._members[kind].keep(key_of(body), body, is_gone=is_gone)
 
     def keep_cron_job(self, body: Json, *, is_gone: bool) -> None:
-        """Takes in what the watch reports of a CronJob of a Cluster."""
+        """Take in what the watch reports of a CronJob of a Cluster."""
         self.cron_jobs.pop(key_of(body), None)
         if not is_gone:
             self.cron_jobs[key_of(body)] = needed(body)
@@ -107,25 +107,27 @@ class _Members:
         self._kind = kind
         self.all: Final[dict[Key, Json]] = {}
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """By namespace and the Cluster that they name, the resources by name."""
+        """The resources by name, by namespace and the Cluster that they name."""
         self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """By namespace and what they are about in Kafka (the same for names that collide), the resources by name:
-        thousands are asked about one by one."""
+        """The resources by name, by namespace and their subject in Kafka (the same for names that collide).
+
+        Thousands are asked about one by one.
+        """
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
-        """By the Cluster that they name, whether it is there or not."""
+        """Return the resources by the Cluster that they name, whether it exists or not."""
         return self._by_named.items()
 
     def naming(self, cluster: Key) -> Mapping[str, Json]:
-        """Those that name this Cluster (or nobody), by name."""
+        """Return the resources that name this Cluster (or none), by name."""
         return self._by_named.get(cluster, {})
 
     def alike(self, body: Json) -> Mapping[str, Json]:
-        """Those that are about the same, or what has a name that collides, in any Cluster of the namespace."""
+        """Return the resources about the same, or about a name that collides, in any Cluster of the namespace."""
         return self._by_subject.get(self._subject(body), {})
 
     def keep(self, key: Key, body: Json, *, is_gone: bool) -> None:
-        """Replaces what was known of a resource by its body, or forgets it where it is gone."""
+        """Replace what was known of a resource by its body, or forget it if it is gone."""
         before = self.all.pop(key, None)
         if before is not None:
             _take(self._by_named, _named(before), key.name)
@@ -140,7 +142,10 @@ class _Members:
 
 
 def needed(body: Json) -> Json:
-    """Without what nobody reads here, more than half of it: who wrote which field, and what kubectl applied last."""
+    """Return a body without the parts that nobody reads here, more than half of it.
+
+    These are the managed fields, and the manifest that kubectl applied last.
+    """
     meta = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
     if LAST_APPLIED in meta.get("annotations", {}):
         meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != LAST_APPLIED}

@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus of maintenance: runs, how the last ones ended, and how old a success may be."""
+"""The operator's metrics of maintenance: runs, how the last ones ended, and how old a success may be."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,11 +23,11 @@ NUMBERS: Final = {
     "run_records_expected": ("Records that a run has to do, as far as it is known.", ("records", "total")),
     "run_records_per_second": ("Records a second of a run that is under way.", ("recordsPerSecond",)),
 }
-"""Of each run, by metric: its text, and where the number is in the status."""
+"""The metrics of each run: the text, and where the number is in the status."""
 COMMIT_AGE_MIN_S: Final = 900.0
 COMMIT_AGE_TRIGGERS: Final = 3
 TRIGGER_S: Final = 60.0
-"""How often a continuous archive commits where its options do not say."""
+"""The interval at which a continuous archive commits if its options do not say."""
 
 
 class RunRow(NamedTuple):
@@ -38,7 +38,7 @@ class RunRow(NamedTuple):
     status: Json
     created: str = ""
     commit_max_age_s: float | None = None
-    """How old its last commit may be; None where it is not a continuous archive."""
+    """The age that its last commit may have; None if it is not a continuous archive."""
 
     @property
     def planned(self) -> tuple[str, str]:
@@ -55,13 +55,13 @@ class ScheduleRow(NamedTuple):
     about: tuple[str, str, str, str]
     max_age_s: float | None
     created_s: float | None = None
-    """When its CronJob was created."""
+    """The time when its CronJob was created."""
     succeeded_s: float | None = None
-    """When one of its Jobs succeeded last, though it may be gone: its CronJob remembers."""
+    """The time when one of its Jobs last succeeded, though it may be gone: its CronJob remembers."""
 
 
 def run_row(body: Json, cluster: str) -> RunRow:
-    """Of a MaintenanceJob as the watch reported it last."""
+    """Return the row of a MaintenanceJob as the watch last reported it."""
     meta, job = body["metadata"], body.get("spec", {}).get("job", "")
     schedule = (meta.get("labels") or {}).get(SCHEDULE_LABEL, "")
     about = meta["namespace"], cluster, job, schedule
@@ -70,7 +70,7 @@ def run_row(body: Json, cluster: str) -> RunRow:
 
 
 def _commit_max_age_s(options: Json) -> float | None:
-    """By the options of its job."""
+    """Return the age that the last commit may have, by the options of the job."""
     if options.get("continuous") != "true":
         return None
     trigger = str(options.get("trigger_seconds", ""))
@@ -78,7 +78,7 @@ def _commit_max_age_s(options: Json) -> float | None:
 
 
 def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[ScheduleRow]:
-    """Of a Cluster as the watch reported it last, and of the CronJobs of all Clusters."""
+    """Yield the rows of a Cluster as the watch last reported it, and of the CronJobs of all Clusters."""
     meta = body["metadata"]
     for entry in body.get("spec", {}).get("maintenance") or ():
         name = entry.get("name", "")
@@ -125,7 +125,7 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
 
 
 def _under_way(runs: Iterable[RunRow]) -> Iterator[GaugeMetricFamily]:
-    """Of runs that have begun and not ended. Those of the last commit are about continuous archives."""
+    """Yield the metrics of runs that are under way. Those of the last commit are about continuous archives."""
     named = [(row, (*row.about, row.name)) for row in runs]
     archives = [(row, labels) for row, labels in named if row.commit_max_age_s is not None]
     labels = (*ABOUT, "name")
@@ -164,7 +164,7 @@ def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
 
 
 def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
-    """Of those that have ended, in the order in which they were planned."""
+    """Return the last of the runs that have ended, in the order in which they were planned."""
     ended = [row for row in rows if row.status.get("phase") in FINISHED]
     return {(row.about, "" if row.about[-1] else row.name): row for row in ended}.values()
 
@@ -196,7 +196,7 @@ def _at(status: Json, path: Sequence[str]) -> float | None:
 
 
 def _family(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[Any]]) -> GaugeMetricFamily:
-    """Of rows of the labels' values and the number, which is None where there is none."""
+    """Return the metric with rows of the labels' values and the number, which is None if there is none."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
     for *values, number in rows:
         if number is not None:

@@ -28,7 +28,8 @@ from barnabas_operator.resources.object_meta import READY
 
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 CLUSTER: Final = ("resource_namespace", "cluster")
-"""As Strimzi calls them: Prometheus has a `namespace` of its own, that of the operator's pod."""
+"""The labels of a Cluster as Strimzi calls them: Prometheus has a `namespace` of its own, that of the operator's pod.
+"""
 STRIMZI: Final = (
     "barnabas_reconciliations_total",
     "barnabas_reconciliations_successful_total",
@@ -38,7 +39,7 @@ STRIMZI: Final = (
     "barnabas_resources_paused",
     "barnabas_resource_state",
 )
-"""Those that Strimzi has, too, under names that begin with `strimzi_`."""
+"""The metrics that Strimzi has, too, under names that begin with `strimzi_`."""
 
 
 class OperatorMetrics:
@@ -82,25 +83,25 @@ class OperatorMetrics:
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def add_leadership(self, leadership: Leadership) -> None:
-        """Of several operators exactly one says 1, but for the seconds in which one follows another."""
+        """Add the gauge that is 1 for exactly one of several operators, but for the seconds of a change."""
         text = "1 if this operator acts, 0 if it stands by."
         is_leader = Gauge("barnabas_operator_is_leader", text, registry=self.registry)
         is_leader.set_function(lambda: float(leadership.is_held))
 
     def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
-        """Counts one reconciliation. Both outcomes are series at once: alerts cannot see a 1 that was no 0 before."""
+        """Count one reconciliation. Both outcomes are series at once: alerts cannot see a 1 that was no 0 before."""
         self._rounds.labels(*cluster).inc()
         self._good.labels(*cluster).inc(is_good)
         self._failed.labels(*cluster).inc(not is_good)
         self._seconds.labels(*cluster).observe(seconds)
 
     def cluster_went(self, cluster: Key) -> None:
-        """Ends the series of a Cluster that is gone."""
+        """End the series of a Cluster that is gone."""
         for each in (self._rounds, self._good, self._failed, self._seconds):
             each.remove(*cluster)
 
     def watch_failed(self, kind: str) -> None:
-        """Counts an object of a watch that could not be processed."""
+        """Count an object of a watch that could not be processed."""
         self._watch_errors.labels(kind).inc()
 
 
@@ -115,7 +116,7 @@ class _Row(NamedTuple):
 
 
 class _Resources(Collector):
-    """As they were when somebody looked last."""
+    """The resources as they were at the last look."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -126,7 +127,7 @@ class _Resources(Collector):
         self._lag_exporters: dict[tuple[str, str], bool] = {}
 
     def look(self) -> None:
-        """On the loop, where the inventory changes."""
+        """Read the inventory on the loop, where it changes."""
         bodies = list(self._inventory.bodies())
         self._rows = [self._row(body) for body in bodies]
         groups = (body for body in bodies if body["kind"] == CONSUMER_GROUP.name)

@@ -1,1 +1,1 @@
-"""What brings resources about: a worker for each Cluster, one reconciliation after the other."""
+"""The reconciliation of resources: a worker for each Cluster, one reconciliation after the other."""

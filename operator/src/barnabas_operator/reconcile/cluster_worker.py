@@ -93,7 +93,7 @@ class ClusterWorker:
         what, retry_s = "/".join(key), self._settings.busy_s
         self._loop = RetryingLoop(what, self._pause, self._round, self._clock, retry_s, self._round_ended)
         self.state: ClusterState | None = None
-        """What the brokers last reported."""
+        """The state that the brokers last reported."""
 
     def wake(self) -> None:
         """Ask for a reconciliation soon."""
@@ -265,7 +265,7 @@ class ClusterWorker:
     async def _reconcile_resources(
         self, cluster: Cluster, resources: BodiesByKind, state: ClusterState | None, parts: ReconcileParts
     ) -> Seen | None:
-        """Without brokers, or before their pods are known, does only what needs neither."""
+        """Reconcile the resources; without brokers, or before their pods are known, do only what needs neither."""
         if state is None or self._pods is None:
             await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
             return None

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
 AGAIN_S: Final = 1.0
-"""From the end of a stream to the next list: the API server ends each stream within the hour."""
+"""The seconds from the end of a stream to the next list: the API server ends each stream within the hour."""
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"
@@ -59,7 +59,7 @@ class CollectionWatch:
         self._known: dict[Key, Json] = {}
 
     async def run(self) -> None:
-        """Lists and follows."""
+        """List and follow the collection."""
         await RetryingLoop(self._what, self._clock.sleep, self._go_on, self._clock, RETRY_S).run()
 
     async def _go_on(self) -> float:

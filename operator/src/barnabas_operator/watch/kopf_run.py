@@ -31,7 +31,7 @@ async def run_by_kopf(
     ending: asyncio.Event,
     clock: LoopClock,
 ) -> None:
-    """Returns after a signal, or when `ending` is set. kopf watches nothing: `watches.py` does."""
+    """Run until a signal, or until `ending` is set. kopf watches nothing: `watches.py` does."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)

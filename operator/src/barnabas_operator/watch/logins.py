@@ -23,9 +23,9 @@ class Logins:
         self._numbers = count()
 
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
-        """Those of KUBECONFIG where it is set, else of the pod's own account; None where there is neither.
+        """Return the login of KUBECONFIG, if that is set, or else of the pod's own account; None without both.
 
-        As `find_access` chooses: kopf by itself would take ~/.kube/config before the pod's account.
+        The choice is that of `find_access`: kopf by itself would take ~/.kube/config before the pod's account.
         """
         number = next(self._numbers)
         if number:

@@ -1,4 +1,4 @@
-"""All that the operator watches, in each namespace."""
+"""The watches of the operator, in each namespace."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -26,10 +26,10 @@ OWNED: Final = (
     "ServiceAccount",
     "StatefulSet",
 )
-"""What Clusters own. The API server sends only those that carry a Cluster's label.
+"""The kinds that Clusters own. The API server sends only objects that carry a Cluster's label.
 
-PodMonitors are not here: many API servers have no such kind, and no client needs one. A deleted one comes back with
-the next full reconciliation.
+PodMonitors are not here: many API servers have no such kind, and no client needs one. A deleted one comes back with the
+next full reconciliation.
 """
 
 

@@ -22,7 +22,7 @@ class GroupClient:
         self._connecting: Final = Lock()
 
     def connected(self) -> Any:
-        """Connects where it is not. Raises ClusterUnreachable."""
+        """Return the client, connected if it was not. Raises ClusterUnreachable."""
         with self._connecting:  # Several groups may be worked on at once.
             client = self._client = self._client or self._connect()
         if self._has_ended:
@@ -34,12 +34,12 @@ class GroupClient:
         return connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID, self._security())
 
     def drop(self) -> None:
-        """The next call connects anew."""
+        """Close the connection, so that the next call makes another one."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def end(self) -> None:
-        """Closes the connection for good: nobody asks any more."""
+        """Close the connection for good: nobody asks any more."""
         self._has_ended = True
         self.drop()

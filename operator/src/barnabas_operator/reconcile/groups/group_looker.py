@@ -210,12 +210,12 @@ class GroupLooker(Looker):
             await self._write([with_problem(group, why, self._now())], bodies)
 
     async def _write_unheard(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """At once where nothing was said of what is declared now; the others were looked at a moment ago."""
+        """Write statuses at once for groups whose declared state has none yet; the others were written a moment ago."""
         late = [each for each in groups if has_news(each) or self._is_long_unheard(each)]
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Nobody knows how long it takes: what a reset has scaled down does not wait for that."""
+        """Return the group as unheard, and scale up what a reset scaled down: it may take long until brokers answer."""
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
         return unheard(group, reason, self._now(), work)
@@ -231,7 +231,7 @@ class GroupLooker(Looker):
 
 
 def _may_go(group: ConsumerGroup) -> bool:
-    """Whether nothing is to be done, or to be said, before the resource is gone."""
+    """True if nothing is to be done, or to be reported, before the resource is gone."""
     return group.is_paused or group.spec.deletion_policy == "Retain"
 
 

@@ -14,7 +14,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 
 class GroupEnvironment(NamedTuple):
-    """What a part works with, of one Cluster. `client` connects, and is called in threads; so is all that it does.
+    """The environment of a part, in one Cluster. `client` connects; it and all that it does is called in threads.
 
     `writing` is entered for each request to brokers that changes something, with the seconds that it may take.
     """

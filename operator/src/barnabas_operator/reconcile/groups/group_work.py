@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
-"""In their order: each gets what those before it have reported."""
+"""The parts in their order: each gets what those before it have reported."""
 
 
 class Worked(NamedTuple):
@@ -77,7 +77,7 @@ class GroupWork:
         return Worked(replaced(group, status=status), work.is_busy)
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
-        """Nothing is done about it now, because of `why`; asks no brokers. Raises NotLeading and KubeUnreachable."""
+        """Hold the parts because of `why`; ask no brokers. Raises NotLeading and KubeUnreachable."""
         work = WorkStatus()
         async with self._turns:
             for part in self._parts:
@@ -86,7 +86,7 @@ class GroupWork:
         return work
 
     async def end(self, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
-        """What its deletion policy asks for; why the resource stays, None where it may go.
+        """Carry out the deletion policy; return why the resource stays, None if it may go.
 
         A group that another resource has is left to that one. Raises NotLeading, ClusterUnreachable, KubeUnreachable
         and KubeRefused.

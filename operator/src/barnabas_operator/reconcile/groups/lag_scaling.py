@@ -24,7 +24,7 @@ from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition, c
 log = logging.getLogger(__name__)
 
 READ_EVERY_S: Final = 60.0
-"""What others change about a target is noticed within that; one that is to be scaled is read before."""
+"""The interval within which others' changes of a target are noticed; a target is also read before it is scaled."""
 
 
 class _Known(NamedTuple):
@@ -40,7 +40,7 @@ class _Known(NamedTuple):
         return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
 
     def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:
-        """By what is known of it."""
+        """Decide by what is known of the target."""
         return decide(scaling, demand, self.scale.replicas, self.memory, now_s)
 
 

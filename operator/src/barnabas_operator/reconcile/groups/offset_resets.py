@@ -59,7 +59,7 @@ class OffsetResets(GroupPart):
         self._targets = ResetTargets(environment.api, environment.namespace, environment.clock)
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """As many steps as can be taken now."""
+        """Take as many steps as can be taken now."""
         stays = final_condition(group)
         if stays is not None:
             return _with(work, stays)
@@ -169,7 +169,7 @@ class OffsetResets(GroupPart):
         return plan if isinstance(plan, Refusal) else None
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Scales up what a reset scaled down, once; the reset begins anew when it goes on."""
+        """Scale up what a reset scaled down, once; the reset starts over when it goes on."""
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
@@ -210,7 +210,7 @@ class OffsetResets(GroupPart):
         return reset_done(group, work, done, self._stamp())
 
     def _admin(self) -> GroupAdmin:
-        """In a thread. Raises ClusterUnreachable."""
+        """Return an admin client, in a thread. Raises ClusterUnreachable."""
         return GroupAdmin(self._environment.client(), self._environment.writing)
 
     def _stamp(self) -> str:

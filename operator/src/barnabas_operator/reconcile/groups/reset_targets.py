@@ -20,7 +20,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
 log = logging.getLogger(__name__)
 
 STEPS_MAX: Final = 12
-"""In one look. The longest way, down and up again, has fewer; somebody else may change the target in between."""
+"""The number of steps in one look. The longest way has fewer, but somebody else may change the target in between."""
 CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target all the time")
 
 

@@ -158,7 +158,10 @@ class RunLooker(Looker):
         await self._write([after], bodies)
 
     def _failed(self, run: MaintenanceJob, error: Exception) -> MaintenanceJob:
-        """What can never be made is a fault of the run, which cannot change."""
+        """Return the run with its failure.
+
+        An object that can never be made is a fault of the run, which cannot change.
+        """
         name, now, why = self._key.name, self._now(), _reason(error)
         if why.reason == INTERNAL_ERROR:
             log.warning("%s/%s: %s", run.metadata.namespace, run.metadata.name, error, exc_info=error)

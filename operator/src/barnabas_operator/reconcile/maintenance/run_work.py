@@ -118,7 +118,7 @@ class RunWork:
         await self._api.dry_run(item)
 
     async def _give_rights(self, cluster: Cluster) -> None:
-        """Others may have taken them away; however many runs ask, that is looked for once in a while."""
+        """Apply the rights of runs again once in a while, for others may have deleted them."""
         async with self._rights_turn:
             if self._clock.monotonic_s() - self._rights_s >= RIGHTS_EVERY_S:
                 self._objects.forget()
@@ -127,7 +127,7 @@ class RunWork:
                 await self._objects.apply(cluster, each)
 
     async def _create(self, run: MaintenanceJob, item: Json) -> None:
-        """One that is there already is the run's own, or nothing is done. Raises ObjectRefused."""
+        """Create an object; one that exists must be the run's own. Raises ObjectRefused."""
         kind, meta = item["kind"], item["metadata"]
         try:
             await self._api.create(item)

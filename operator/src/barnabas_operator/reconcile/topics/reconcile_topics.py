@@ -111,7 +111,7 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
 
 
 def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
-    """In words what does not move now; the next reconciliation tries again."""
+    """Move replicas between log dirs; return in words what does not move now. The next reconciliation tries again."""
     for each in moves:
         log.info("%s", each)
     try:

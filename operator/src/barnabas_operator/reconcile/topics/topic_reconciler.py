@@ -86,7 +86,7 @@ class TopicReconciler(KindReconciler):
         return topics
 
     async def _tell(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
-        """What was done that nobody has asked for just now, or that a status may be too late to show."""
+        """Write Events for what was done unasked, or what a status may be too late to show."""
         moves = moves_begin(cluster, outcome.done)
         if moves is not None:
             await self._events.tell(kube_event(cluster, *moves, self._now()))
@@ -98,7 +98,7 @@ class TopicReconciler(KindReconciler):
                 await self._events.tell(kube_event(topic, *said, self._now()))
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
-        """Deletes what was created for a resource that another operator released meanwhile: it knew of no topic."""
+        """Delete what was created for a resource that another operator released meanwhile: it knew of no topic."""
         made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
         late = tuple(topic for topic in gone if topic.topic_name in made)
         if late:
@@ -116,7 +116,10 @@ class TopicReconciler(KindReconciler):
         return time_text(self._clock.now_ms())
 
     async def _write_statuses(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
-        """Returns the Topics whose object is gone. Of thousands most are unchanged: each costs one comparison."""
+        """Write the statuses, and return the Topics whose object is gone.
+
+        Of thousands most are unchanged: each costs one comparison.
+        """
         resources = ((topic, bodies[topic.metadata.name]) for topic in topics)
         return await self._statuses.write(
             (topic, body)
