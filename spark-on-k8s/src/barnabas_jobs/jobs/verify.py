@@ -133,9 +133,7 @@ def compare(
     *,
     only_shared: bool = False,
 ) -> Result:
-    """Compare where both sides overlap, or with `match=order` all of both.
-
-    Damaged pages are found all over the archive.
+    """Compare where both sides overlap, or with `match=order` all of both; find damaged pages in all the archive.
 
     With `only_shared` only the pages that are compared are read.
     """
