@@ -17,7 +17,7 @@ ResourceResult = AlterConfigsResponse.AlterConfigsResourceResponse
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """For each resource that it has these settings and no others, or why not."""
+    """Replace the configs of each resource, and answer for each whether it has them, or why not."""
     configs = [
         (each.resource_type, each.resource_name, {one.name: one.value for one in each.configs})
         for each in request.resources

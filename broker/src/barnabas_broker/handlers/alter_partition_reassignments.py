@@ -18,7 +18,7 @@ PartitionResult = TopicResult.ReassignablePartitionResponse
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """For each partition that it is on its way, or why not. Many are told in several turns of the loop."""
+    """Answer for each partition that its move has begun, or why not. A large answer takes several turns of the loop."""
     may_change_factor = context.api_version == 0 or request.allow_replication_factor_change
     wanted = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas

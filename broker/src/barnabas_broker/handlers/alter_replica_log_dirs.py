@@ -17,7 +17,7 @@ NOT_HERE: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAIL
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """For each partition that its move has begun, or why not; DescribeLogDirs shows how far it is.
+    """Answer for each partition that its move has begun, or why not; DescribeLogDirs shows its progress.
 
     A replica that is not here (yet) is REPLICA_NOT_AVAILABLE, as in Kafka, and will be made in that log dir.
     """

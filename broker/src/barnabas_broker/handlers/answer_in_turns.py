@@ -13,27 +13,27 @@ from barnabas_broker.wire.codec import encode_element
 Thing = TypeVar("Thing")
 Element = TypeVar("Element")
 Path = tuple[str, ...]
-"""Where an array lies in the response: the names of the fields."""
+"""The place of an array in the response: the names of the fields."""
 
 
 class AnswerInTurns:
-    """How one response is made. CloseConnection where nobody reads it any more, or the response too large."""
+    """The making of one response. CloseConnection if nobody reads it any more, or the response is too large."""
 
     def __init__(self, response: type[object], context: RequestContext, responses: LargeResponses) -> None:
         self._response = response.__name__
         self._version = context.api_version
         self.turn = responses.turn(context.is_gone)
-        """To give way in the middle of an element."""
+        """The turn, for giving way in the middle of an element."""
         self._outer_bytes = 0
         self._inner_bytes = 0
-        """Of elements that are not yet in one of an outermost array."""
+        """The bytes of elements that are not yet in one of an outermost array."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
-        """All of them, some a turn."""
+        """Yield all things, some in each turn of the loop."""
         return self.turn.over(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
-        """What may stand for an element of an array where the response is encoded."""
+        """Return the encoded form of an element of an array, to stand in its place in the response."""
         encoded = encode_element(self._response, array, self._version, element)
         if len(array) == 1:
             self._outer_bytes += len(encoded)

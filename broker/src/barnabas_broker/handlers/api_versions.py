@@ -20,7 +20,7 @@ from barnabas_core.errors import ErrorCode
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NAMED_SINCE: Final = 3
-"""Of clients, and of features."""
+"""The first version in which clients are named, and features."""
 ZERO_SINCE: Final = 4
 VERSIONS: Final = 5
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -61,7 +61,10 @@ def _answer_without_features(version: int) -> bytes:
 
 @lru_cache(maxsize=2 * VERSIONS)
 def _answer(version: int, finalized: tuple[tuple[str, int], ...], epoch: int) -> bytes:
-    """Clients below v4 take a supported level 0 for none at all (KAFKA-17011): they are not told of such a feature."""
+    """Encode the answer.
+
+    Clients below v4 take a supported level 0 for none (KAFKA-17011): it leaves such a feature out.
+    """
     response = api_versions_response(ErrorCode.NONE)
     kind = type(response)
     response.supported_features = [

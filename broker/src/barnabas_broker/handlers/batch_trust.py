@@ -1,9 +1,9 @@
-"""Which batches of clients are looked into. Kafka walks over the records of all; here a connection earns trust.
+"""The choice of clients' batches that are looked into. Kafka iterates over the records of all; here trust is earned.
 
 A producer is a program: one that writes wrong headers does so again and again. So the first batches of a connection are
-looked into, and then those whose header cannot be true. Once one was invalid, all of that connection's are looked into.
-A first batch waits for nobody: it is taken as it is where it had to, and the next one is looked into. What was found
-is counted by client id, and logged once for each client and topic.
+looked into, and then those with an implausible header. Once one was invalid, all of that connection's are looked into.
+A first batch waits for nobody: where it would have to, it is accepted as it is, and the next one is looked into. The
+findings are counted by client id, and logged once for each client and topic.
 """
 
 import logging
@@ -17,18 +17,18 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""Of one record each, which show little. One of several records counts as all of them."""
+"""The number of first batches if they have one record, which shows little. One of several records counts as all."""
 ALL_BATCHES: Final = 1 << 62
-"""More than a connection sends."""
+"""A number of batches above what a connection sends."""
 CLIENTS_MAX: Final = 100
-"""With a count of their own; the others share one."""
+"""The clients with a count of their own; the others share one."""
 OTHER_CLIENTS: Final = "others"
 LINES_MAX: Final = 1000
-"""In the log, of one incarnation of the broker."""
+"""The lines in the log of one incarnation of the broker."""
 
 
 class InvalidOutcome(StrEnum):
-    """What was done about an invalid batch."""
+    """The outcome for an invalid batch."""
 
     REFUSED = "refused"
     """The bytes are not the records that the header describes."""
@@ -60,7 +60,7 @@ class BatchTrust:
 
 
 class ConnectionTrust:
-    """How far the batches of one connection are trusted."""
+    """The trust in the batches of one connection."""
 
     __slots__ = ("_broker", "client_id", "doubted")
 
@@ -68,7 +68,7 @@ class ConnectionTrust:
         self._broker = broker
         self.client_id = client_id
         self.doubted = FIRST_BATCHES
-        """So many more batches are looked into, whatever their header says."""
+        """The number of batches that are still looked into, whatever their header says."""
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
         """True if it is only to be looked into as one of the first, for which another one will do."""

@@ -21,14 +21,14 @@ def user_principal(user: str) -> str:
 
 
 class Client(NamedTuple):
-    """Who asks: all that a handler knows of a client."""
+    """The client of a request: all that a handler knows of it."""
 
     listener_name: str
-    """The listener it came in by: its clients are told the addresses of the same listener."""
+    """The listener of its connection: the client gets brokers' addresses of the same listener."""
     address: str
     """`host:port`."""
     client_id: str | None = None
-    """What it calls itself; None where it did not say, or nothing has come in yet."""
+    """The client id that it sends; None if it sends none, or nothing has come in yet."""
     principal: str = ANONYMOUS
     """`User:NAME`, as its certificate or its SASL mechanism has shown."""
     mechanism: str = ""
@@ -56,12 +56,12 @@ class Channel(Protocol):
     """The connection, as a handler sees it."""
 
     client: Client
-    """With the client id of the connection's first request."""
+    """The client, with the client id of the connection's first request."""
     trust: "ConnectionTrust | None"
-    """What Produce thinks of the batches that came in by this connection; None before the first."""
+    """The trust of Produce in the batches of this connection; None before the first."""
 
     def respond(self, parts: list[Part]) -> None:
-        """Sends the answer now."""
+        """Send the answer now."""
         ...
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
@@ -77,12 +77,12 @@ class Channel(Protocol):
 
 
 class RequestContext(NamedTuple):
-    """What a handler knows of its request besides the body."""
+    """The facts about a request besides its body."""
 
     api_key: int
     api_version: int
     client: Client
-    """With the client id of this request."""
+    """The client, with the client id of this request."""
     is_gone: Callable[[], bool] = lambda: False
     """True once nobody reads the answer."""
 
@@ -108,5 +108,8 @@ class RawHandler(Protocol):
         body_start: int,
         end: int,
     ) -> GiveUp | None:
-        """What to call if the connection closes before an answer that waits. MalformedRequest and CloseConnection."""
+        """Handle a request; return what to call if the connection closes before an answer that waits.
+
+        Raises MalformedRequest and CloseConnection.
+        """
         ...

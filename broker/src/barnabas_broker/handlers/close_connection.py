@@ -1,4 +1,4 @@
-"""How whatever makes an answer says that there will be none."""
+"""The exception by which the maker of an answer says that there will be none."""
 
 
 class CloseConnection(Exception):

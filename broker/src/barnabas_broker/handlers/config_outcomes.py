@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: changes by resource, and an outcome for each."""
+"""The part that AlterConfigs and IncrementalAlterConfigs share: changes by resource, and an outcome for each."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar

@@ -13,7 +13,7 @@ TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """For each topic that it has as many partitions now, or why not."""
+    """Add partitions, and answer for each topic that it has as many now, or why not."""
     wanted = [_new_partitions(topic) for topic in request.topics]
     costs = {each.name: _added(environment, each) for each in wanted}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)

@@ -23,7 +23,10 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """For each topic that it was made, or why not; with validate_only that it could be. Many take several turns."""
+    """Create topics, and answer for each that it was created, or why not; with validate_only that it could be.
+
+    Many take several turns of the loop.
+    """
     wanted = [_new_topic(topic) for topic in request.topics]
     costs = {each.name: _partitions(environment, each) for each in wanted}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)

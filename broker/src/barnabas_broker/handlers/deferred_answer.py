@@ -1,4 +1,4 @@
-"""From a callback to what the dispatcher takes: an answer that is there already, or an awaitable of it."""
+"""The conversion of a callback to what the dispatcher takes: an immediate answer, or an awaitable of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

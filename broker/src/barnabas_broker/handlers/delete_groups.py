@@ -1,5 +1,6 @@
-"""DeleteGroups (42), v0 to v2: forget groups without members, with all their offsets. Answered when that is in the
-log.
+"""DeleteGroups (42), v0 to v2: forget groups without members, with all their offsets.
+
+Answered when that is in the log.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    """What became of each group."""
+    """Delete groups, and answer with the outcome for each."""
     group_ids = list(dict.fromkeys(request.groups_names))
     if not group_ids:
         return DeleteGroupsResponse(throttle_time_ms=0, results=[])

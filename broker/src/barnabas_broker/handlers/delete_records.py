@@ -29,9 +29,9 @@ PartitionResult = TopicResult.DeleteRecordsPartitionResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """For each partition the new low watermark, or an error: then nothing changed, unless its time was up.
+    """Delete records, and answer for each partition with the new low watermark or an error.
 
-    Many take several turns of the loop.
+    After an error nothing has changed, unless its time was up. Many take several turns of the loop.
     """
     topics = await _delete_in_turns(environment, request)
     unknown = [each for _, deletions in topics for each in deletions if not each.look()]
@@ -43,7 +43,7 @@ async def handle(
 
 
 class _PartitionDeletion:
-    """What is deleted of one partition."""
+    """The deletion in one partition."""
 
     def __init__(self, environment: HandlerEnvironment, name: str, index: int, offset: int) -> None:
         self.index = index
@@ -61,16 +61,16 @@ class _PartitionDeletion:
 
     @property
     def known(self) -> PartitionResult:
-        """What the client is told; where `look` has found it."""
+        """The result for the client, once `look` has found it."""
         assert self._result is not None
         return self._result
 
     def end(self, error: ErrorCode, low_watermark: int = NO_WATERMARK) -> None:
-        """Keeps the partition's result for the answer."""
+        """Keep the partition's result for the answer."""
         self._result = PartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
 
     def look(self) -> bool:
-        """Whether the result is known by now."""
+        """Look for the result, and return whether it is known now."""
         if self._result is None:
             assert self.partition is not None
             try:
@@ -101,7 +101,7 @@ def _delete(partition: Partition, offset: int) -> int:
 
 
 class _Wait:
-    """For the followers of partitions. A DelayedOperation; `over` is called once all results are known."""
+    """The wait for the followers of partitions: a DelayedOperation. `over` is called once all results are known."""
 
     def __init__(self, deletions: Iterable[_PartitionDeletion], over: Callable[[], object]) -> None:
         self._over = over
@@ -112,11 +112,11 @@ class _Wait:
 
     @property
     def lists(self) -> list[WaitList]:
-        """Of the partitions that are waited for."""
+        """The wait lists of the partitions that are waited for."""
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Called by the purgatory after a change: that partition is looked at."""
+        """Look at the partition that changed; called by the purgatory."""
         unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
         if unknown:
             self._unknown[changed] = unknown
@@ -151,7 +151,7 @@ async def _delete_in_turns(
 
 
 async def _followers(environment: HandlerEnvironment, deletions: list[_PartitionDeletion], timeout_s: float) -> None:
-    """Returns when all results are known."""
+    """Wait until all results are known."""
 
     def start(over: Callable[[None], object]) -> None:
         wait = _Wait(deletions, partial(over, None))

@@ -20,7 +20,10 @@ TopicResult = DeleteTopicsResponse.DeletableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """For each topic that it is gone, or why not. Many are told in several turns of the loop."""
+    """Delete topics, and answer for each that it is gone, or why not.
+
+    A large answer takes several turns of the loop.
+    """
     by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
     asked = dict.fromkeys([*by_state, *(request.topic_names or ())])
     rights = rights_of(environment, context.client)

@@ -1,7 +1,7 @@
 """DescribeCluster (60), v0 to v2: cluster id, controller, brokers.
 
-The endpoint type (v1) is brokers: controllers have no addresses of their own. From v2 on brokers that are not alive are
-told, too, where the request wants them (KIP-1073).
+The endpoint type (v1) is brokers: controllers have no addresses of their own. From v2 on the answer has brokers that
+are not alive, too, if the request wants them (KIP-1073).
 """
 
 from typing import Final

@@ -46,7 +46,10 @@ Resource = DescribeConfigsRequest.DescribeConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """For each resource its settings, all or those asked for, or why there are none. Many take several turns."""
+    """Answer for each resource with its configs, all or those asked for, or why there are none.
+
+    Many take several turns of the loop.
+    """
     answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
     results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
@@ -100,7 +103,7 @@ def _logger(name: str, level: str) -> ConfigEntry:
 
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """No settings: they report logs that are set aside by what every client can ask for. Nothing where none is."""
+    """Yield the logs that are set aside, as configs that every client can ask for; none if there are none."""
     strays = environment.logs.strays
     named = sorted(f"{each.directory}:{each.size_bytes}" for each in strays)
     yield from _report(STRAY_LOGS, named[:STRAY_LOGS_NAMED_MAX], STRAY_LOGS_TEXT)
@@ -117,7 +120,7 @@ def _report(name: str, values: Sequence[str], text: str) -> Iterable[ConfigEntry
 
 
 def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[ConfigEntry]:
-    """Which partitions lack records, where some do: no setting, but every tool can ask for it."""
+    """Return which partitions lack records, if some do, as a config that every tool can ask for."""
     lost = lost_in(topic, KnownEnds(environment.image))
     if lost:
         yield ConfigEntry(
@@ -133,7 +136,7 @@ def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[C
 
 
 def _of_all_brokers(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """Only what was set for all brokers: their files differ."""
+    """Return only the configs that were set for all brokers: their files differ."""
     return [
         entry._replace(source=ConfigSource.DYNAMIC_DEFAULT_BROKER, value=synonym.value, synonyms=(synonym,))
         for entry in describe_broker(environment.config)

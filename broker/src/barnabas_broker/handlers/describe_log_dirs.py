@@ -23,7 +23,10 @@ PartitionResult = TopicResult.DescribeLogDirsPartition
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Every directory, an offline one with KAFKA_STORAGE_ERROR; of the partitions those asked for, null meaning all.
+    """Answer with every directory, and with the partitions asked for (null: all); offline ones are errors.
+
+    An offline directory has KAFKA_STORAGE_ERROR. Each partition is described as it is when its turn comes, the
+    directories as they are at the end.
 
     Each partition is told as it is when its turn comes, the directories as they are at the end.
     """
@@ -57,7 +60,10 @@ async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request
 
 
 class _Sizes:
-    """Of partitions, by log dir and topic, each encoded. One that moves is in two log dirs, told in the same turn."""
+    """The sizes of partitions, by log dir and topic, each encoded.
+
+    One that moves is in two log dirs, in the same turn.
+    """
 
     def __init__(self, moves: ReplicaMoves, answer: AnswerInTurns) -> None:
         self.by_dir: dict[str, dict[str, list[PartitionResult]]] = defaultdict(lambda: defaultdict(list))

@@ -16,7 +16,10 @@ ProducerState = PartitionResponse.ProducerState
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """For each partition its producers, or why they are not known. Many partitions take several turns of the loop."""
+    """Answer for each partition with its producers, or why they are not known.
+
+    Many partitions take several turns of the loop.
+    """
     answer = AnswerInTurns(DescribeProducersResponse, context, environment.answers)
     topics = []
     async for topic in answer.over(request.topics):

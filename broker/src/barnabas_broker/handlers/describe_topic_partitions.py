@@ -34,9 +34,9 @@ class Place(NamedTuple):
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """At most response_partition_limit partitions (and max.request.partition.size.limit), and where to go on.
+    """Answer with at most response_partition_limit partitions (and max.request.partition.size.limit), and a cursor.
 
-    Each topic is told as it is when its turn comes. A large page takes several turns of the loop.
+    Each topic is described as it is when its turn comes. A large page takes several turns of the loop.
     """
     cursor = request.cursor
     first = Place("", 0) if cursor is None else Place(cursor.topic_name, cursor.partition_index)

@@ -24,7 +24,7 @@ ELECTIONS = {election.value: election for election in ElectionType}
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """For each partition whether a leader was elected, or why not. Many are told in several turns of the loop."""
+    """Answer for each partition whether a leader was elected, or why not. A large answer takes several turns."""
     election = ElectionType.PREFERRED if context.api_version == 0 else ELECTIONS.get(request.election_type)
     if election is None:
         return _answer(ErrorCode.INVALID_REQUEST, [])

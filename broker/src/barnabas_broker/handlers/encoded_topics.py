@@ -1,7 +1,7 @@
-"""Topics as Metadata answers them, encoded: kept as long as nothing about them changes, made in slices where large.
+"""The topics as Metadata answers them, encoded: kept until something about them changes, made in slices if large.
 
 Clients ask for the same topics again and again; to encode 2,000 partitions each time takes 50 ms. When a topic changes
-they all ask at once: whoever has a turn goes on with what the others have begun.
+they all ask at once: the request that has a turn goes on with what the others have begun.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ PartitionResponse = TopicResponse.MetadataResponsePartition
 
 
 class Form(NamedTuple):
-    """What the bytes depend on besides the topic."""
+    """The inputs of the bytes besides the topic."""
 
     version: int
     operations: frozenset[int]
@@ -45,7 +45,7 @@ class EncodedTopic(NamedTuple):
 
 
 class _BegunTopic:
-    """One of which some partitions are encoded; all that wait for it share it."""
+    """The topic with some encoded partitions; all requests that wait for it share it."""
 
     def __init__(self, document: TopicDocument, form: Form) -> None:
         self.document = document
@@ -54,7 +54,7 @@ class _BegunTopic:
         self.whole: EncodedTopic | None = None
 
     def is_of(self, document: TopicDocument, form: Form) -> bool:
-        """Whether nothing has changed since it was begun."""
+        """True if nothing has changed since it was begun."""
         return self.document is document and self.form == form
 
 
@@ -88,7 +88,7 @@ class EncodedTopics:
         return found
 
     async def prepare(self, names: Iterable[str], look_up: LookUp, turn: FairTurn) -> dict[str, EncodedTopic]:
-        """Those that are there, each as it is when its turn comes, some partitions a turn; it may change meanwhile."""
+        """Return the existing topics, each as it is when its turn comes, some partitions a turn; it may change then."""
         prepared: dict[str, EncodedTopic] = {}
         for name in names:
             await turn.give_way()
@@ -107,7 +107,7 @@ class EncodedTopics:
         return begun.whole
 
     def _go_on(self, begun: _BegunTopic, look_up: LookUp) -> None:
-        """With the next partition. What has changed since it was begun does not replace what others have made."""
+        """Encode the next partition. A topic that has changed meanwhile does not replace what others have made."""
         document, form, partitions = begun.document, begun.form, begun.partitions
         if len(partitions) < len(document.partitions):
             partitions.append(self._partition(document, form, len(partitions)))
@@ -135,7 +135,7 @@ class EncodedTopics:
 
 
 def is_as(told: EncodedTopic, document: TopicDocument, form: Form) -> bool:
-    """Whether nothing about the topic, and nobody of who lives, has changed since it was encoded."""
+    """True if neither the topic nor the set of live brokers has changed since it was encoded."""
     return told.document is document and told.live == form.live
 
 

@@ -1,4 +1,4 @@
-"""What the handlers may use of the broker. One value, made by the app."""
+"""The parts of the broker that handlers may use. One value, made by the app."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
@@ -77,7 +77,7 @@ class HandlerEnvironment:
     scram: ScramUsers | None = None
     """The SCRAM credentials, where a listener asks for them."""
     authorizer: Authorizer | None = None
-    """What clients may do; without one they may do everything."""
+    """The rights of clients; without an authorizer they may do everything."""
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """Those of the process, unless a test has others."""
     passwords: StoredPasswords | None = None
@@ -91,7 +91,7 @@ class HandlerEnvironment:
 
     @property
     def controller_id(self) -> int:
-        """Where clients send what is for the controller: any broker can answer that, so one that is alive."""
+        """The broker to which clients send requests for the controller: any live broker can answer them."""
         controller_id = self.image.controller_id
         return controller_id if controller_id in self.image.live else self.broker_id
 
@@ -106,9 +106,9 @@ class HandlerEnvironment:
 def visible_brokers(
     registrations: Collection[BrokerRegistration], *, with_fenced: bool = False
 ) -> Collection[BrokerRegistration]:
-    """The brokers that are alive. All, where none is: they register anew after the metadata store was put back.
+    """Return the brokers that are alive, or all if none is: after a restore of the metadata store they register again.
 
-    A client that is told of no broker forgets those that it has, and never asks again (librdkafka 2.16).
+    A client that gets no broker forgets those that it has, and never asks again (librdkafka 2.16).
     """
     alive = [each for each in registrations if not each.fenced]
     return registrations if with_fenced or not alive else alive

@@ -30,7 +30,7 @@ Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """For each resource that its settings are changed, or why none of them is."""
+    """Change configs, and answer for each resource that they are changed, or why none of them is."""
     changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
     outcomes = await alter_each(changes, partial(_alter, environment, validate_only=request.validate_only))
     results = [

@@ -14,11 +14,11 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of one answer. Where all of them hold more, the oldest goes on alone."""
+"""The bytes of one answer. If all answers together hold more, the oldest goes on alone."""
 
 
 class SharedTurn(FairTurn):
-    """As a FairTurn, but the next turn comes after those of the others that wait for one."""
+    """A FairTurn whose next turn comes after those of the others that wait for one."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class SharedTurn(FairTurn):
         self.held_bytes = 0
 
     def holds(self, held_bytes: int) -> None:
-        """So much of the answer is made. CloseConnection where that is too much."""
+        """Note the bytes of the answer so far. Raises CloseConnection if they are too many."""
         if held_bytes > self._bytes_max:
             raise CloseConnection(f"its answer has more than {self._bytes_max} bytes; ask for less at once")
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:
-        """As a FairTurn does. CloseConnection where nobody reads the answer."""
+        """Give way as a FairTurn does. Raises CloseConnection if nobody reads the answer."""
         if not self.take():
             await self._wait(self)
             self.begin()
@@ -54,7 +54,7 @@ class SharedTurn(FairTurn):
 class _Waiting(NamedTuple):
     turn: SharedTurn
     is_there: asyncio.Future[str | None]
-    """With why there is none, if there is none. An exception would hold all of the answer, and itself."""
+    """The turn, or the reason why there is none. An exception would hold all of the answer, and itself."""
 
     def go_on(self) -> None:
         if not self.is_there.done():  # Done: it was cancelled.
@@ -66,7 +66,7 @@ class _Waiting(NamedTuple):
 
 
 class LargeResponses:
-    """Of one broker. They take turns; whoever has ended is forgotten with its SharedTurn."""
+    """The large responses of one broker, which take turns; one that has ended is forgotten with its SharedTurn."""
 
     def __init__(self, clock: Clock, timers: Timers, bytes_max: int = BYTES_MAX) -> None:
         self._clock = clock
@@ -78,7 +78,7 @@ class LargeResponses:
         self._wakes_soon = False
 
     def turn(self, is_gone: Callable[[], bool] = lambda: False) -> SharedTurn:
-        """For one request."""
+        """Return the turns for one request."""
         turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, is_gone, self._next_turn)
         self._turns.add(turn)
         return turn
@@ -107,7 +107,7 @@ class LargeResponses:
         self._wake_soon()
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
-        """Who has waited for the longest, or began first where much memory is held."""
+        """Return the response that has waited for the longest, or began first if much memory is held."""
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
             if not chosen.turn.is_gone():

@@ -15,7 +15,7 @@ FIRST_BATCHED_VERSION: Final = 3
 
 
 def handle(environment: HandlerEnvironment, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """For each member whether it has left, or why not."""
+    """Answer for each member whether it has left, or why not."""
     batched = context.api_version >= FIRST_BATCHED_VERSION
     identities = (
         [MemberIdentity(each.member_id, each.group_instance_id, each.reason) for each in request.members]

@@ -1,5 +1,6 @@
-"""ListGroups (16), v0 to v5: the groups that this broker coordinates; v4 filters by state, v5 by type (KIP-518,
-KIP-848).
+"""ListGroups (16), v0 to v5: the groups that this broker coordinates.
+
+v4 filters by state, v5 by type (KIP-518, KIP-848).
 """
 
 from collections.abc import Callable
@@ -50,6 +51,6 @@ def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
 
 
 def _filter(wanted: list[str] | None) -> Callable[[str], bool]:
-    """Whether a value is among the wanted, whatever their case."""
+    """Return a function that is true for the wanted values, whatever their case."""
     lowered = {value.lower() for value in wanted or ()}
     return lambda value: not lowered or value.lower() in lowered

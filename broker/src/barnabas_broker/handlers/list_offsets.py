@@ -42,7 +42,10 @@ NOTHING: Final = Found(UNKNOWN, UNKNOWN, UNKNOWN)
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """For each partition the offset asked for, or an error. A request of many takes several turns of the loop."""
+    """Answer for each partition with the offset asked for, or an error.
+
+    A request of many takes several turns of the loop.
+    """
     answer = AnswerInTurns(ListOffsetsResponse, context, environment.answers)
     limit = last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
@@ -112,7 +115,7 @@ def _earliest(partition: Partition, offset_max: int) -> Found:
 
 
 async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> Found:
-    """As in Kafka nothing is answered while the newest time is that of a record that is not committed yet."""
+    """Return the largest timestamp; nothing, as in Kafka, while it is that of a record that is not committed yet."""
     found = await max_timestamp(partition.log, turn)
     if found is None or found.offset >= offset_max:
         partition.check_caught_up()

@@ -16,9 +16,9 @@ PartitionResult = TopicResult.OngoingPartitionReassignment
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Those of the partitions asked for that are being reassigned; nothing of all others, known or not.
+    """Answer with the reassignments of the partitions asked for; leave out all others, known or not.
 
-    Many are told in several turns of the loop.
+    A large answer takes several turns of the loop.
     """
     answer = AnswerInTurns(ListPartitionReassignmentsResponse, context, environment.answers)
     topics = []

@@ -83,7 +83,7 @@ def _forms(environment: HandlerEnvironment, context: RequestContext, request: Me
 
 
 def _documents(environment: HandlerEnvironment, request: MetadataRequest) -> list[TopicDocument]:
-    """Of the topics that are asked for and there."""
+    """Return the topics that are asked for and exist."""
     image = environment.image
     if _wants_all(request):
         return list(image.topics.values())
@@ -138,9 +138,9 @@ def _answer(
     errors: dict[str, ErrorCode],
     prepared: Mapping[str, EncodedTopic],
 ) -> MetadataResponse:
-    """`prepared` are the topics that were encoded in earlier turns; of those that have changed not too much is anew.
+    """Make the answer; `prepared` are the topics that were encoded in earlier turns.
 
-    The rest of these is told as it was prepared, where nobody has encoded it since.
+    Changed topics are encoded again up to a bound, others answered as prepared, unless another request encoded them.
     """
     image = environment.image
     form_of = _forms(environment, context, request)

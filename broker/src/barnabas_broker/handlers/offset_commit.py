@@ -76,7 +76,7 @@ async def _offsets_in_turns(
 
 
 def _unless_gone(environment: HandlerEnvironment, document: TopicDocument | None) -> TopicDocument | None:
-    """Nobody would remove an offset that is committed for a topic after its deletion."""
+    """Return the topic unless it is deleted: nobody would remove an offset that is committed after its deletion."""
     now = None if document is None else environment.image.topics.get(document.name)
     return document if document is not None and now is not None and now.topic_id == document.topic_id else None
 
@@ -112,13 +112,13 @@ def _commit(
 
 
 def _unknown(context: RequestContext) -> ErrorCode:
-    """What a topic is answered that is not there."""
+    """Return the error for a topic that does not exist."""
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
     return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _document(environment: HandlerEnvironment, context: RequestContext, topic: TopicRequest) -> TopicDocument | None:
-    """Of a topic that is there."""
+    """Return the topic if it exists."""
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
     name = environment.image.topic_name(topic.topic_id) if by_id else topic.name
     return None if name is None else environment.image.topics.get(name)

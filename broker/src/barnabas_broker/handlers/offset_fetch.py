@@ -1,9 +1,8 @@
-"""OffsetFetch (9), v1 to v10: how far groups have read; -1 where nothing is committed. Null topics mean all, from v2
-on.
+"""OffsetFetch (9), v1 to v10: how far groups have read; -1 if nothing is committed.
 
-v8 asks for many groups (KIP-709), v9 brings member epochs, which classic groups have none of, v10 topic ids instead
-of names. An offset that was committed for an earlier topic of the same name is not there. From v7 on a request
-may want stable offsets only: one that an open transaction may change is refused (KIP-447).
+Null topics mean all, from v2 on. v8 asks for many groups (KIP-709), v9 brings member epochs, which classic groups have
+none of, v10 topic ids instead of names. An offset that was committed for an earlier topic of the same name does not
+count. From v7 on a request may want stable offsets only: one that an open transaction may change is refused (KIP-447).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -34,7 +33,7 @@ TopicResponse = GroupResponse.OffsetFetchResponseTopics
 PartitionResponse = TopicResponse.OffsetFetchResponsePartitions
 TOPICS: Final[Path] = ("groups", "topics")
 OLD_TOPICS: Final[Path] = ("topics",)
-"""Where they lie before v8."""
+"""The place of topics before v8."""
 
 
 class _Wanted(NamedTuple):

@@ -15,11 +15,11 @@ EpochEndOffset = TopicResult.EpochEndOffset
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """For each partition the largest epoch not above the one asked for, and its end offset; -1 and -1 if none.
+    """Answer for each partition with the largest epoch up to the one asked for, and its end offset; -1 and -1 if none.
 
     A gap behind it that compaction has left counts as its own: the next epoch may have begun anywhere in it, and a
-    consumer that has read so far has lost nothing. Brokers ask for epochs with their fetches.
-    A request of many partitions takes several turns of the loop.
+    consumer that has read so far has lost nothing. Brokers ask for epochs with their fetches. A request of many
+    partitions takes several turns of the loop.
     """
     answer = AnswerInTurns(OffsetForLeaderEpochResponse, context, environment.answers)
     topics = []

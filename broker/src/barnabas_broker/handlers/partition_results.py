@@ -25,7 +25,7 @@ def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, 
 
 
 def error_fields(error: ApiError | None) -> ErrorFields:
-    """What an answer says of a partition; None is a success."""
+    """Return the error fields of a partition in an answer; None is a success."""
     if error is None:
         return {"error_code": ErrorCode.NONE, "error_message": None}
     return {"error_code": error.code, "error_message": error.message}

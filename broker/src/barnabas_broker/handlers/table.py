@@ -1,4 +1,4 @@
-"""Which handler answers which API key. `wire.apis` says in which versions; a test holds the two tables equal.
+"""The handlers by API key. `wire.apis` says in which versions; a test holds the two tables equal.
 
 Message handlers are imported when they are first needed: with their messages they would be a third of a broker's start.
 """

@@ -13,7 +13,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
-    """Whether it is forgotten, or why not."""
+    """Forget a broker, and answer that it is forgotten, or why not."""
     try:
         await environment.metadata_writer.unregister_broker(request.broker_id)
     except ApiError as error:

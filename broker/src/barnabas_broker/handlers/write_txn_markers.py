@@ -15,7 +15,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 COMMIT_TIMEOUT_S: Final = 30
-"""As long as Kafka waits for the replicas. The coordinator then sends the marker again."""
+"""The seconds to wait for the replicas, as in Kafka. The coordinator then sends the marker again."""
 
 _LED_ELSEWHERE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -56,7 +56,7 @@ class _Writing:
         self.turn = environment.answers.turn()
         self._environment = environment
         self._codes: dict[int, dict[str, list[tuple[int, asyncio.Future[ErrorCode]]]]] = {}
-        """By producer id and topic, of each partition."""
+        """The codes by producer id and topic, for each partition."""
         self._timer = environment.timers.call_later(COMMIT_TIMEOUT_S, self._expire)
 
     def append(self, topic: str, index: int, marker: Marker, transaction_version: int) -> None:

@@ -1,4 +1,4 @@
-"""Which APIs this broker speaks and in which versions: the one table that framing, codec and ApiVersions read.
+"""The APIs that this broker speaks, with their versions: the one table that framing, codec and ApiVersions read.
 
 The ranges are those of Kafka 4.4.
 """
@@ -17,11 +17,11 @@ class ApiSpec(NamedTuple):
     first_flexible_version: int | None
 
     def supports(self, version: int) -> bool:
-        """Whether a request of this version is served."""
+        """True if a request of this version is served."""
         return self.min_version <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version has compact lengths and tagged fields, in its body and its request header (KIP-482)."""
+        """True if this version has compact lengths and tagged fields, in its body and its request header (KIP-482)."""
         return self.first_flexible_version is not None and version >= self.first_flexible_version
 
     @property
@@ -97,7 +97,7 @@ _SPECS: Final = (
 )
 
 API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
-"""By API key."""
+"""The APIs by their key."""
 
 ABSENT_APIS: Final[Mapping[int, str]] = {
     38: "CreateDelegationToken",
@@ -118,4 +118,4 @@ ABSENT_APIS: Final[Mapping[int, str]] = {
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
 }
-"""What clients of Kafka 4.4 may ask for and this broker does not have, for messages that name it."""
+"""The APIs of Kafka 4.4 that this broker does not have, for messages that name them."""

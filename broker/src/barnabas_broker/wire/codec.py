@@ -60,13 +60,13 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
 
 
 def decode_response(name: str, version: int, frame: memoryview) -> Any:
-    """Another broker's answer, without its size, e.g. of `ListOffsetsResponse`. MalformedRequest where it is none."""
+    """Decode another broker's answer, without its size, e.g. of `ListOffsetsResponse`. Raises MalformedRequest."""
     header_bytes = _SIZE_BYTES + schema.message(name).flexible.hold(version)
     return decoder(name, version)(frame[header_bytes:])
 
 
 def api_versions_response(error: int) -> Any:
-    """What this broker speaks, as an ApiVersionsResponse."""
+    """Return the APIs and versions of this broker, as an ApiVersionsResponse."""
     response = message_class("ApiVersionsResponse")
     keys = [
         response.ApiVersion(api_key=spec.key, min_version=spec.advertised_min_version, max_version=spec.max_version)

@@ -38,7 +38,7 @@ _GROWTH: Final = 16
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
-    """What `data` stands for, at most `bytes_max` bytes. Raises BrokenCompression."""
+    """Decompress `data` to at most `bytes_max` bytes. Raises BrokenCompression."""
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
         raise BrokenCompression(f"codec {codec}; 0 to 4 are known")
@@ -49,7 +49,10 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the codec's own frame; snappy in xerial's, as the Java client writes it. None: default level."""
+    """Compress `data` in the codec's own frame; snappy in xerial's, as the Java client writes it.
+
+    None: default level.
+    """
     return _COMPRESSORS[codec](data, level)
 
 
@@ -58,7 +61,7 @@ def _as_it_is(data: Buffer, _bytes_max: int) -> Buffer:
 
 
 def _into(decompress_into: Callable[[Buffer, bytearray], int]) -> Decompressor:
-    """Into a buffer that grows from a guess up to the bound: what is written to is taken, not what is allowed."""
+    """Return a decompressor into a buffer that grows from a guess up to the bound, and so takes only what it fills."""
 
     def decompressed(data: Buffer, bytes_max: int) -> Buffer:
         size = min(bytes_max, max(_FIRST_BYTES, len(data) * _GROWTH))

@@ -1,6 +1,6 @@
-"""Who leads a partition now, in answers of Produce (v10) and Fetch (v16) that refuse it for its leader (KIP-951).
+"""The current leader of a partition, in answers of Produce (v10) and Fetch (v16) that name it (KIP-951).
 
-The client goes there at once, without asking for metadata first.
+The answer refuses the request for its leader; the client goes to the named one without asking for metadata first.
 """
 
 import struct
@@ -17,7 +17,7 @@ _LEADER: Final = struct.Struct(">ii")
 
 
 class LeaderEndpoint(NamedTuple):
-    """Where clients of the same listener reach a broker."""
+    """The address at which clients of the same listener reach a broker."""
 
     node_id: int
     host: str

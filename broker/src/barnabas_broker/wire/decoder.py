@@ -22,7 +22,7 @@ from barnabas_broker.wire.framing import (
 from barnabas_broker.wire.messages import struct_class
 
 STRING_BYTES_MAX: Final = 32767
-"""What the length of a string can be before it became a varint; Kafka holds on to it."""
+"""The length that a string could have before it became a varint, to which Kafka still holds."""
 
 FIXED_FORMATS: Final = {
     "bool": "?",
@@ -84,7 +84,7 @@ Fill = Callable[[Body, Any], None]
 
 @functools.cache
 def decoder(name: str, version: int) -> Callable[[memoryview], Any]:
-    """What decodes that message: a function of its bytes, which raises MalformedRequest unless they are one.
+    """Return the decoder of that message: a function of its bytes, which raises MalformedRequest if they are invalid.
 
     Bytes behind it are ignored, as Kafka does: librdkafka 2.16 sends three bytes too many when it asks for the metadata
     of all topics in a flexible version.

@@ -35,7 +35,7 @@ class UnencodableMessage(ValueError):
 
 @functools.cache
 def encoder(name: str, version: int) -> WriteField:
-    """What appends that message to a buffer. It raises UnencodableMessage."""
+    """Return the function that appends that message to a buffer. It raises UnencodableMessage."""
     definition = schema.message(name)
     return _struct_writer(definition.struct, version, definition.flexible.hold(version))
 
@@ -66,7 +66,7 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
 
 
 def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, WriteField]]:
-    """What to get and how to write it: neighbours of fixed size in one, every other field by itself, then the tags."""
+    """Yield fields to get and how to write them: neighbours of fixed size in one, others one by one, then the tags."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:

@@ -215,7 +215,7 @@ def _check_elements(elements: int) -> None:
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
-    """Tagged fields, of which only followers send any, are looked at by one byte."""
+    """Parse partitions. Only followers send tagged fields, so one byte is looked at to skip them."""
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition(*PARTITION.unpack_from(data, position)))
@@ -227,7 +227,7 @@ def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> t
 def _parse_classic_partitions(
     data: memoryview, position: int, count: int, version: int
 ) -> tuple[list[FetchPartition], int]:
-    """What a version does not have is -1."""
+    """Parse partitions; fields that a version does not have are -1."""
     partitions = []
     for _ in range(count):
         epoch = log_start_offset = -1
@@ -245,7 +245,7 @@ def _parse_classic_partitions(
 
 
 def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[list[ForgottenTopic], int]:
-    """There are none before v7."""
+    """Parse forgotten topics, which do not exist before v7."""
     flexible = version >= FLEXIBLE_SINCE
     forgotten: list[ForgottenTopic] = []
     if version < SESSIONS_SINCE:

@@ -24,7 +24,10 @@ ELEMENTS_MAX: Final = 250_000
 """Array elements of one request. Those of 2 bytes take 56 bytes of memory, the largest 300; no client comes near."""
 
 TAGGED_FIELDS_MAX: Final = 16
-"""Of one section; the protocol has 3 at most. A request of 100 MB can hold 50 million: many seconds of passing over."""
+"""The tagged fields in one section; the protocol has 3 at most.
+
+A request of 100 MB can hold 50 million: it would take many seconds to skip them.
+"""
 
 ONE_BYTE_VARINT: Final = 0x80
 """Varints below are one byte: nearly all of them, so that they are read without a call where that matters."""
@@ -33,15 +36,15 @@ _VARINT_LAST_SHIFT: Final = 28
 
 
 class MalformedRequest(Exception):
-    """These bytes are no request of the protocol: the connection is closed, as nothing behind them can be trusted."""
+    """The bytes are no request of the protocol: the connection is closed, as nothing behind them can be trusted."""
 
 
 BROKEN_BYTES: Final = (struct.error, IndexError, ValueError)
-"""What reading past the end (struct.error, IndexError) or text that is not UTF-8 (ValueError) raises."""
+"""The errors of reading past the end (struct.error, IndexError), or of text that is not UTF-8 (ValueError)."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """Who asks for what; the body starts at `body_start` of the buffer that the header was parsed from."""
+    """The header of a request; the body starts at `body_start` of the buffer that the header was parsed from."""
 
     api_key: int
     api_version: int
@@ -51,10 +54,10 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int, int]:
-    """API key, version, correlation id and where the body starts, of the request in `buffer[start:end]` (no size).
+    """Return API key, version, correlation id and start of the body, of the request in `buffer[start:end]` (no size).
 
-    What every request passes, so it makes no object but the tuple. The version is not held against what this broker
-    speaks, since an unsupported ApiVersions is to be answered. Raises MalformedRequest: the request ends before its
+    Every request passes here, so no object is made but the tuple. The version is not compared with those of this
+    broker, since an unsupported ApiVersions is to be answered. Raises MalformedRequest: the request ends before its
     header does, or the API key is unknown, and with it the header.
     """
     try:
@@ -111,9 +114,9 @@ def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def locate_tagged_fields(data: Buffer, position: int) -> tuple[dict[int, tuple[int, int]], int]:
-    """Where the value of each tag begins and its size, and the position behind them all; MalformedRequest.
+    """Return the position and size of the value of each tag, and the position behind them all.
 
-    Unknown tags are to be ignored, as KIP-482 wants.
+    Raises MalformedRequest. Unknown tags are to be ignored, as KIP-482 wants.
     """
     fields: dict[int, tuple[int, int]] = {}
     try:
@@ -133,7 +136,7 @@ def locate_tagged_fields(data: Buffer, position: int) -> tuple[dict[int, tuple[i
 
 
 def skip_tagged_fields(data: Buffer, position: int) -> int:
-    """The position behind a section of tagged fields, none of which is looked at; MalformedRequest."""
+    """Return the position behind a section of tagged fields, without a look at them. Raises MalformedRequest."""
     return locate_tagged_fields(data, position)[1]
 
 

@@ -1,5 +1,7 @@
-"""Keys and values of record batches, for who reads a whole log of them. Straight-line, as a hundred megabytes hold a
-million records: what else a record has (timestamp, offset, headers) is passed over.
+"""The keys and values of record batches, for readers of a whole log of them.
+
+Straight-line code, as a hundred megabytes hold a million records: the rest of a record (timestamp, offset, headers) is
+skipped.
 """
 
 import struct
@@ -33,9 +35,10 @@ class TransactionalKeyValues(NamedTuple):
 KeyValueSlice = KeyValues | TransactionalKeyValues | Marker
 
 _HEADER: Final = struct.Struct(">qi4xb4xhi30xi")
-"""Of the 61 bytes: base offset, length, magic, attributes, last offset delta, record count."""
+"""The fields that are read from the 61 bytes: base offset, length, magic, attributes, last offset delta, record count.
+"""
 _RECORDS_AT_ONCE: Final = 1_000
-"""About a millisecond."""
+"""The records that are read at once, about a millisecond."""
 
 _Found = dict[bytes, bytes | None]
 
@@ -138,7 +141,7 @@ def _read_records(data: bytes, position: int, batch_end: int, count: int, found:
             end = position + length
         if length < 0 or end > batch_end:
             raise BrokenRecords(f"a record of {length} bytes, which ends past the batch")
-        position += 1  # Attributes, of which v2 uses none.
+        position += 1  # Attributes; v2 uses none.
         while data[position] > 0x7F:  # The timestamp.
             position += 1
         position += 1

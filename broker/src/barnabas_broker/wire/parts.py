@@ -1,4 +1,4 @@
-"""What a response consists of on its way to the socket: bytes, and slices of files that the kernel sends itself."""
+"""The parts of a response on its way to the socket: bytes, and slices of files that the kernel sends itself."""
 
 from typing import NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ class SendableFile(Protocol):
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes from `position`, for transports without `sendfile`."""
+        """Read up to `length` bytes from `position`, for transports without `sendfile`."""
         ...
 
 

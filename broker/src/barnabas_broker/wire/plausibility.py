@@ -1,11 +1,11 @@
-"""Whether the header of a client's batch can be true, judged from the header alone: what cannot be is looked into."""
+"""The plausibility of a client's batch by its header alone: an implausible batch is looked into."""
 
 from typing import Final
 
 from barnabas_broker.wire.record_batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 
 RECORD_BYTES_MIN: Final = 7
-"""Its length, attributes, timestamp, offset, two more lengths and the number of headers, of one byte each."""
+"""The least bytes of a record: one for each of length, attributes, timestamp, offset, two lengths, header count."""
 COMPRESSED_TO_MAX: Final = 200
 """Records are compressed to a tenth of their bytes, perhaps to a fiftieth, not to less than a 200th."""
 TIMESTAMP_MS_MIN: Final = 946_684_800_000

@@ -71,7 +71,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch is part of a transaction."""
+        """True if the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
@@ -86,7 +86,7 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int) -> Batch
 
 
 def crc_matches(buffer: memoryview, position: int, header: BatchHeader) -> bool:
-    """Whether the CRC-32C over attributes to the end is the one the header holds."""
+    """True if the CRC-32C over attributes to the end is the one that the header holds."""
     return bool(crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length]) == header.crc)
 
 
@@ -97,13 +97,13 @@ def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: in
 
 
 def assign_log_append_time(buffer: memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Set timestamp type LogAppendTime and the max timestamp, which the CRC covers, so it is computed anew."""
+    """Set timestamp type LogAppendTime and the max timestamp, and recompute the CRC, which covers both."""
     _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME_BIT)
     assign_max_timestamp(buffer, position, header, now_ms)
 
 
 def assign_max_timestamp(buffer: memoryview, position: int, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
-    """Set the max timestamp, which the CRC covers, so it is computed anew; the header as it is then."""
+    """Set the max timestamp, and recompute the CRC, which covers it; return the changed header."""
     _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp_ms)
     crc = crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length])
     _CRC.pack_into(buffer, position + _CRC_PLACE, crc)

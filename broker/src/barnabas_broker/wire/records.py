@@ -25,7 +25,7 @@ NO_SEQUENCE: Final = -1
 VARINT_SHIFT_MAX: Final = 63
 UINT64_MAX: Final = 2**64 - 1
 HEADER_KEY_ERRORS: Final = "surrogateescape"
-"""Nobody has checked that the keys of headers are UTF-8; what is not goes out as it came in."""
+"""The handling of header keys that are not UTF-8, which nobody has checked: they go out as they came in."""
 
 
 class Header(NamedTuple):
@@ -105,7 +105,7 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
     for number in range(header.record_count):
         length = reader.varint()
         end = reader.position + length
-        reader.position += 1  # Attributes, of which v2 uses none.
+        reader.position += 1  # Attributes; v2 uses none.
         timestamp_ms = _as_int64(header.base_timestamp_ms + reader.varint())
         offset_delta = reader.varint()
         if not 0 <= offset_delta <= header.last_offset_delta:
@@ -120,7 +120,7 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def _as_int64(value: int) -> int:
-    """What the sum of two 64-bit numbers is in Java."""
+    """Return the sum of two 64-bit numbers as Java computes it."""
     return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
 
 

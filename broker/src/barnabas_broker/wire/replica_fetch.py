@@ -47,11 +47,11 @@ _LEADER: Final = struct.Struct(">ii")
 
 
 class MalformedResponse(Exception):
-    """These bytes are no answer to a Fetch: the link to that broker is closed."""
+    """The error that bytes are no answer to a Fetch: the link to that broker is closed."""
 
 
 class ReplicaFetch(NamedTuple):
-    """What a whole request says besides its partitions. `broker_epoch` is the follower's (KIP-903)."""
+    """The fields of a whole request besides its partitions. `broker_epoch` is the follower's (KIP-903)."""
 
     client_id: str
     broker_id: int

@@ -17,12 +17,12 @@ _COMMENT_LINE: Final = re.compile(r"(?m)^\s*//.*$")
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
-"""What ends the name of a field that is an int32 in the definitions, and a set of ACL operations' codes here."""
+"""The suffix of a field that is an int32 in the definitions, and a set of ACL operations' codes here."""
 _WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
 
 
 class UnknownMessage(LookupError):
-    """No message definition of that name."""
+    """The error that there is no message definition of that name."""
 
 
 class Versions(NamedTuple):
@@ -32,7 +32,7 @@ class Versions(NamedTuple):
     last: int
 
     def hold(self, version: int) -> bool:
-        """Whether the version is one of them."""
+        """True if the version is one of them."""
         return self.first <= version <= self.last
 
 
@@ -55,15 +55,15 @@ class Field(NamedTuple):
 
     @property
     def default(self) -> object:
-        """What the field holds where nothing was set; a list of its own each time."""
+        """The default value of the field; a list of its own each time."""
         return [] if self.is_array and self.scalar_default is not None else self.scalar_default
 
     def is_tagged(self, version: int) -> bool:
-        """Whether the field stands in the tagged section; it is only sent when it differs from its default."""
+        """True if the field stands in the tagged section; it is only sent when it differs from its default."""
         return self.tagged.hold(version)
 
     def is_in_line(self, version: int) -> bool:
-        """Whether the field has its fixed place in this version."""
+        """True if the field has its fixed place in this version."""
         return self.versions.hold(version) and not self.tagged.hold(version)
 
 

@@ -49,7 +49,7 @@ def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> 
 
 
 def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
-    """How many elements an array has, 0 for null. Whoever reads the elements of a short one notices its end."""
+    """Read the number of elements of an array, 0 for null. A reader of the elements notices if it is cut short."""
     if flexible:
         count = data[position]
         if count < ONE_BYTE_VARINT:
@@ -80,5 +80,5 @@ def write_name(name: str, *, flexible: bool) -> bytes:
 
 
 def write_count(count: int, *, flexible: bool) -> bytes:
-    """Writes how many elements follow."""
+    """Encode the number of elements that follow."""
     return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)

@@ -17,7 +17,7 @@ _BATCH_BYTES_MAX: Final = 1 << 16
 
 
 class ProducerEpoch(NamedTuple):
-    """Who writes: a producer id with its epoch."""
+    """The writer of a batch: a producer id with its epoch."""
 
     producer_id: int
     epoch: int
