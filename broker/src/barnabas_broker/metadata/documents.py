@@ -45,7 +45,7 @@ PRODUCER_IDS_KEY: Final = "producer-ids"
 FEATURES_KEY: Final = "features"
 CLIENT_QUOTAS_KEY: Final = "client-quotas"
 ACLS: Final = "acls/"
-"""What the keys of ACLs begin with."""
+"""The prefix of the keys of ACLs."""
 ALL_BROKERS: Final = ""
 """The name, in place of a broker id, of the configs that hold for every broker."""
 
@@ -70,7 +70,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class MalformedDocument(ValueError):
-    """What the store holds under a key is not what belongs there."""
+    """The error that the store holds a wrong document under a key."""
 
 
 def topic_key(name: str) -> str:
@@ -79,27 +79,27 @@ def topic_key(name: str) -> str:
 
 
 def topic_part_key(name: str, part: PartReference) -> str:
-    """Where some of a topic's partitions are."""
+    """The key of some of a topic's partitions."""
     return f"partitions/{name}/{part.first}-{part.part_id}"
 
 
 def tombstone_key(topic_id: UUID) -> str:
-    """Where it says that a topic was deleted."""
+    """The key of the tombstone of a topic."""
     return f"tombstones/{topic_id.hex}"
 
 
 def broker_key(broker_id: int) -> str:
-    """Where a broker's registration is."""
+    """The key of a broker's registration."""
     return f"brokers/{broker_id}"
 
 
 def log_ends_key(broker_id: int, part: int) -> str:
-    """Where a part of what a broker's logs end at is."""
+    """The key of a part of the ends of a broker's logs."""
     return f"log-ends/{broker_id}/{part}"
 
 
 def broker_configs_key(broker: str) -> str:
-    """Where the dynamic configs of a broker are, or those of all brokers (ALL_BROKERS)."""
+    """The key of the dynamic configs of a broker, or of all brokers (ALL_BROKERS)."""
     return f"broker-configs/{broker or 'default'}"
 
 

@@ -1,8 +1,8 @@
-"""What the metadata store holds: readable JSON documents, one a topic (of many partitions more), a broker, and so on.
+"""The documents of the metadata store: readable JSON, one a topic (of many partitions more), a broker, and so on.
 
-Values never change; a change is a new document, written by compare-and-set on the version of the old one.
-While a cluster is upgraded, brokers of two versions write the same documents: what a newer one has added to a document
-or to a partition's state stays. What it adds to a listener or to the end of a log would not: new fields go elsewhere.
+Values never change; a change is a new document, written by compare-and-set on the version of the old one. While a
+cluster is upgraded, brokers of two versions write the same documents: what a newer one has added to a document or to a
+partition's state stays. What it adds to a listener or to the end of a log would not: new fields go elsewhere.
 """
 
 from typing import Final
@@ -22,13 +22,13 @@ class Extensible(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class PartitionState(Extensible, frozen=True, gc=False):
-    """Who holds a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty.
+    """The state of a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty.
 
     `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left
     the ISR and still have all that is committed (KIP-966). `lacking` are replicas that are known to lack records, until
     they are in sync again. While a reassignment goes on, `replicas` has those that come and those that go (KIP-455).
-    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` wrote the partition anew: a replica that
-    this does not name, whose log ends in an earlier epoch, was away then.
+    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition: a replica that this
+    does not name, whose log ends in an earlier epoch, was away then.
     """
 
     replicas: tuple[int, ...]
@@ -72,7 +72,7 @@ class TopicDocument(Extensible, frozen=True):
 
 
 class TopicPartDocument(Extensible, frozen=True):
-    """Some partitions of a topic with many, the first of them is number `first`. It counts once the topic names it."""
+    """A part of a topic with many partitions, from partition `first` on. It counts once the topic names it."""
 
     name: str
     topic_id: UUID
@@ -119,7 +119,7 @@ class BrokerRegistration(Extensible, frozen=True):
 
 
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where a broker's log of one partition ended: the latest leader epoch in it, and the offset that comes next.
+    """The end of a broker's log of one partition: the latest leader epoch in it, and the offset that comes next.
 
     `known` is the highest end that the broker has reported since the partition was in sync there last: what it may have
     lost lies below. `lacks` says that the last start may have found less than was acknowledged.
@@ -133,7 +133,7 @@ class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LogEndsDocument(Extensible, frozen=True):
-    """Some of a broker's logs, by topic id: each value is a list of `LogEnd`, decoded only where it is needed.
+    """The ends of some of a broker's logs, by topic id: each is a list of `LogEnd`, decoded only if needed.
 
     `broker_epoch` is the incarnation of the broker that wrote it. `unknown_topics` has the names, by id, of those that
     the metadata does not know.
@@ -151,13 +151,13 @@ class ConfigDocument(Extensible, frozen=True):
 
 
 class ClusterDocument(Extensible, frozen=True):
-    """What is decided once, by whoever comes first: Kafka's 22-character cluster id."""
+    """The decision of the first broker: Kafka's 22-character cluster id."""
 
     cluster_id: str
 
 
 class ControllerDocument(Extensible, frozen=True):
-    """Which broker holds the controller lease; the epoch rises with each change of holder."""
+    """The broker that holds the controller lease; the epoch rises with each change of holder."""
 
     broker_id: int
     epoch: int

@@ -1,10 +1,10 @@
-"""In which documents the store has a topic: one, or, of many partitions, a head and a document for each 100 more.
+"""The documents of a topic in the store: one, or, for many partitions, a head and a document for each 100 more.
 
 So a change of one partition writes a small document. Each partition is in one document, and its state stands by itself:
 that the documents of a topic are written one after the other does no harm. What has to be one decision is the head's
 alone: a part counts once the head names it. So a topic is made, or given more partitions, by writing new parts first,
-under keys that are nobody else's, and then the head; where that does not come, nobody names the parts, and the
-controller removes them later.
+under keys that are nobody else's, and then the head; if that is not written, nobody names the parts, and the controller
+removes them later.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,7 @@ from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key, t
 from barnabas_broker.metadata.model import PartitionState, PartReference, TopicDocument, TopicPartDocument
 
 PARTITIONS_MAX: Final = 100
-"""In one document: 4 to 7 kB."""
+"""The partitions in one document: 4 to 7 kB."""
 
 Stored = Callable[[str], AnyDocument | None]
 """The document that the store has under a key, as far as is known."""
@@ -45,7 +45,7 @@ def _new_parts(topic: TopicDocument, begin: int, partitions_max: int) -> Iterato
 
 
 def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocument | TopicPartDocument]:
-    """What the store should hold of a topic that is laid out, by key: the parts, then the head."""
+    """Return the documents that the store should hold of a topic with parts, by key: the parts, then the head."""
     found: dict[str, TopicDocument | TopicPartDocument] = {}
     for part in topic.parts:
         key, states = topic_part_key(topic.name, part), topic.partitions[part.first : part.first + part.count]
@@ -60,14 +60,14 @@ def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocumen
 
 
 def head_of(topic: TopicDocument) -> TopicDocument:
-    """What is under the topic's own key of a whole topic that is laid out."""
+    """Return the head of a whole topic with parts: the document under the topic's own key."""
     if not topic.parts:
         return topic
     return msgspec.structs.replace(topic, partitions=topic.partitions[: topic.parts[0].first])
 
 
 def pieces_of(topic: TopicDocument) -> list[range]:
-    """Which partitions are in one document each, the head's first."""
+    """Return the ranges of partitions that are in one document each, the head's first."""
     begins = [0, *(part.first for part in topic.parts), *([_covered(topic)] if topic.parts else ())]
     ends = [*begins[1:], len(topic.partitions)]
     return [range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
@@ -89,13 +89,13 @@ def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) ->
 
 
 def key_of(topic: TopicDocument, partition: int) -> str:
-    """Of the document that has the partition."""
+    """Return the key of the document that has the partition."""
     number = bisect_right(topic.parts, partition, key=lambda part: part.first) - 1
     return topic_key(topic.name) if number < 0 else topic_part_key(topic.name, topic.parts[number])
 
 
 def part_keys(topic: TopicDocument) -> list[str]:
-    """Of the parts that a head, or a whole topic, names."""
+    """Return the keys of the parts that a head, or a whole topic, names."""
     return [topic_part_key(topic.name, part) for part in topic.parts]
 
 
@@ -119,7 +119,7 @@ def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> 
 
 
 def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
-    """Of each document the first partition, how many it should have, and those that it has."""
+    """Yield for each document its first partition, how many it should have, and those that it has."""
     yield 0, head.parts[0].first, head.partitions
     for part in head.parts:
         document = stored(topic_part_key(head.name, part))

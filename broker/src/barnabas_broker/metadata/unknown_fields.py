@@ -12,7 +12,7 @@ from barnabas_broker.metadata.model import Extensible, PartitionState, TopicDocu
 
 _FIELD: Final = "unknown_fields"
 MARK: Final = f'"{_FIELD}":'.encode()
-"""In the JSON of what has unknown fields; a string in it may look so, too."""
+"""The mark in the JSON of values with unknown fields; a string in it may look so, too."""
 
 _Object = dict[str, object]
 
@@ -37,7 +37,7 @@ def _gather(found: _Object, kind: type[Extensible]) -> None:
 
 @functools.cache
 def _known(kind: type[Extensible]) -> frozenset[str]:
-    """The names of its fields in JSON. msgspec works them out from the annotations anew each time that it is asked."""
+    """Return the names of its fields in JSON. msgspec works them out again each time that it is asked."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind)) - {_FIELD}
 
 

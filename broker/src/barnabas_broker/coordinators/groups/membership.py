@@ -1,4 +1,4 @@
-"""Who is in the group and alive: heartbeats, leaving, and deadlines."""
+"""The members of the group and their liveness: heartbeats, leaving, and deadlines."""
 
 from collections.abc import Iterable
 
@@ -44,7 +44,7 @@ def _leave_one(group: Group, identity: MemberIdentity, step: Step) -> ErrorCode:
 
 
 def on_time(group: Group, step: Step) -> None:
-    """Everything whose deadline has passed. To be called at `wake_ms`, which it sets anew; harmless before."""
+    """Act on every deadline that has passed. To be called at `wake_ms`, which it sets again; harmless before."""
     size = len(group.members)
     _expire_members(group, step)
     _some_went(group, step, size, "members were removed")

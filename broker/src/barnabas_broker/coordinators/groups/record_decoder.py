@@ -49,7 +49,7 @@ class RecordDecoder:
         return _new(GroupRecord, (_new(OffsetKey, (*names, partition)), self._offset(value)))
 
     def _new_topic(self, key: bytes) -> tuple[str, str] | None:
-        """None where it is not the key of an offset, or has more bytes than that."""
+        """Return group and topic of an offset's key; None if it is another key, or has more bytes than one."""
         decoded = decode_key(key)
         if not isinstance(decoded, OffsetKey) or len(key) != len(encode_offset_key(decoded)):
             return None

@@ -55,7 +55,7 @@ class GroupKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a group committed for one partition: `offset` is the next one it will read."""
+    """The offset that a group committed for one partition: `offset` is the next one it will read."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -105,7 +105,7 @@ def encode_group_key(group_id: str) -> bytes:
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """What the record is about; None for kinds of record that are not the classic groups'. Raises MalformedRecord."""
+    """Decode the key of a record; None for kinds of record that are not the classic groups'. Raises MalformedRecord."""
     try:
         (version,) = _INT16.unpack_from(data)
         if version in _OFFSET_KEY_VERSIONS:
@@ -120,7 +120,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def check_partition(partition: int) -> None:
-    """Raises MalformedRecord: looked up in a list, a number below 0 would find another partition."""
+    """Raise MalformedRecord for a number below 0: looked up in a list, it would find another partition."""
     if partition < 0:
         raise MalformedRecord(f"partition {partition}; 0 and more are allowed")
 
@@ -147,7 +147,7 @@ def encode_offset(value: CommittedOffset) -> bytes:
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
-    """Any of the value versions 0-4. MalformedRecord."""
+    """Decode an offset of any of the value versions 0-4. Raises MalformedRecord."""
     offset = CommittedOffset(*astuple(_decode("OffsetCommitValue", data)))
     return offset if offset.expire_timestamp_ms != NO_TIMESTAMP else offset._replace(expire_timestamp_ms=None)
 
@@ -160,7 +160,7 @@ def encode_group(value: GroupMetadata) -> bytes:
 
 
 def decode_group(data: bytes) -> GroupMetadata:
-    """Any of the value versions 0-4. MalformedRecord.
+    """Decode a group of any of the value versions 0-4. Raises MalformedRecord.
 
     Before version 1 the session timeout stands for the rebalance timeout.
     """

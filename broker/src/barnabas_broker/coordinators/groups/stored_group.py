@@ -1,4 +1,4 @@
-"""What is durable of a group: its record, and the group that a record describes."""
+"""The durable part of a group: its record, and the group that a record describes."""
 
 from collections.abc import Mapping
 
@@ -65,7 +65,7 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
 
 
 def _check_restorable(stored: GroupMetadata) -> None:
-    """Raises MalformedRecord: the rules that no step of a group looks at again."""
+    """Raise MalformedRecord if a group breaks the rules that no later step checks again."""
     if stored.generation < 0:
         raise MalformedRecord(f"generation {stored.generation}; 0 and more are allowed")
     if stored.members and not (stored.protocol_type and stored.protocol):

@@ -80,7 +80,7 @@ def _answer_rejoin(group: Group, append: Append, reply: JoinReply, step: Step) -
 
 
 def append_failed(group: Group, append: Append, error: ErrorCode, step: Step) -> None:
-    """The record is not committed: who waits for it gets the error, and the group tries anew."""
+    """Answer the members that wait for a record that is not committed with the error; the group rebalances again."""
     if append.metadata.generation != group.generation:
         return
     if append.rejoin is not None:

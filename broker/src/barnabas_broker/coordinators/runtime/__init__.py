@@ -1,1 +1,1 @@
-"""What coordinators share: partitions of a compacted topic are loaded, written and served by state machines."""
+"""The runtime that coordinators share: partitions of a compacted topic are loaded, written and served."""

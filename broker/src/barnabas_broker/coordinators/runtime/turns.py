@@ -17,7 +17,7 @@ Job = Callable[[], bool]
 _TURN_S: Final = 0.005
 _ITEMS_A_SLICE: Final = 250
 _SLICES_A_TURN: Final = 4
-"""Also where a clock stands still within a turn, as a simulated one does."""
+"""The slices in a turn, also where a clock stands still within a turn, as a simulated one does."""
 
 
 class Turns:
@@ -72,7 +72,7 @@ class Pace:
         self._spent = 0
 
     def spent(self, items: int) -> bool:
-        """So many were looked at; True when it is time for others."""
+        """Count the items that were looked at; return True when it is time for others."""
         self._spent += items
         if self._spent < _ITEMS_A_SLICE:
             return False

@@ -59,9 +59,10 @@ class CoordinatorLog(Protocol):
         ...
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
-        """The last value of each key, for one slice after the other from the log's start to its end, committed or not;
-        a slice takes about a millisecond. After a None there is nothing yet: go on when `on_ready` is called. ApiError,
-        StorageError.
+        """Yield the last value of each key, for one slice after the other from the log's start to its end.
+
+        It may be committed or not; a slice takes about a millisecond. After a None there is nothing yet: go on when
+        `on_ready` is called. Raises ApiError and StorageError.
         """
         ...
 

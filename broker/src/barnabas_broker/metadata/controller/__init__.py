@@ -1,1 +1,1 @@
-"""Who changes the metadata, on any broker, and what the controller does besides; pure decisions in `decisions`."""
+"""The changes of metadata, on any broker, and the controller's other work; pure decisions in `decisions`."""

@@ -1,4 +1,4 @@
-"""Which partitions go back to their preferred replicas, looked for in all topics."""
+"""The partitions that go back to their preferred replicas, looked for in all topics."""
 
 from barnabas_broker.metadata.controller.decisions.balance import unbalanced
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
@@ -8,7 +8,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 async def all_unbalanced(image: MetadataImage, turn: FairTurn) -> list[TopicPartition]:
-    """Some topics a turn of the loop, each as it is when its turn comes. Whoever changes them has to look again."""
+    """Return the unbalanced partitions, some topics a turn of the loop, each as it is when its turn comes.
+
+    The caller has to check them again before it changes them.
+    """
     found: list[TopicPartition] = []
     async for name in turn.over(image.topics):
         topic = image.topics.get(name)

@@ -1,8 +1,8 @@
-"""What the holder of the controller's lease does besides answering requests.
+"""The work of the holder of the controller's lease besides answering requests.
 
-It fences brokers whose lease has ended, lets those in that are alive, elects leaders for partitions without one, and
-gives leadership back to preferred replicas. It compares what is with what should be, and keeps nothing else in mind: a
-successor goes on where it stopped. Two controllers at once do no harm, since each write is by compare-and-set.
+It fences brokers whose lease has ended, unfences those that are alive, elects leaders for partitions without one, and
+gives leadership back to preferred replicas. It compares the present state with the wanted one, and remembers nothing
+else: a successor goes on where it stopped. Two controllers at once do no harm, since each write is by compare-and-set.
 """
 
 import asyncio
@@ -87,18 +87,18 @@ class Controller:
         self._passes = 0
 
     def progress(self) -> object:
-        """Another value whenever `run` has gone on: it went round, or wrote some of what it found to be done."""
+        """Return another value whenever `run` has gone on: it went round, or wrote some of what it found to be done."""
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
-        """Looks at a broker's lease now: a connection to it broke. If it is dead it is fenced at once."""
+        """Look at a broker's lease now: a connection to it broke. If it is dead it is fenced at once."""
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
             self._suspicious = True
             self._woken.set()
 
     async def run(self) -> None:
-        """Does the controller's work while this broker holds its lease, until it is cancelled."""
+        """Do the controller's work while this broker holds its lease, until it is cancelled."""
         self._past_incarnations.start()
         self._image.subscribe(self._image_changed)
         while True:
@@ -120,7 +120,7 @@ class Controller:
         self._woken.set()
 
     def _wake_later(self) -> None:
-        """At the next heartbeat, or when the first of the leases expires if it is not renewed."""
+        """Wake at the next heartbeat, or when the first of the leases expires if it is not renewed."""
         if self._timer is not None:
             self._timer.cancel()
         delay_s = self._config().broker_heartbeat_interval_ms / 1000
@@ -155,7 +155,7 @@ class Controller:
         return registration is None or registration.fenced
 
     def _check_control(self) -> bool:
-        """Whether this broker is the controller. One that becomes it looks at everything."""
+        """Return whether this broker is the controller. One that becomes it looks at everything."""
         began = self._membership.is_controller and not self._controls
         self._controls = self._membership.is_controller
         if began:
@@ -178,7 +178,10 @@ class Controller:
         await self._admit(known, leases)
 
     async def _registrations_and_leases(self) -> tuple[Sequence[Known], Mapping[str, Lease]]:
-        """In this order: nobody is let in by a lease that was read before it was fenced, or fenced by an older one."""
+        """Return registrations, then leases.
+
+        In this order no broker is unfenced by a lease that was read before it was fenced, or fenced by an older one.
+        """
         known = [
             Known(broker_id, self._image.version(broker_key(broker_id)), registration)
             for broker_id, registration in self._image.brokers.items()
@@ -186,7 +189,7 @@ class Controller:
         return known, self._by_name(await self._store.leases(BROKER_LEASES))
 
     async def _leases_tell_otherwise(self) -> bool:
-        """Whether a broker's registration does not fit its lease, as far as this broker has heard."""
+        """True if a broker's registration does not fit its lease, as far as this broker has heard."""
         leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
         now_ms = monotonic_ms(self._clock)
         return any(
@@ -276,7 +279,7 @@ class Controller:
         return topic is not None and any(state.leader not in self._image.live for state in topic.partitions)
 
     async def _balance(self) -> None:
-        """Now and then, for a broker that comes back leads nothing at first."""
+        """Move leaderships to preferred replicas now and then, for a broker that comes back leads nothing at first."""
         config, now_s = self._config(), self._clock.monotonic_s()
         if not config.auto_leader_rebalance_enable or now_s < self._balance_at_s:
             return
@@ -292,7 +295,7 @@ def _prefer(which: TopicPartition, topic: TopicDocument, rules: Rules) -> Partit
 
 
 def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:
-    """Whether this incarnation of the broker has its lease still."""
+    """True if this incarnation of the broker still has its lease."""
     lease = leases.get(f"{BROKER_LEASES}{registration.broker_id}")
     return lease is not None and lease.token == registration.broker_epoch and lease.expires_at_ms > now_ms
 
@@ -302,7 +305,7 @@ def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
-    """What it lacked its partitions know by now."""
+    """Return the unfenced registration; its partitions already know which records it lacked."""
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 
 

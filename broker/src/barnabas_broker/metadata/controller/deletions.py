@@ -1,7 +1,7 @@
-"""Topics are deleted in two writes: a tombstone, by which it is decided, then the topic's document goes.
+"""The deletion of topics in two writes: a tombstone, by which it is decided, then the topic's document is deleted.
 
-Whoever is the controller ends what another broker began, and removes tombstones that everybody has seen. It also
-removes parts that no topic names, because who made them died before it wrote the topic, or had just deleted that.
+The controller ends what another broker began, and removes tombstones that everybody has seen. It also removes parts
+that no topic names, because their writer died before it wrote the topic, or had just deleted that.
 """
 
 import logging
@@ -18,31 +18,35 @@ from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError
 
 FINISHED_AFTER_MS: Final = 5_000
-"""Whoever wrote a tombstone deletes the topic at once, if it lives."""
+"""The time after which the controller ends a deletion: the writer of a tombstone deletes the topic at once, if alive.
+"""
 KEPT_MS: Final = 600_000
 """A tombstone stays so long, and until all brokers have been alive together for so long."""
 KEPT_MAX: Final = 10_000
-"""Where a broker is down for good. The oldest go; a log that only then comes back is set aside, not deleted."""
+"""The tombstones kept while a broker is down for good.
+
+The oldest are dropped first; a log that comes back after that is set aside, not deleted.
+"""
 
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
-"""For parts that no topic names. They are kept for KEPT_MS: whoever wrote them may be about to write the topic.
+"""The interval between looks for parts that no topic names.
 
-Those of a topic that nobody knows stay until all brokers have been alive together for so long: its document may have
-vanished, and a broker that is away remembers it.
+They are kept for KEPT_MS: their writer may be about to write the topic. Those of an unknown topic stay until all
+brokers have been alive together for so long: its document may have vanished, and a broker that is away remembers it.
 """
 
 log = logging.getLogger(__name__)
 
 
 def tombstone_of(topic: TopicDocument, now_ms: int) -> TombstoneDocument:
-    """What says that a topic is deleted."""
+    """Return the document that says that a topic is deleted."""
     return TombstoneDocument(topic.name, topic.topic_id, now_ms, len(topic.partitions))
 
 
 async def delete_documents(
     topics: Mapping[str, TopicDocument], transitions: Transitions, image: MetadataImage
 ) -> dict[str, Planned | ApiError]:
-    """Of topics that have a tombstone, by name; nothing for one that is gone or was made again."""
+    """Delete the documents of topics that have a tombstone, by name; none of one that is gone or was created again."""
 
     def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
         found = {name: image.buried.get(name) for name in names}
@@ -64,16 +68,16 @@ class Deletions:
         self._clock = clock
         self._all_alive_since_ms: int | None = None
         self._unnamed_since_ms: dict[str, int] = {}
-        """By key, parts that no topic names, and when that was seen first."""
+        """The parts that no topic names, by key, with the time when that was first seen."""
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
-        """This broker is the controller now."""
+        """Begin the work of the controller on this broker."""
         self._all_alive_since_ms = None
         self._unnamed_since_ms.clear()
 
     async def tend(self) -> None:
-        """Ends deletions that somebody began, forgets those that everybody knows."""
+        """End deletions that somebody began, and forget those that everybody knows."""
         image, now_ms = self._image, monotonic_ms(self._clock)
         if len(image.live) < len(image.brokers) or any(broker.dirs_away for broker in image.brokers.values()):
             self._all_alive_since_ms = None  # A log of theirs may be there still.

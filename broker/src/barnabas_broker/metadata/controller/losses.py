@@ -13,7 +13,7 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""As a read-only topic config, so that every tool of Kafka's can ask for it; it is there only where there is any."""
+"""The read-only topic config that reports them, so that every tool of Kafka's can ask; absent if there are none."""
 NAMED_MAX: Final = 100
 LINES_MAX: Final = 20
 
@@ -34,11 +34,11 @@ class Lost(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """What would be left if the loss were accepted now, were all replicas alive."""
+        """The end of the log that would be left if the loss were accepted now, were all replicas alive."""
         return max((end.offset for end in self.ends.values()), default=NO_LOG)
 
     def text(self) -> str:
-        """What is known of it."""
+        """Return what is known of the loss."""
         known = f"last known end {self.known_end}" if self.known_end != NO_LOG else "last known end unknown"
         return ", ".join([known, *(_end_text(replica, self.ends.get(replica)) for replica in self.replicas)])
 
@@ -76,7 +76,7 @@ class LossReports:
         self._told: dict[str, frozenset[int]] = {}
 
     async def look(self, names: Iterable[str], turn: FairTurn) -> None:
-        """At these topics, some a turn of the loop."""
+        """Look at these topics, some a turn of the loop."""
         known = KnownEnds(self._image)
         async for name in turn.over(names):
             topic = self._image.topics.get(name)

@@ -56,7 +56,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 log = logging.getLogger(__name__)
 
 UNREGISTRATION_MS: Final = 5_000
-"""How long, at most, a broker that starts waits for who unregisters it and dies meanwhile."""
+"""The time that a starting broker waits at most for another that unregisters it and dies meanwhile."""
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
 """A document of so many stays far below the largest object that Kubernetes takes."""
@@ -107,7 +107,7 @@ class MetadataWriter(PartitionStateWriter):
         return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Makes topics that are used before anybody has made them; why not, by name.
+        """Create topics that are used before anybody has created them; return failures by name.
 
         That a topic is there already is no failure.
         """
@@ -123,10 +123,10 @@ class MetadataWriter(PartitionStateWriter):
         return failures
 
     async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
-        """The topics that are gone now, or why not, by the name or id that was given.
+        """Delete topics; return the deleted topic, or why it was not, by the name or id that was given.
 
-        Once a tombstone is written the topic is deleted, by the controller if not by this broker. A topic of which
-        parts have vanished can be deleted, too.
+        Once a tombstone is written the topic is deleted, by the controller if not by this broker. A topic that has lost
+        parts can be deleted, too.
         """
         found: dict[str | UUID, TopicDocument] = {}
 
@@ -149,7 +149,7 @@ class MetadataWriter(PartitionStateWriter):
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> dict[str, ApiError | None]:
-        """None where the topic has its new partitions, or why not, by name."""
+        """Create partitions; return by name None if the topic has them, or why not."""
         by_name = {request.name: request for request in requests}
         times = Counter(request.name for request in requests)
 
@@ -163,13 +163,13 @@ class MetadataWriter(PartitionStateWriter):
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> dict[ConfigResource, ApiError | None]:
-        """Changes single settings (IncrementalAlterConfigs): None where that is done, or why not."""
+        """Change single configs (IncrementalAlterConfigs); return None if that is done, or why not."""
         return await self._alter(list(changes), lambda resource, _: changes[resource], validate_only)
 
     async def replace_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> dict[ConfigResource, ApiError | None]:
-        """Replaces all settings of each resource (AlterConfigs): None where that is done, or why not."""
+        """Replace all configs of each resource (AlterConfigs); return None if that is done, or why not."""
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
@@ -207,10 +207,10 @@ class MetadataWriter(PartitionStateWriter):
             raise outcome
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that is gone for good; a later incarnation of it registers anew.
+        """Forget a broker that is gone for good; a later incarnation of it registers again.
 
-        ApiError says why it cannot be forgotten.
-        Meanwhile no incarnation of it can begin: for that it would need the lease.
+        ApiError says why it cannot be forgotten. Meanwhile no incarnation of it can begin: for that it would need the
+        lease.
         """
 
         def decide(broker: int) -> Planned:
@@ -235,7 +235,7 @@ class MetadataWriter(PartitionStateWriter):
             raise outcome
 
     async def _marked_and_gone(self, broker_id: int, decide: Callable[[int], Planned]) -> Planned | ApiError:
-        """A registration that vanishes without the mark is written anew."""
+        """Mark and delete a registration; one that vanishes without the mark is written again."""
         outcome: Planned | ApiError
         for _ in range(2):
             outcome = (await self._transitions.carry_out([broker_id], each(decide)))[broker_id]

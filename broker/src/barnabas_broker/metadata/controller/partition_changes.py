@@ -58,7 +58,7 @@ class _Plan(NamedTuple):
 
 
 class PartitionChanges:
-    """What the controller, and every broker that is asked to, changes partitions with."""
+    """The changes of partitions by the controller, and by every broker that is asked for one."""
 
     def __init__(self, transitions: Transitions, image: MetadataImage, config: Callable[[], BrokerConfig]) -> None:
         self._transitions = transitions
@@ -69,11 +69,11 @@ class PartitionChanges:
 
     @property
     def rounds(self) -> int:
-        """How often was decided and written so far: `Transitions.rounds`."""
+        """The number of rounds of deciding and writing so far: `Transitions.rounds`."""
         return self._transitions.rounds
 
     def rules(self, topic: TopicDocument) -> Callable[[int], Rules]:
-        """What decisions on each partition of `topic` go by at this moment."""
+        """Return the rules for decisions on each partition of `topic` at this moment."""
         rules, known_ends = rules_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
 
         def at(number: int) -> Rules:
@@ -87,7 +87,7 @@ class PartitionChanges:
     async def change(
         self, partitions: Iterable[TopicPartition], decide: DecidePartition
     ) -> dict[TopicPartition, PartitionOutcome]:
-        """What each of the partitions has become, or why not, once the image holds it."""
+        """Change partitions; return the new state of each, or why it did not change, once the image holds it."""
         answers: dict[TopicPartition, PartitionOutcome] = {}
         pieces = await self._pieces(dict.fromkeys(partitions))
 
@@ -111,7 +111,7 @@ class PartitionChanges:
         return {piece.topic: failure for piece, failure in failures.items()}
 
     async def would_change(self, name: str, decide: DecidePartition, turn: FairTurn) -> bool:
-        """Whether `change_topics` would write this topic, as it is now. Some partitions a turn of the loop."""
+        """Return whether `change_topics` would write this topic, as it is now. Some partitions a turn of the loop."""
         begin = 0
         while (topic := self._image.topics.get(name)) is not None and begin < len(topic.partitions):
             rules, states = self.rules(topic), topic.partitions[begin : begin + LOOKED_AT_MAX]

@@ -50,7 +50,7 @@ class PartitionStateWriter:
         return await self.partitions.change(proposed, decide)
 
     async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """This broker's logs of these partitions failed, in these leader epochs: they go on without it."""
+        """Let these partitions go on without this broker, whose logs of them failed, in these leader epochs."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], rules)
@@ -60,7 +60,7 @@ class PartitionStateWriter:
                 log.warning("%s counts on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
 
     async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """This broker's logs of these partitions lack records, as was found in these leader epochs."""
+        """Note that this broker's logs of these partitions lack records, as was found in these leader epochs."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
@@ -71,7 +71,7 @@ class PartitionStateWriter:
                 log.warning("%s relies on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
 
     async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
-        """This broker's logs of these partitions have later epochs than the metadata."""
+        """Take the later epochs of this broker's logs of these partitions over into the metadata."""
         known_ends = KnownEnds(self._image)
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
@@ -113,7 +113,10 @@ class PartitionStateWriter:
     async def elect_leaders(
         self, election: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ApiError | None]:
-        """None where a leader was elected, or why not; of all partitions (None) those that an election was for."""
+        """Elect leaders; return None for each election, or why there was none.
+
+        Without partitions (None) it is about all that an election was for.
+        """
 
         known_ends = KnownEnds(self._image)
 
@@ -137,7 +140,7 @@ class PartitionStateWriter:
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
-        """None where a partition is on its way to these replicas, or where its reassignment is undone; or why not."""
+        """Reassign partitions; return None if a partition moves or its reassignment is cancelled, or why not."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
@@ -171,5 +174,5 @@ def _in_sync(topic: TopicDocument, broker_id: int) -> list[int]:
 
 
 def failures_of(outcomes: Mapping[Item, object]) -> dict[Item, ApiError | None]:
-    """For each item why it failed, None where it did not."""
+    """Return for each item why it failed, None if it did not."""
     return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}

@@ -1,4 +1,4 @@
-"""Producer ids, given out in blocks: no id is ever given twice, whoever is killed when."""
+"""Producer ids, given out in blocks: no id is ever given twice, even if a broker is killed at any time."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Writes anew what vanished from the store or was put back to an older state, while brokers know better.
+"""The rewriting of documents that vanished from the store or were put back, while brokers know better.
 
 Nobody deletes a document without saying so (`MetadataImage.lost`). The controller does this at once, every other broker
 a moment later, for a controller that started just now may not have known what is missing.
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Restorations:
-    """`run` is a task of its own on every broker; `progress` says how far it is, for whoever watches it."""
+    """The restorations: `run` is a task of its own on every broker; `progress` shows its watcher how far it is."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Restorations:
         self.progress = self._steps.progress
 
     async def run(self) -> None:
-        """Writes lost documents anew, until it is cancelled."""
+        """Write lost documents again, until it is cancelled."""
         self._image.subscribe(self._image_changed)
         while True:
             if not self._image.lost:

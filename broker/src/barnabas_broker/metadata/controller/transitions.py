@@ -1,4 +1,4 @@
-"""How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
+"""The way of a decision: decided on the image, written on the versions it was decided on, seen by the image."""
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -42,7 +42,7 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
 
 
 async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
-    """What would become of each item, some a turn of the loop: nothing is written."""
+    """Return what would be decided on each item, some a turn of the loop: nothing is written."""
     outcomes: dict[Item, Planned | ApiError] = {}
     for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
         outcomes |= decide(some)
@@ -57,12 +57,12 @@ class Transitions:
         self._store = store
         self._image = image
         self.rounds = 0
-        """Of deciding and writing, so far."""
+        """The rounds of deciding and writing so far."""
 
     async def carry_out(
         self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1
     ) -> dict[Item, Planned | ApiError]:
-        """What became of each item that something was decided on, once the image holds it.
+        """Carry out decisions; return the outcome of each item that something was decided on, once the image holds it.
 
         One item's failure is no other's. `size` is how many partitions of an item are decided on.
 
@@ -113,7 +113,10 @@ class Transitions:
         return left
 
     async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
-        """With what is there instead. Of documents that are gone no watch may tell: their file was edited by hand."""
+        """Bring the image to the versions that conflicted.
+
+        No watch may report documents that are gone: their file was edited by hand.
+        """
         await self._image.reached(max(conflict.actual for conflict in conflicts))
         absent = [each for each in conflicts if each.actual == ABSENT]
         if absent:

@@ -1,1 +1,1 @@
-"""What every broker knows of the metadata, in memory and always current."""
+"""The image of the metadata that every broker has in memory, always current."""

@@ -1,4 +1,4 @@
-"""What became different in the image, for those who listen, and how it is gathered."""
+"""The differences in the image for its listeners, and how they are gathered."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,37 +9,37 @@ from barnabas_broker.metadata.model import TopicDocument
 
 @dataclass(frozen=True, slots=True)
 class ImageChange:
-    """What became different. A topic that was deleted and made again is in both `deleted` and `created`."""
+    """The differences. A topic that was deleted and created again is in both `deleted` and `created`."""
 
     created: tuple[TopicDocument, ...] = ()
     changed: tuple[TopicDocument, ...] = ()
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """Of these, those that some state of them let into ISRs; all of a listing, which has their last states alone."""
+    """The brokers among these that some state of them let into ISRs; all of a listing, which has only last states."""
     configs: frozenset[str] = frozenset()
     """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
     acls: frozenset[str] = frozenset()
     """The keys of documents of ACLs that changed."""
     controller: bool = False
-    """Another broker is the controller, or the same one anew."""
+    """True if another broker is the controller, or the same one again."""
     quotas: bool = False
     """The quotas of clients changed."""
     buried: frozenset[UUID] = frozenset()
     """Ids of topics whose tombstones came."""
     lost: bool = False
-    """Something has to be written anew."""
+    """True if something has to be written again."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """What a batch of changes touched, with what was there before."""
+    """The things that a batch of changes touched, as they were before."""
 
     topics: dict[str, TopicDocument | None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
-    """Names of topics of which a document or a tombstone came or went, and that were not looked at since."""
+    """The names of topics whose documents or tombstones came or went, and that were not looked at since."""
     touched_keys: set[str] = field(default_factory=set)
-    """Of those documents: each state of one is looked at."""
+    """The keys of those documents: each state of one is looked at."""
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Pending:
     lost: bool = False
 
     def difference(self, topics: Mapping[str, TopicDocument]) -> ImageChange:
-        """What all of it comes to; `topics` are those of now."""
+        """Return the differences as a whole; `topics` are the present ones."""
         pairs = [(before, topics.get(name)) for name, before in self.topics.items()]
         return ImageChange(
             created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),

@@ -1,4 +1,4 @@
-"""Keeps an image current: lists once, then follows the watch; lists anew where history is gone or the store was."""
+"""The feed of an image: it lists once, then follows the watch; it lists again if history or the store was gone."""
 
 import contextlib
 import logging
@@ -39,7 +39,7 @@ class ImageFeed:
         self.passes = 0
 
     async def follow(self) -> None:
-        """Applies all changes to a loaded image, until it is cancelled or the store is closed.
+        """Apply all changes to a loaded image, until it is cancelled or the store is closed.
 
         While the store is away the image stays as it is: brokers go on serving what they know. That is said once.
         """
@@ -68,7 +68,7 @@ class ImageFeed:
             self.passes += 1
 
     async def _apply(self, changes: Changes) -> None:
-        """Some a turn of the loop. The image has reached their revision once it holds all of them."""
+        """Apply changes, some a turn of the loop. The image has reached their revision once it holds all of them."""
         last: Sequence[Change] = ()
         for some in _slices(changes.changes):
             if last:
@@ -82,7 +82,7 @@ class ImageFeed:
         await next_turn()
 
     async def _load_again(self) -> None:
-        """What was written comes some a turn of the loop, brokers before topics; then what is gone."""
+        """List again, some documents a turn of the loop, brokers before topics; then remove what is gone."""
         try:
             listing = await self._store.listing("")
             found = [each for each in listing.documents if not self._image.has(each)]
@@ -100,7 +100,7 @@ class ImageFeed:
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 
     def progress(self) -> object:
-        """Another value whenever the feed has gone on, or has nothing to do."""
+        """Return another value whenever the feed has gone on, or has nothing to do."""
         return object() if self._image.revision >= self._known_revision else self.passes
 
 

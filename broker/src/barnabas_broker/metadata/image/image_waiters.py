@@ -1,4 +1,4 @@
-"""Who waits for the metadata image: until it has reached a revision, or is such that a condition holds."""
+"""The waiters for the metadata image: until it has reached a revision, or a condition holds."""
 
 import asyncio
 import heapq
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class ImageWaiters:
-    """Of one image, on the loop's thread."""
+    """The waiters for one image, on the loop's thread."""
 
     def __init__(self) -> None:
         self._for_revisions: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -14,14 +14,14 @@ class ImageWaiters:
         self._for_conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     async def reached(self, revision: int) -> None:
-        """Returns once `wake` was called with that revision or a later one."""
+        """Wait until `wake` is called with that revision or a later one."""
         waiter = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._for_revisions, (revision, self._count, waiter))
         await waiter
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns once `condition` holds at a call of `wake`."""
+        """Wait until `condition` holds at a call of `wake`."""
         waiter = asyncio.get_running_loop().create_future()
         self._for_conditions.append((condition, waiter))
         await waiter

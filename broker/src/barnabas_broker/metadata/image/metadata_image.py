@@ -2,7 +2,7 @@
 
 It holds what the store holds; `image_feed` keeps it so. What somebody deletes goes: a topic with a tombstone, a broker
 that was unregistered. What vanishes otherwise, or is put back to an older state, stays as it was known, and is `lost`
-until somebody has written it anew (`restorations`). Everything here runs on the event loop's thread.
+until somebody has written it again (`restorations`). Everything here runs on the event loop's thread.
 """
 
 import logging
@@ -71,17 +71,20 @@ class MetadataImage(ShownDocuments):
         self.live: frozenset[int] = frozenset()
         """Brokers that are not fenced."""
         self.buried: dict[str, TopicDocument] = {}
-        """By name, topics that have a tombstone and whose documents are still in the store. They are nowhere else."""
+        """The topics, by name, that have a tombstone and whose documents are still in the store.
+
+        They are nowhere else.
+        """
         self.lost: dict[str, AnyDocument] = {}
-        """By key, what is to be written anew; of a topic all of it, whichever document of it is missing."""
+        """The documents to write again, by key; of a topic all of it, no matter which document is missing."""
         self.incomplete: dict[str, TopicDocument] = {}
-        """By name, heads of topics of which a part has vanished that is not known here. They are nowhere else."""
+        """The heads, by name, of topics with a vanished part that is not known here. They are nowhere else."""
         self.unreadable: dict[str, str] = {}
-        """Why, by key."""
+        """The reasons by key."""
         self.parts: dict[str, TopicPartDocument] = {}
-        """By key, all that the store has, those too that no topic names."""
+        """The parts in the store by key, also those that no topic names."""
         self.restored_total = 0
-        """Documents that this broker wrote anew."""
+        """The number of documents that this broker wrote again."""
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
         self._listeners: list[ImageListener] = []
@@ -99,7 +102,7 @@ class MetadataImage(ShownDocuments):
 
     @property
     def splits_topics(self) -> bool:
-        """Whether a topic of many partitions may have several documents."""
+        """True if a topic of many partitions may have several documents."""
         return self.features.get(METADATA_LEVEL, 0) >= SPLIT_TOPICS_LEVEL
 
     def version(self, key: str) -> int:
@@ -108,15 +111,15 @@ class MetadataImage(ShownDocuments):
         return ABSENT if stored is None else stored.version
 
     def has(self, document: Document) -> bool:
-        """Whether the image knows it just so.
+        """True if the image has exactly this document.
 
-        The same version may be of another text: a store that was put back gives the versions since out once more.
+        The same version may have another text: a store that was put back gives later versions out once more.
         """
         stored = self._stored.get(document.key)
         return stored is not None and (stored.version, stored.text_hash) == (document.version, hash(document.value))
 
     def document(self, key: str) -> AnyDocument | None:
-        """As the store has it, or had it before it vanished."""
+        """Return the document as the store has it, or had it before it vanished."""
         stored = self.stored(key)
         return self.lost.get(key) if stored is None else stored
 
@@ -134,35 +137,35 @@ class MetadataImage(ShownDocuments):
         return sorted(self.live)
 
     def subscribe(self, listener: ImageListener) -> None:
-        """Calls `listener` after each change, on the loop, once the image holds it."""
+        """Call `listener` after each change, on the loop, once the image holds it."""
         self._listeners.append(listener)
 
     async def reached(self, revision: int) -> None:
-        """Returns when the image holds everything up to `revision`."""
+        """Wait until the image holds everything up to `revision`."""
         if self.revision < revision:
             await self._waiters.reached(revision)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns when the image is such that `condition` holds; it is asked after each change."""
+        """Wait until `condition` holds; it is checked after each change."""
         if not condition():
             await self._waiters.until(condition)
 
     @timed("metadata image")
     def apply_listing(self, listing: Listing) -> None:
-        """Takes over the whole state of the store; listeners hear of the differences."""
+        """Apply the whole state of the store; listeners get the differences."""
         pending = Pending()
         present = {document.key for document in listing.documents}
         for document in listing.documents:
             if not self.has(document):
                 self._put(*document, pending)
         pending.seen_alive |= pending.brokers
-        for key in [key for key in self._stored if key not in present]:  # The tombstones are known by now.
+        for key in [key for key in self._stored if key not in present]:  # The tombstones are known already.
             self._remove(key, pending)
         self._finish(listing.revision, pending)
 
     @timed("metadata image")
     def apply_listed(self, documents: Iterable[Document]) -> None:
-        """Takes over some of a listing, which has the last state of each document alone."""
+        """Apply some of a listing, which has the last state of each document alone."""
         pending = Pending()
         for key, value, version in documents:
             self._put(key, value, version, pending)
@@ -171,7 +174,7 @@ class MetadataImage(ShownDocuments):
 
     @timed("metadata image")
     def apply_changes(self, changes: Changes) -> None:
-        """Takes over the next changes."""
+        """Apply the next changes."""
         pending = Pending()
         for change in changes.changes:
             if change.value is None:
@@ -187,7 +190,7 @@ class MetadataImage(ShownDocuments):
         self._finish(self.revision, pending)
 
     def wrote(self, document: AnyDocument | None) -> None:
-        """This broker has written it, and the image has caught up; a listing lacks it where it has vanished since."""
+        """Note a write of this broker, once the image has caught up; a listing lacks it if it has vanished since."""
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
             if topic.partitions[document.first : end] == document.partitions:  # Nearly always; the rest costs more.
@@ -204,7 +207,7 @@ class MetadataImage(ShownDocuments):
         self._finish(self.revision, pending)
 
     def stored(self, key: str) -> AnyDocument | None:
-        """As the store has it."""
+        """Return the document as the store has it."""
         found = self._stored.get(key)
         return None if found is None else found.document
 
@@ -233,7 +236,7 @@ class MetadataImage(ShownDocuments):
         self.show(key, document, pending)
 
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
-        """As if it had vanished: what is known of it stays, and is written over it."""
+        """Treat a document as if it had vanished: what is known of it stays, and is written over it."""
         log.error(
             "document of the metadata store cannot be read: %s; unless a broker knows it, %s", why, what_to_do(key)
         )
@@ -247,7 +250,7 @@ class MetadataImage(ShownDocuments):
         pending.touched[name] = None
 
     def _look_at_topics(self, pending: Pending) -> None:
-        """Once all of their documents are known that came together."""
+        """Look at the topics once all of their documents are known that came together."""
         touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
         for name in touched:
             head = self.stored(topic_key(name))
@@ -278,7 +281,7 @@ class MetadataImage(ShownDocuments):
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
-        """Its head is not there: somebody has deleted it, or it has vanished. Then parts may change all the same."""
+        """Handle a missing head: somebody has deleted it, or it has vanished. Then parts may still change."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)
@@ -333,7 +336,7 @@ class MetadataImage(ShownDocuments):
             pending.lost = True
 
     def _is_deleted(self, document: AnyDocument) -> bool:
-        """Whether somebody has said so."""
+        """True if somebody has deleted the document."""
         if isinstance(document, BrokerRegistration):
             return document.is_unregistered
         if isinstance(document, AclsDocument):

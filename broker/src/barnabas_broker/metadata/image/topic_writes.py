@@ -1,4 +1,4 @@
-"""From a document that is decided on to writes of the documents that the store has in its place."""
+"""The writes of the documents that the store has in place of a document that was decided on."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -22,7 +22,10 @@ class DocumentWrites(NamedTuple):
 
 
 def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> DocumentWrites:
-    """By compare-and-set on what the image knows; None deletes. Of a topic only what differs from what is stored."""
+    """Return the writes, by compare-and-set on what the image knows; None deletes.
+
+    For a topic they have only what differs from the stored documents.
+    """
     if isinstance(document, TopicDocument):
         return _writes_of_topic(document, image)
     keys = [key]
@@ -45,7 +48,9 @@ def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrit
 
 
 async def write_in_order(plans: Collection[DocumentWrites], store: MetadataStore) -> dict[str, int | VersionConflict]:
-    """What became of each document. Where new parts cannot be made, what is to name them is not written either.
+    """Write documents; return what became of each.
+
+    If new parts cannot be made, the head that names them is not written.
 
     Raises StoreUnavailable.
     """

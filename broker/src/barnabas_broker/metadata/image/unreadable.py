@@ -1,4 +1,4 @@
-"""What to do about a document of the metadata store that cannot be read: the broker starts without it."""
+"""The advice about a document of the metadata store that cannot be read: the broker starts without it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,5 +20,5 @@ _MENDED_BY: Final[Mapping[str, str]] = {
 
 
 def what_to_do(key: str) -> str:
-    """Return who writes the document anew where no running broker knows it."""
+    """Return who writes the document again if no running broker knows it."""
     return _MENDED_BY[key.partition("/")[0]]

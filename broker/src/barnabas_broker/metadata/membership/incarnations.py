@@ -6,13 +6,13 @@ from barnabas_broker.metadata.model import BrokerRegistration
 
 
 def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistration, was_clean: bool) -> bool:
-    """Whether a broker that starts anew may have lost records that the incarnation before has acknowledged (KIP-966).
+    """True if a restarted broker may have lost records that the incarnation before has acknowledged (KIP-966).
 
-    It has lost none if it shut down cleanly, or if the machine ran on, for then what was written is in the page cache
+    It has lost none if it shut down cleanly, or if the machine ran on, for then written data is in the page cache
     still; in both cases only with all the log directories that it had, and none that was cut while it was away. What an
     earlier incarnation lost and the controller has not dealt with is lost still, and so is what `registration` says
-    itself: a log that was cut after a failed sync. Which partitions that concerns is shown by what its logs end at
-    (`log_ends`).
+    itself: a log that was cut after a failed sync. The ends of its logs (`log_ends`) show which partitions that
+    concerns.
     """
     present = set(registration.directory_ids)
     has_all_dirs = set(previous.directory_ids) <= present
@@ -22,7 +22,7 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
 
 
 def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
-    """Whether the machine was not booted between an incarnation and the next, which has this boot id."""
+    """True if the machine was not booted between an incarnation and the next, which has this boot id."""
     return previous.boot_id != "" and previous.boot_id == boot_id
 
 
@@ -32,7 +32,7 @@ def cut_dirs(previous: BrokerRegistration, boot_id: str) -> frozenset[UUID]:
 
 
 def away_since(previous: BrokerRegistration, registration: BrokerRegistration) -> dict[UUID, str]:
-    """Of each directory that is away in the next incarnation: the boot of the last incarnation that had it."""
+    """Return for each directory that is away in the next incarnation the boot of the last incarnation that had it."""
     away = [each for each in remembered_dirs(previous, registration) if each not in registration.directory_ids]
     return {each: previous.away_since.get(each, previous.boot_id) for each in away}
 

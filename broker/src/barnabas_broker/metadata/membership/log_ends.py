@@ -1,6 +1,6 @@
-"""What each broker's logs end at, as reported: for the choice of a leader where every replica lacks records.
+"""The ends of each broker's logs, as reported: for the choice of a leader if every replica lacks records.
 
-It is reported at each start, before the broker is let in, every few minutes, and at a clean shutdown.
+They are reported at each start, before the broker is unfenced, every few minutes, and at a clean shutdown.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from barnabas_core.fair_turns import REPORTED_LOGS
 PARTS: Final = 32
 """Documents a broker, so that those of 30,000 partitions stay below 100 kB each."""
 PARTITIONS_TOGETHER: Final = 500
-"""Of one topic, in one part."""
+"""The partitions of one topic in one part."""
 NO_LOG: Final = -1
-"""In place of an offset: there was a log, and the broker does not find it any more."""
+"""The value in place of an offset if there was a log that the broker does not find any more."""
 
 _ENDS: Final = msgspec.json.Decoder(tuple[LogEnd, ...])
 _ENCODER: Final = msgspec.json.Encoder()
@@ -51,31 +51,31 @@ def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
 
 
 def part_of(topic_id: UUID, partition: int) -> int:
-    """Which of a broker's documents tells of a partition."""
+    """Return the number of the broker's document that has a partition."""
     return (topic_id.int + partition // PARTITIONS_TOGETHER) % PARTS
 
 
 class KnownEnds:
-    """What all brokers have reported of their logs, as it is now. Each document's topic is decoded once."""
+    """The ends that all brokers have reported of their logs, as they are now. Each document's topic is decoded once."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._decoded: dict[tuple[str, UUID], Mapping[int, LogEnd]] = {}
 
     def find(self, broker_id: int, topic_id: UUID, partition: int) -> LogEnd | None:
-        """Of one broker's log of a partition."""
+        """Return the end of one broker's log of a partition."""
         key = log_ends_key(broker_id, part_of(topic_id, partition))
         if (key, topic_id) not in self._decoded:
             self._decoded[key, topic_id] = _entries(self._image.log_ends.get(key), topic_id)
         return self._decoded[key, topic_id].get(partition)
 
     def of_replicas(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Of those that have reported."""
+        """Return the ends of the replicas that have reported."""
         found = {broker_id: self.find(broker_id, topic_id, partition) for broker_id in replicas}
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
     def of_incarnations(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Of those that have reported in the incarnation that is registered."""
+        """Return the ends of the replicas that have reported in the incarnation that is registered."""
         registered = self._image.brokers
         found = {
             each: self._of_incarnation(registered[each], topic_id, partition) for each in replicas if each in registered
@@ -90,7 +90,7 @@ class KnownEnds:
         return self.find(registration.broker_id, topic_id, partition)
 
     def lost_by_a_start(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> bool:
-        """Whether this incarnation of a broker may lack records here (`incarnations.may_lack_records`).
+        """True if this incarnation of a broker may lack records here (`incarnations.may_lack_records`).
 
         A log that it did not find is lost, unless a log dir did not work: then it may lie there.
         """
@@ -111,7 +111,7 @@ def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, L
 
 
 def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
-    """Nothing where it cannot be read: its broker writes it again."""
+    """Decode ends; none if they cannot be read: their broker writes them again."""
     try:
         return _ENDS.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -148,16 +148,16 @@ class LogEnds:
         self._pause = pause
         self._broker_epoch = -1
         self._lacking: set[tuple[UUID, int]] = set()
-        """What the start found incomplete and the metadata may not know of yet."""
+        """The partitions that the start found incomplete and of which the metadata may not know yet."""
         self._unknown_topics: dict[UUID, str] = {}
-        """Also those of logs in a log dir that is offline since."""
+        """The topics that the metadata does not know, also those of logs in a log dir that is offline since."""
         self._turns = asyncio.Lock()
 
     async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
-        """Before the broker registers. `undealt_epoch` is the epoch of the incarnation before, if nobody has dealt with
-        what that one lacked.
+        """Report before the broker registers.
 
-        Raises StoreUnavailable.
+        `undealt_epoch` is the epoch of the incarnation before, if nobody has dealt with what that one lacked. Raises
+        StoreUnavailable.
         """
         if self._broker_epoch < 0:
             known = KnownEnds(self._image)
@@ -171,7 +171,7 @@ class LogEnds:
         await self._tell(starts=True)
 
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
-        """Whether an earlier incarnation reported so, and nobody has taken note.
+        """True if an earlier incarnation reported a loss, and nobody has taken note.
 
         One after `undealt_epoch` may have reported it again and died before it was registered.
         """
@@ -186,7 +186,7 @@ class LogEnds:
         self._lacking.clear()
 
     async def tell(self) -> None:
-        """Writes what is not in the store so. Raises StoreUnavailable."""
+        """Write the ends that differ from those in the store. Raises StoreUnavailable."""
         if self._broker_epoch >= 0:
             await self._tell(starts=False)
 
@@ -202,7 +202,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """None where the store has that already, as far as this broker has heard."""
+        """Return the write of a part; None if the store has it already, as far as this broker has heard."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
@@ -220,7 +220,7 @@ class LogEnds:
         return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """By part and topic, in no order."""
+        """Return the ends by part and topic, in no order."""
         known = KnownEnds(self._image)
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):
@@ -244,14 +244,14 @@ class LogEnds:
         return self._image.topic_name(topic_id) is None and topic_id not in self._image.tombstones
 
     async def _in_turns(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
-        """Some a turn of the loop."""
+        """Yield things, some a turn of the loop."""
         for number, thing in enumerate(things):
             if number % REPORTED_LOGS == REPORTED_LOGS - 1:
                 await self._pause()
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """What was reported of logs of this broker, as if they were gone: those that are here report themselves."""
+        """Yield this broker's reported logs as if they were gone: those that are here report themselves."""
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
             if end is not None:

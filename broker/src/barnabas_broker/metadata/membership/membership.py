@@ -1,4 +1,4 @@
-"""This broker's place in the cluster: its lease, its registration, and its try for the controller's lease.
+"""The broker's place in the cluster: its lease, its registration, and its try for the controller's lease.
 
 A broker is alive while it renews its lease, whose token is its broker epoch: it distinguishes this incarnation from the
 one before (KIP-903). One broker at a time holds the controller's lease.
@@ -84,15 +84,15 @@ class TellLogEnds(Protocol):
 
 
 async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:
-    """For a broker without logs."""
+    """Report nothing, for a broker without logs."""
 
 
 class Membership:
-    """`sleep` waits for seconds; `heartbeat_ms` is how often leases are renewed, `session_ms` how long they last.
+    """The membership of a broker: `sleep` waits for seconds; leases are renewed each `heartbeat_ms`.
 
-    `registration` is this incarnation of the broker; join makes the rest of it: the epoch, and whether it may lack
-    records, for which `was_clean` says that the incarnation before ended with a clean shutdown. `tell_log_ends` is
-    called in between: whoever sees the registration knows what the logs of this incarnation end at.
+    They last `session_ms`. `registration` is this incarnation of the broker; join makes the rest of it: the epoch, and
+    whether it may lack records, for which `was_clean` says that the incarnation before ended with a clean shutdown.
+    `tell_log_ends` is called in between: a broker that sees the registration knows the ends of this incarnation's logs.
     """
 
     def __init__(
@@ -122,19 +122,19 @@ class Membership:
         self._controller_expires_at_ms: int | None = None
         self._punctual_from_ms = 0
         self.registered_epoch = NO_EPOCH
-        """Of the present incarnation, as it is registered."""
+        """The epoch of the present incarnation, as it is registered."""
         self._has_left = False
         self._turns = asyncio.Lock()
         self.passes = 0
-        """How often `keep` went round."""
+        """The number of times that `keep` went round."""
 
     @property
     def is_controller(self) -> bool:
-        """Whether this broker holds the controller's lease, as far as it knows."""
+        """True if this broker holds the controller's lease, as far as it knows."""
         return self._controller_lease is not None
 
     def trusts_expiry(self, now_ms: int) -> bool:
-        """Whether this broker may take others' leases that expired for a sign that they are dead.
+        """True if this broker may take others' leases that expired for a sign that they are dead.
 
         A broker that is late to renew its own lease, or just was, does not: the store or the machine stood still, and
         the others may be late for the same reason. They get one session to renew, as from a Kafka controller that takes
@@ -144,10 +144,10 @@ class Membership:
         return not is_late and now_ms >= self._punctual_from_ms
 
     async def join(self) -> None:
-        """Registers this broker, fenced, and makes it the controller if there is none.
+        """Register this broker, fenced, and make it the controller if there is none.
 
         Waits as long as an incarnation that was cut short may still hold the lease. Raises
-        ApiError(DUPLICATE_BROKER_REGISTRATION) where another process goes on being this broker.
+        ApiError(DUPLICATE_BROKER_REGISTRATION) if another process is still this broker.
         """
         name = f"{BROKER_LEASES}{self._registration.broker_id}"
         for _ in range(self._attempts):
@@ -161,7 +161,7 @@ class Membership:
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
     async def admitted(self, image: MetadataImage) -> None:
-        """Returns when the controller has let this incarnation of the broker in. `keep` has to run meanwhile."""
+        """Wait until the controller has unfenced this incarnation of the broker. `keep` has to run meanwhile."""
         lease = self._lease
         assert lease is not None, "a broker joins first"
 
@@ -187,13 +187,13 @@ class Membership:
                     log.warning("the metadata store does not answer, leases are not renewed: %s", error)
 
     async def try_for_controller(self) -> None:
-        """Takes the controller's lease now where its holder is gone. Raises StoreUnavailable."""
+        """Take the controller's lease now if its holder is gone. Raises StoreUnavailable."""
         async with self._turns:
             if self._lease is not None:
                 await self._hold_control()
 
     async def leave(self) -> None:
-        """Gives everything back, so that others need not wait for leases to expire."""
+        """Release everything, so that others need not wait for leases to expire."""
         async with self._turns:
             lease, controller_lease = self._lease, self._controller_lease
             self._has_left = True
@@ -208,14 +208,14 @@ class Membership:
                 log.warning("the metadata store does not answer, leases run out by themselves: %s", error)
 
     def _pause_s(self) -> float:
-        """Until the next heartbeat, or until the controller's lease expires if nobody renews it."""
+        """Return the seconds until the next heartbeat, or until the controller's lease expires if nobody renews it."""
         if self._controller_expires_at_ms is None:
             return self._heartbeat_ms / 1000
         until_s = (self._controller_expires_at_ms - monotonic_ms(self._clock)) / 1000
         return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
 
     async def _register(self, broker_epoch: int) -> None:
-        """Writes over what is there: nobody but the holder of the lease begins an incarnation of this broker."""
+        """Write the registration over the stored one: only the lease's holder begins an incarnation of this broker."""
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
         previous = decode_if_readable(key, found.value) if found is not None else None
@@ -245,7 +245,7 @@ class Membership:
                 await self._amend(self._lease.token, rack=rack, listeners=listeners)
 
     async def _amend(self, broker_epoch: int, **fields: object) -> None:
-        """Changes what is registered of this incarnation of the broker, unless it is another's turn already."""
+        """Change what is registered of this incarnation of the broker, unless another one has registered."""
         key = broker_key(self._registration.broker_id)
         while True:
             found = await self._store.get(key)
@@ -260,7 +260,7 @@ class Membership:
 
     async def _renew(self) -> None:
         lease = self._lease
-        if lease is None or lease.token != self.registered_epoch:  # The store went away while this broker joined anew.
+        if lease is None or lease.token != self.registered_epoch:  # The store went away while this broker joined again.
             await self.join()
             return
         if lease.expires_at_ms <= monotonic_ms(self._clock):
@@ -274,7 +274,7 @@ class Membership:
             await self.join()
 
     async def _is_uncontrolled(self) -> bool:
-        """Whether it is worth asking for the controller's lease, as far as this broker has heard."""
+        """True if it is worth asking for the controller's lease, as far as this broker has heard."""
         followed = await self._store.followed_leases(CONTROLLER_LEASE)
         expires_at_ms = min((lease.expires_at_ms for lease in followed), default=0)
         is_held = expires_at_ms > monotonic_ms(self._clock)
@@ -291,7 +291,7 @@ class Membership:
         except LeaseLost:
             log.warning("broker %d is the controller no longer", self._registration.broker_id)
         lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
-        self._controller_lease = lease  # Whoever hears of the announcement finds it so.
+        self._controller_lease = lease  # A broker that hears of the announcement finds it so.
         try:
             if lease is not None:
                 await self._announce(lease)

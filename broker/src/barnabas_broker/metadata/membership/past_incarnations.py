@@ -1,7 +1,7 @@
-"""Since when brokers that are away have been so, and which partitions were written since.
+"""The revisions since which brokers are away, and the partitions that were written since.
 
-Who decides on a partition writes it by compare-and-set, and its image has everything that was written before the
-partition was. So nobody who can still write a partition as it is takes a broker for alive that was out before that.
+A broker that decides on a partition writes it by compare-and-set, and its image has everything that was written before
+the partition was. So no broker that can still write a partition as it is takes one for alive that was out before that.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
@@ -12,12 +12,12 @@ from barnabas_broker.metadata.topic_layout import key_of
 
 
 class PastIncarnations:
-    """As far as this broker has followed the image; what was before that counts as just now."""
+    """The past incarnations, as far as this broker has followed the image; earlier times count as just now."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._out_since: dict[int, int] = {}
-        """By broker, the revision at which it was fenced or shutting down; none of those that may join an ISR."""
+        """The revision at which each broker was fenced or shutting down; none for brokers that may join an ISR."""
 
     def start(self) -> None:
         """Follows the image from now on."""
@@ -36,7 +36,7 @@ class PastIncarnations:
                 self._out_since.pop(broker_id, None)
 
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
-        """Whether the partition was written when the broker was out already, and is in the store as it is here."""
+        """True if the partition was written when the broker was already out, and is in the store as it is here."""
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:
             return False

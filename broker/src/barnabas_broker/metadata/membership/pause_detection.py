@@ -1,8 +1,8 @@
-"""Whether this process may have stood still for so long that others took over from it.
+"""The detection of pauses so long that others may have taken over from this process.
 
-A leader that was paused goes on, when it wakes, as if it still led: what it then tells of the ends of its logs and of
-committed offsets may be long out of date. So who stood still for half a session looks at the metadata first. While the
-store is away nobody stands still: that needs no look, for nobody is elected either.
+A leader that was paused goes on, when it wakes, as if it still led: what it then says of the ends of its logs and of
+committed offsets may be long out of date. So after a pause of half a session it looks at the metadata first. While the
+store is away nobody counts as paused: that needs no look, for nobody is elected either.
 """
 
 import logging
@@ -43,7 +43,7 @@ class PauseDetection:
         self._is_looking = False
 
     def start(self) -> None:
-        """From now on; until then it counts as asleep."""
+        """Start the ticks; until then the process counts as asleep."""
         self._awake_until_s = self._clock.monotonic_s() + self._limit_s
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 

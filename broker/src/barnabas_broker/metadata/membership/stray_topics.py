@@ -1,7 +1,7 @@
-"""Topics of which brokers hold logs, and the metadata has neither document nor tombstone.
+"""The topics with logs on brokers that have neither document nor tombstone in the metadata.
 
 Nobody serves them, and no other topic of their names is made: `barnabas restore-metadata` writes their documents from
-the logs, `barnabas forget-topic` their tombstones. Each broker reports them with what its logs end at.
+the logs, `barnabas forget-topic` their tombstones. Each broker reports them with the ends of their logs.
 """
 
 from collections.abc import Collection
@@ -52,7 +52,7 @@ def _logs_are_kept(stray: StrayTopic) -> ApiError:
 
 
 def _is_incomplete(name: str, image: MetadataImage) -> ApiError:
-    """A topic of which only a part has vanished, or cannot be read, is still there."""
+    """Return the refusal for a topic that has lost a part, or has an unreadable one: it still exists."""
     unreadable = image.unreadable.get(topic_key(name))
     why = f"cannot be read ({unreadable})" if unreadable else "have vanished from the metadata store"
     message = (

@@ -1,1 +1,1 @@
-"""Where the metadata is kept: a store of documents and leases, on SQLite or Kubernetes."""
+"""The store of metadata: documents and leases, on SQLite or Kubernetes."""

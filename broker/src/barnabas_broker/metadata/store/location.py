@@ -1,4 +1,4 @@
-"""Where a cluster's metadata lives, as `metadata.store` says it. The setting's check has let nothing else through."""
+"""The location of a cluster's metadata, as `metadata.store` says it. The config's check has accepted it."""
 
 from pathlib import Path
 from typing import Final, NamedTuple

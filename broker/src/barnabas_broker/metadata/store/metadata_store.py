@@ -1,7 +1,7 @@
-"""Where cluster state lives: documents with compare-and-set, a watch without gaps, and leases.
+"""The store of cluster state: documents with compare-and-set, a watch without gaps, and leases.
 
 One interface, several stores; `store_conformance` in the tests is what all of them pass. A version is the revision at
-which a document was written last. Revisions rise with every change in the whole store.
+which a document was last written. Revisions rise with every change in the whole store.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -63,7 +63,7 @@ class Lease(NamedTuple):
 
 
 class VersionConflict(Exception):
-    """Somebody else wrote first: decide anew on what is there now."""
+    """The error that somebody else wrote first: decide again on the present document."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
         super().__init__(f"{key}: version {actual} is there, {expected} was expected")
@@ -73,11 +73,11 @@ class VersionConflict(Exception):
 
 
 class HistoryCompacted(Exception):
-    """The changes since that revision are no longer kept: list anew, then watch from there."""
+    """The error that the changes since that revision are no longer kept: list again, then watch from there."""
 
 
 class LeaseLost(Exception):
-    """Somebody else holds the lease now."""
+    """The error that somebody else holds the lease now."""
 
 
 class StoreUnavailable(Exception):
@@ -96,18 +96,18 @@ class MetadataStore(Protocol):
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Writes one document; its new version, which a store may leave as it is where the document is the same.
+        """Write one document; return its new version, which may stay if the document is the same.
 
         Raises VersionConflict.
         """
         ...
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Removes one document, which need not be there; the revision of that. Raises VersionConflict."""
+        """Delete one document, which need not exist; return the revision of that. Raises VersionConflict."""
         ...
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Many writes at the cost of one. Each succeeds or fails for itself: its revision, or its conflict."""
+        """Write many documents at the cost of one; return for each its revision, or its conflict."""
         ...
 
     async def latest_revision(self) -> int:
@@ -127,20 +127,25 @@ class MetadataStore(Protocol):
         ...
 
     async def release_lease(self, lease: Lease) -> None:
-        """Gives it back at once. Harmless when it was lost."""
+        """Release the lease at once. Harmless if it was lost."""
         ...
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """All leases whose name begins with `prefix`, expired ones too, for only their holders know of the renewal that
-        is under way; but none whose holder is gone for certain. One whose renewals this process has not followed so far
-        may seem to begin now."""
+        """Return all leases whose name begins with `prefix`, but none whose holder is certainly gone.
+
+        Expired ones are included, for only their holders know of the renewal that is under way. One whose renewals this
+        process has not followed so far may seem to begin now.
+        """
         ...
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """The same, as far as this process has heard: who has nothing to do asks for no more than this, and nothing is
-        decided on it. A store may answer without asking anybody."""
+        """Return the same leases as far as this process has heard.
+
+        A caller with nothing to do asks for no more than this, and nothing is decided on it. A store may answer without
+        asking anybody.
+        """
         ...
 
     async def close(self) -> None:
-        """Ends the watches, and may release the leases: whoever held them is gone."""
+        """End the watches; may release the leases, whose holders are gone."""
         ...

@@ -1,1 +1,1 @@
-"""What a change of metadata turns into: pure functions of the cluster, which return documents or raise ApiError."""
+"""The decisions on changes of metadata: pure functions of the cluster, which return documents or raise ApiError."""

@@ -35,7 +35,7 @@ Inherited = Callable[[ConfigDefinition], Value]
 
 
 class ConfigResourceType(IntEnum):
-    """What configs belong to, by the protocol's numbers."""
+    """The type of the resource that configs belong to, by the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -52,7 +52,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does with a value. APPEND and SUBTRACT are for lists."""
+    """The operation of IncrementalAlterConfigs on a value. APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -92,9 +92,9 @@ def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigCha
 
 
 def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    """Raises ApiError where a topic's settings are wrong by themselves, or beside those of any broker.
+    """Raise ApiError if a topic's configs are wrong by themselves, or beside those of any broker.
 
-    What is wrong with those that are `stored` already was logged when it came, and is in nobody's way.
+    Problems of the `stored` configs were logged when they came, and do not count.
     """
     problems: list[ConfigProblem] = []
     can_differ = any(not CONTRADICTED.isdisjoint(own) for own in view.overrides.values())
@@ -139,12 +139,18 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
 
 
 def _concerned(view: ClusterView, broker: str, overrides: Overrides) -> Iterable[str]:
-    """Whose settings change. ALL_BROKERS are those without any of their own, which would hide what is set for all."""
+    """Return the brokers whose configs change.
+
+    ALL_BROKERS are those without own configs, which would hide the default.
+    """
     return [ALL_BROKERS, *_with_own(view, overrides)] if broker == ALL_BROKERS else [broker]
 
 
 def _with_own(view: ClusterView, overrides: Overrides) -> list[str]:
-    """What is stored for a broker that is gone for good, which nobody can take back, is in nobody's way."""
+    """Return the brokers with own configs.
+
+    Those of a broker that is gone for good, which nobody can change, do not count.
+    """
     return [broker for broker in map(str, view.racks) if broker in overrides]
 
 
@@ -154,7 +160,7 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raises InvalidConfig where something would be unusable that is not so now."""
+    """Raise InvalidConfig if something would become unusable."""
     known = _usable(view, broker, view.overrides).ignored
     problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
     if problems:
@@ -162,7 +168,7 @@ def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
 
 
 def _check_topics(view: ClusterView, configs: Iterable[BrokerConfig]) -> None:
-    """Raises InvalidConfig where a topic's own settings contradict what brokers would have."""
+    """Raise InvalidConfig if a topic's own configs contradict what brokers would have."""
     topics = {name: topic.configs for name, topic in view.topics.items() if topic.configs}
     for config in configs:
         check_topics_under(topics, config)
@@ -180,7 +186,7 @@ def _check_dynamic(broker: str, names: Sequence[str]) -> None:
 
 
 def _check_min_isr(broker: str, changes: Sequence[ConfigChange]) -> None:
-    """What is committed goes by it, with eligible leader replicas as well: it is one for all brokers (KIP-966)."""
+    """Refuse changes of min ISR for one broker: high watermark and ELRs go by it (KIP-966), so all share it."""
     operations = {change.operation for change in changes if change.name == MIN_ISR}
     if broker == ALL_BROKERS and ConfigOperation.DELETE in operations:
         message = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
@@ -196,7 +202,7 @@ def _changed(
     definitions: Mapping[str, ConfigDefinition],
     inherited: Inherited,
 ) -> dict[str, str]:
-    """`current` after all changes; each name may come once."""
+    """Return `current` after all changes; each name may come once."""
     twice = [name for name, count in Counter(change.name for change in changes).items() if count > 1]
     if twice:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")

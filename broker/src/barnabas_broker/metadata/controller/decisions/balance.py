@@ -1,4 +1,4 @@
-"""Which partitions are led by another replica than the preferred one, though that could lead."""
+"""The partitions that are led by another replica than the preferred one, though that could lead."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def wants_preferred(state: PartitionState, rules: Rules) -> bool:
-    """Whether the first replica should be elected."""
+    """True if the first replica should be elected."""
     preferred = state.replicas[0]
     return state.leader != preferred and preferred in state.isr and rules.may_lead(preferred)
 

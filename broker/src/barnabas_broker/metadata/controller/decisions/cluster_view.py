@@ -1,4 +1,4 @@
-"""What decisions look at: the cluster at one moment."""
+"""The view that decisions have of the cluster at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""More partitions for topics. There are never fewer: records would be lost, and keys would move."""
+"""The addition of partitions to topics. There are never fewer: records would be lost, and keys would move."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which topic a request to delete one means."""
+"""The choice of the topic that a request to delete one means."""
 
 from collections.abc import Callable
 from uuid import UUID

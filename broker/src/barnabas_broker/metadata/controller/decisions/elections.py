@@ -1,4 +1,4 @@
-"""Who leads a partition: of the ISR, then of the eligible leader replicas, then the last known leader (KIP-966).
+"""The leader of a partition: of the ISR, then of the eligible leader replicas, then the last known leader (KIP-966).
 
 Those have everything that is committed, or nobody has more. Any other replica, and one that is known to lack records,
 leads only where `unclean.leader.election.enable` allows it, or an administrator asks for it; then it is the one with
@@ -17,14 +17,14 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class ElectionType(IntEnum):
-    """What ElectLeaders asks for, by the protocol's numbers."""
+    """The election that ElectLeaders asks for, by the protocol's numbers."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 def choose_leader(state: PartitionState, rules: Rules) -> int:
-    """The leader of now where it may go on; else whoever comes first among those that have most; else NO_LEADER."""
+    """Return the present leader if it may go on; else the first among the replicas that have most; else NO_LEADER."""
     if state.leader in state.isr and rules.may_lead(state.leader):
         return state.leader
     unclean = [sorted(state.replicas, key=rules.log_end, reverse=True)] if rules.unclean else []
@@ -36,7 +36,7 @@ def choose_leader(state: PartitionState, rules: Rules) -> int:
 
 
 def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
-    """Those that have all that is committed, or nobody has more."""
+    """Yield the replicas that have all that is committed, or than which none has more."""
     yield [replica for replica in state.replicas if replica in state.isr]
     yield [replica for replica in state.replicas if replica in state.elr]
     last_known = state.last_known_leader
@@ -45,9 +45,9 @@ def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
 
 
 def is_lost(state: PartitionState) -> bool:
-    """Whether nobody leads because every replica that had what is committed lacks records by now.
+    """True if nobody leads because every replica that had what is committed lacks records now.
 
-    Then it takes an unclean election to go on: who asks for one accepts the loss.
+    Then it takes an unclean election to go on: its administrator accepts the loss.
     """
     return state.leader == NO_LEADER and not any(candidates for candidates in _candidates(state))
 
@@ -64,7 +64,7 @@ def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
 
 
 def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
-    """`state` in the next leader epoch; whoever was not in the ISR leads alone.
+    """Return `state` in the next leader epoch; a leader that was not in the ISR leads alone.
 
     Other eligible leader replicas stay so while nothing can have been committed without them. After an unclean election
     nobody lacks anything, for it is the new leader's log that counts.
@@ -90,7 +90,10 @@ def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
 
 
 def decide_election(state: PartitionState, election: ElectionType, rules: Rules) -> PartitionState:
-    """What an administrator asks for (KIP-460). Raises ApiError where it is not needed, or nobody can lead."""
+    """Return the partition after the election of an administrator (KIP-460).
+
+    Raises ApiError if it is not needed, or no replica can lead.
+    """
     decide = {ElectionType.PREFERRED: _preferred, ElectionType.UNCLEAN: _unclean}[election]
     elected = led_by(state, decide(state, rules), rules)
     return msgspec.structs.replace(elected, partition_epoch=state.partition_epoch + 1)

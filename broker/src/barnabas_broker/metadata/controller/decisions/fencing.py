@@ -1,4 +1,4 @@
-"""What becomes of a partition when its brokers die, begin a new incarnation or shut down."""
+"""The state of a partition after its brokers die, begin a new incarnation or shut down."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
 
 
 def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
-    """As `remove_fenced`, but where all members live, one that is shutting down is left alone: it hands over by itself.
+    """Return what `remove_fenced` does, but leave a live member that shuts down alone: it hands over by itself.
 
     So one broker writes, and not two that are in each other's way. If it dies meanwhile it is fenced.
     """
@@ -36,11 +36,11 @@ def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
 def begin_incarnation(
     state: PartitionState, broker: int, lacks_records: bool, rules: Rules, *, is_past: bool = False
 ) -> PartitionState:
-    """The partition before a broker that started anew is let back in: it begins as a follower.
+    """Return the partition before a restarted broker is unfenced: it begins as a follower.
 
-    The partition epoch rises, so that nothing comes true any more that was decided on the incarnation before, such as
-    to take it into the ISR; unless the broker is out of the ISR and the incarnation before `is_past`: whoever knows the
-    partition as it is now knows that it has ended. Only where it is the one replica, so that nobody can have decided
+    The partition epoch rises, so that no decision on the incarnation before takes effect any more, for example to take
+    it into the ISR; unless the broker is out of the ISR and the incarnation before `is_past`: a broker that knows the
+    partition as it is now knows that it has ended. Only if it is the one replica, so that nobody can have decided
     anything, it goes on where it stopped, if it lacks nothing.
     """
     if lacks_records:
@@ -69,17 +69,17 @@ def _lacking_with(state: PartitionState, broker: int) -> tuple[int, ...]:
 
 
 def relies_on(state: PartitionState, broker: int) -> bool:
-    """Whether a broker leads, or may come to lead by itself: then it must not begin anew with an empty log."""
+    """True if a broker leads, or may come to lead by itself: then it must not start over with an empty log."""
     is_last_known = broker == state.last_known_leader and broker not in state.lacking
     return broker in (state.leader, *state.isr, *state.elr) or is_last_known
 
 
 def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
-    """Whether the partition still relies on a replica whose log failed in leader epoch `failed_epoch` (-1: before all).
+    """True if the partition still relies on a replica whose log failed in leader epoch `failed_epoch` (-1: before all).
 
-    A log that comes back may lack what that replica has acknowledged. So it begins anew, in neither ISR nor ELR. The
+    A log that comes back may lack what that replica has acknowledged. So it starts over, in neither ISR nor ELR. The
     epoch rises, because a fetch from before the failure may still be under way and would bring the replica into the
-    ISR. Where nobody else has what is committed, it leads all the same.
+    ISR. If no other replica has what is committed, it still leads.
     """
     members = {*state.isr, *state.elr}
     return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)

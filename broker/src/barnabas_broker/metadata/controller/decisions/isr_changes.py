@@ -32,7 +32,7 @@ class IsrChange:
 
 
 def check_topic(topic: TopicDocument, change: IsrChange) -> None:
-    """Raises ApiError where the proposal is for an earlier topic of the same name."""
+    """Raise ApiError if the proposal is for an earlier topic of the same name."""
     if topic.topic_id != change.topic_id:
         message = f"Topic {topic.name} has the id {topic.topic_id}, not {change.topic_id}."
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, message)
@@ -71,7 +71,7 @@ def _check_epochs(state: PartitionState, change: IsrChange) -> None:
 
 
 def _complaint(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
-    """Why a broker cannot be in an ISR.
+    """Return why a broker cannot be in an ISR.
 
     A member of it that is shutting down may stay: it can be the leader itself. One of an unknown incarnation, too: if
     another one had begun, the partition epoch would have risen.

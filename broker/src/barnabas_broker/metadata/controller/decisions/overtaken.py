@@ -1,7 +1,7 @@
-"""What becomes of a partition whose logs are ahead of the metadata: somebody has restored an older copy of it.
+"""The state of a partition whose logs are ahead of the metadata: somebody has restored an older copy of it.
 
-Its ISR tells nothing then, for whoever led since may have committed without some of it. The logs tell more: as in
-Raft, the one with the latest epoch, and of those the longest, has all that the replicas which live can know of.
+Its ISR says nothing then, for a later leader may have committed without some of it. The logs say more: as in Raft, the
+one with the latest epoch, and of those the longest, has all that the live replicas can know of.
 """
 
 from typing import NamedTuple

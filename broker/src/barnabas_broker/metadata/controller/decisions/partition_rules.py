@@ -1,4 +1,4 @@
-"""What a decision on a partition goes by: which brokers live, and what the topic asks of its replicas."""
+"""The rules for a decision on a partition: which brokers are alive, and what the topic asks of its replicas."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,17 +32,17 @@ class Rules:
         return (-1, -1) if end is None else (end.epoch, end.offset)
 
     def is_alive(self, broker: int) -> bool:
-        """Whether a broker may be in an ISR."""
+        """True if a broker may be in an ISR."""
         registration = self.brokers.get(broker)
         return registration is not None and not registration.fenced
 
     def may_lead(self, broker: int) -> bool:
-        """Whether a broker lives and is about to stay."""
+        """True if a broker is alive and not shutting down."""
         registration = self.brokers.get(broker)
         return registration is not None and not registration.fenced and not registration.is_shutting_down
 
     def suffices(self, isr: Sequence[int], replicas: Sequence[int]) -> bool:
-        """Whether the high watermark may advance with this ISR (KIP-966): the leader goes by the same rule."""
+        """True if the high watermark may advance with this ISR (KIP-966): the leader goes by the same rule."""
         return len(isr) >= min(self.min_isr, len(replicas))
 
 

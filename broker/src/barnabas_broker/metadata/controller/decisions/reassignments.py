@@ -1,7 +1,7 @@
-"""Other replicas for a partition while it is used (KIP-455).
+"""The reassignment of replicas while a partition is used (KIP-455).
 
-Those that come are added to the replicas, and fetch; those that go stay until all that shall be there are in sync.
-`revisions` ends a reassignment, with whatever change of the ISR completes it.
+Added replicas join the replicas, and fetch; removed ones stay until all target replicas are in sync. `revisions` ends a
+reassignment, with any change of the ISR that completes it.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def decide_reassignment(
 
 
 def is_reassigned(state: PartitionState) -> bool:
-    """Whether a reassignment of this partition is in progress."""
+    """True if a reassignment of this partition is in progress."""
     return bool(state.adding_replicas or state.removing_replicas)
 
 

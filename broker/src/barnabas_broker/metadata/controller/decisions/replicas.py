@@ -1,4 +1,4 @@
-"""Who holds a new partition: placed by rule, or as the request says."""
+"""The replicas of a new partition: placed by rule, or as the request says."""
 
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -14,7 +14,7 @@ PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 
 
 def check_partitions_added(added: int) -> None:
-    """Raises ApiError(POLICY_VIOLATION) for more new partitions than one request may ask for."""
+    """Raise ApiError(POLICY_VIOLATION) for more new partitions than one request may ask for."""
     if added > PARTITIONS_PER_REQUEST_MAX:
         message = f"Excessively large number of partitions per request: {added}; {PARTITIONS_PER_REQUEST_MAX} at most."
         raise ApiError(ErrorCode.POLICY_VIOLATION, message)
@@ -32,7 +32,7 @@ def place(view: ClusterView, partitions: int, replication_factor: int, random: R
 
 
 def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
-    """More partitions for a topic, which go on where its first ones began. Raises as `place` does."""
+    """Place more partitions of a topic, which go on where its first ones began. Raises as `place` does."""
     replication_factor = replication_factor_of(existing[0])
     brokers = _candidates(view, replication_factor)
     start_index = start_index_for_added(brokers, existing[0].replicas[0])
@@ -43,7 +43,7 @@ def place_added(view: ClusterView, existing: Sequence[PartitionState], added: in
 
 
 def _with_a_live_one(view: ClusterView, replicas: list[int], number: int) -> list[int]:
-    """Where most brokers are down, all of the replicas may be: then one that is alive comes first in their place."""
+    """Put a live broker first if most brokers are down, and all of the replicas are."""
     live = view.live_brokers
     return replicas if any(broker in live for broker in replicas) else [live[number % len(live)], *replicas[1:]]
 
@@ -61,12 +61,12 @@ def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
 
 
 def replication_factor_of(state: PartitionState) -> int:
-    """How many replicas a partition has, or will have once its reassignment is done."""
+    """Return how many replicas a partition has, or will have once its reassignment is done."""
     return len(state.replicas) - len(state.removing_replicas)
 
 
 def check_assignment(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> None:
-    """Raises ApiError(INVALID_REPLICA_ASSIGNMENT) for replicas that cannot be, or are not `replication_factor` many."""
+    """Raise ApiError(INVALID_REPLICA_ASSIGNMENT) for impossible replicas, or others than `replication_factor` many."""
     complaint = _complaint(view, replicas, replication_factor)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {complaint}")

@@ -1,7 +1,7 @@
-"""Topics written anew from what brokers reported of their logs, where the metadata has lost them. Pure.
+"""The topics that are rewritten from brokers' reports of their logs, if the metadata has lost them. Pure.
 
-The logs tell which broker has which partition, and how far. The longest of the latest epoch leads, and those that end
-as it does are in sync. They do not tell the configs: nothing of a topic expires or is compacted until somebody sets
+The logs show which broker has which partition, and how far. The longest of the latest epoch leads, and those that end
+as it does are in sync. They do not show the configs: nothing of a topic expires or is compacted until somebody sets
 them.
 """
 
@@ -23,11 +23,11 @@ KEEPS_ALL: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms
 """The configs of a topic whose own are lost."""
 
 Ends = Mapping[int, Mapping[int, LogEnd]]
-"""By partition and broker, what the logs of a topic end at."""
+"""The ends of the logs of a topic, by partition and broker."""
 
 
 class Restored(NamedTuple):
-    """`document` is the topic to write; `ends` has the partitions that are written anew, with what they are made of."""
+    """The topic to write, and in `ends` the partitions that are rewritten, with what they are made of."""
 
     document: TopicDocument
     ends: Ends
@@ -95,7 +95,7 @@ def _restored(
 
 
 def _why_not(ends: Ends) -> str | None:
-    """What no broker has reported may come with a broker that has not started."""
+    """Return why a topic cannot be restored; a missing log may be on a broker that has not started."""
     missing = [number for number, found in ends.items() if not found]
     most = max(map(len, ends.values()), default=0)
     fewer = [number for number, found in ends.items() if len(found) < most]

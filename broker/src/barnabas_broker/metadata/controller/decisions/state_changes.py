@@ -30,7 +30,7 @@ def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: 
 
 
 def _completed(state: PartitionState) -> PartitionState:
-    """Without the replicas that go, once all others are in sync (KIP-455)."""
+    """Return the partition without the replicas that are removed, once all others are in sync (KIP-455)."""
     if not state.adding_replicas and not state.removing_replicas:
         return state
     targets = [replica for replica in state.replicas if replica not in state.removing_replicas]
@@ -53,7 +53,10 @@ def with_replicas(state: PartitionState, replicas: list[int]) -> PartitionState:
 def _eligible_leader_replicas(
     before: PartitionState, after: PartitionState, rules: Rules, lost: Container[int]
 ) -> tuple[int, ...]:
-    """Nothing can have been committed since these left the ISR: with fewer than min ISR the high watermark stands."""
+    """Return the eligible leader replicas: those since whose leaving of the ISR nothing can have been committed.
+
+    With fewer than min ISR the high watermark does not advance.
+    """
     if rules.suffices(after.isr, after.replicas):
         return ()
     return tuple(

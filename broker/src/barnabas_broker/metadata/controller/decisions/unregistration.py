@@ -1,4 +1,4 @@
-"""Which brokers may be forgotten: those that are gone and that no partition counts on."""
+"""The brokers that may be forgotten: those that are gone and on which no partition relies."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -13,7 +13,7 @@ NAMED_MAX: Final = 3
 def check_unregistration(
     broker_id: int, registration: BrokerRegistration | None, topics: Iterable[TopicDocument]
 ) -> None:
-    """Raises ApiError where the broker is not registered, is not fenced, or has replicas."""
+    """Raise ApiError if the broker is not registered, is not fenced, or has replicas."""
     if registration is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered.")
     if not registration.fenced:

@@ -1,4 +1,4 @@
-"""Which levels of features are finalized next (KIP-584)."""
+"""The levels of features that are finalized next (KIP-584)."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -20,7 +20,7 @@ NAMED_MAX: Final = 3
 
 
 class UpgradeType(IntEnum):
-    """By the protocol's numbers. An unsafe downgrade may lose metadata."""
+    """The type of an upgrade, by the protocol's numbers. An unsafe downgrade may lose metadata."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

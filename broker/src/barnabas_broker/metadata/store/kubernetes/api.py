@@ -16,10 +16,10 @@ from barnabas_kube.client import SILENCE_S, Answer, ApiClient, NoAnswer, StreamR
 REQUEST_S: Final = 3.0
 """Shorter than a session, so that a lease is tried to be renewed again before it ends."""
 BULK_S: Final = 20.0
-"""For listings, which may be tens of MB."""
+"""The seconds for listings, which may be tens of MB."""
 RETRY_AFTER_S: Final = 1.0
 ANSWER_S: Final = 0.5
-"""Who asks again waits at least so long: no answer would end the watches, which makes a busy server busier."""
+"""The least wait before a request is repeated: without an answer the watches would end, which adds to the load."""
 AGENT: Final = "barnabas-broker"
 
 
@@ -71,12 +71,12 @@ class ApiRequests:
             raise StoreUnavailable(str(error)) from error
 
     async def close(self) -> None:
-        """Ends all that is under way."""
+        """End all requests that are under way."""
         await self._client.close()
 
 
 def _check(what: str, answer: Answer) -> None:
-    """Raises StoreUnavailable where the server did not deal with the request."""
+    """Raise StoreUnavailable if the server did not deal with the request."""
     refused = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
     if answer.status in refused or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise StoreUnavailable(f"{what}: {answer.status} {parse_status(answer.body).message}")

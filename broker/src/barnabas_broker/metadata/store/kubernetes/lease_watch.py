@@ -17,7 +17,7 @@ from barnabas_kube.client import Status
 WATCH_S: Final = 300
 RETRY_S: Final = 1.0
 CURRENT_MS: Final = 5_000
-"""A watch that was silent for longer is not relied on: whoever follows leases renews its own, and hears of that."""
+"""The silence after which a watch is not relied on: a follower of leases renews its own, and hears of that."""
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,13 @@ class LeaseWatch:
         self._task: asyncio.Task[None] | None = None
 
     def is_current(self) -> bool:
-        """Whether the observations are those of now, but for what is on its way."""
+        """True if the observations are current, but for events that are on their way."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS
 
     async def close(self) -> None:
-        """Ends the watch, and waits for its task."""
+        """End the watch, and wait for its task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -79,7 +79,7 @@ class LeaseWatch:
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, revision: str) -> str:
-        """Until the server ends the watch: the revision to go on from."""
+        """Follow until the server ends the watch; return the revision to go on from."""
         query = {
             **self._ours,
             "watch": "1",

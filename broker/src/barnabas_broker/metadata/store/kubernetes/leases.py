@@ -53,16 +53,16 @@ class LeaseList(msgspec.Struct):
 
 
 class _Renewal(NamedTuple):
-    """What differs when a lease was renewed, and when this process saw it first."""
+    """The fields that differ when a lease was renewed, and when this process saw it first."""
 
     token: str | None
     renew_time: str | None
     seen_at_ms: int
-    """By a clock that nobody sets."""
+    """The time by a clock that nobody sets."""
 
 
 class Observations:
-    """What this process has seen of a cluster's leases, by lists and by a watch. `clock` is its own."""
+    """The leases of a cluster as this process has seen them, by lists and by a watch. `clock` is its own."""
 
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._prefix = f"{cluster}."
@@ -70,7 +70,7 @@ class Observations:
         self._objects: dict[str, LeaseObject] = {}
         self._renewals: dict[str, _Renewal] = {}
         self.revision = 0
-        """Everything up to it has been seen; lists and the watch may come in any order."""
+        """The revision up to which everything has been seen; lists and the watch may come in any order."""
 
     def see_all(self, listed: LeaseList, known: int) -> None:
         """A list: what is not in it is gone. `known` was the revision when it was asked for.
@@ -99,7 +99,7 @@ class Observations:
             self._renewals[name] = _renewal(self._renewals.get(name), changed, monotonic_ms(self._clock))
 
     def leases(self) -> dict[str, Lease]:
-        """Those that somebody holds, or held when they ended, by name."""
+        """Return the leases that somebody holds, or held when they ended, by name."""
         return {
             name: Lease(
                 name, holder, token_of(each), _duration_ms(each), self._renewals[name].seen_at_ms + _duration_ms(each)
@@ -109,7 +109,7 @@ class Observations:
         }
 
     def object(self, name: str) -> LeaseObject | None:
-        """As it was seen last."""
+        """Return the object as it was last seen."""
         return self._objects.get(name)
 
     def _name(self, found: LeaseObject) -> str:
@@ -130,7 +130,7 @@ def token_of(found: LeaseObject) -> int:
 
 
 def is_left_over(found: LeaseObject, pod_uid: str) -> bool:
-    """Whether an earlier process in this pod held it. `pod_uid` is "" where there is no pod: then nobody knows."""
+    """True if an earlier process in this pod held it. `pod_uid` is "" if there is no pod: then nobody knows."""
     return pod_uid != "" and found.metadata.annotations.get(POD_UID) == pod_uid
 
 

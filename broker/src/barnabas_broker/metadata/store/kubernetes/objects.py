@@ -27,7 +27,7 @@ PLURAL: Final = "statedocuments"
 KIND: Final = "StateDocument"
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 MARK_KEY: Final = "mark"
-"""No document: an object that is written to learn of a revision, and that every watch hears of."""
+"""The key of the mark: no document, but an object that is written to learn a revision, and that every watch reports."""
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
@@ -37,7 +37,7 @@ _NOT_PLAIN: Final = re.compile(r"[^a-z0-9]+")
 
 
 class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What kubectl prints beside the key."""
+    """The columns that kubectl prints beside the key."""
 
     state: str = ""
     partitions: int | None = None
@@ -54,7 +54,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is read and written of an object's metadata."""
+    """The part of an object's metadata that is read and written."""
 
     name: str = ""
     resource_version: str = ""

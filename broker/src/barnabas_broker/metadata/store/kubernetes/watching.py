@@ -1,4 +1,4 @@
-"""From the lines of a watch to changes. No IO."""
+"""The conversion of lines of a watch to changes. No IO."""
 
 import logging
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
 def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | None:
-    """What lines of a watch tell; None where they tell nothing. Raises HistoryCompacted, StoreUnavailable."""
+    """Return the changes in lines of a watch; None if they have none. Raises HistoryCompacted, StoreUnavailable."""
     changes: list[Change] = []
     revision = 0
     for line in lines:
@@ -49,7 +49,7 @@ def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | N
 
 
 def raise_error(status: Status) -> NoReturn:
-    """What an ERROR event says: HistoryCompacted or StoreUnavailable."""
+    """Raise the error of an ERROR event: HistoryCompacted or StoreUnavailable."""
     if status.code == HTTPStatus.GONE:
         raise HistoryCompacted(status.message)
     raise StoreUnavailable(f"the watch failed: {status.code} {status.message}")
@@ -64,6 +64,6 @@ def _change(event: _Event, cluster: str) -> Change | None:
 
 
 def is_document(found: StateObject, cluster: str) -> bool:
-    """Whether it is one that a broker has written, neither the mark nor an object that somebody copied."""
+    """True if a broker has written the document: it is neither the mark nor an object that somebody copied."""
     key = found.spec.key
     return key != MARK_KEY and found.metadata.name == object_name(cluster, key)

@@ -1,7 +1,7 @@
-"""How processes on one machine wake each other: a datagram socket each, in a directory of its own for temporary files.
+"""The signals between processes on one machine: a datagram socket each, in a temporary directory of its own.
 
 A process that ends, however it ends, leaves a socket that refuses connections: so others see for certain that it is
-gone. A socket that is not there at all proves nothing, somebody may have tidied up the directory.
+gone. A missing socket proves nothing, somebody may have tidied up the directory.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _RING: Final = b"!"
 
 
 class Answer(Enum):
-    """What ringing tells about a process."""
+    """The answer of a process to a ring."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -45,7 +45,7 @@ class ChangeSignal:
         self._on_ring()
 
     def close(self) -> None:
-        """Nobody can ring any more."""
+        """Close the socket, so that nobody can ring any more."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -66,7 +66,7 @@ def ring(address: str) -> Answer:
 
 
 def clear_away(address: str) -> None:
-    """Removes what a process that is gone has left."""
+    """Remove what a process that is gone has left."""
     with contextlib.suppress(OSError):
         os.unlink(address)
         os.rmdir(os.path.dirname(address))

@@ -18,7 +18,7 @@ from barnabas_broker.metadata.store.sqlite.schema import transaction
 
 HISTORY_CHANGES: Final = 20_000
 HISTORY_BYTES: Final = 64 * 1024 * 1024
-"""Changes that are kept for watchers, so many or so large. Who missed more lists anew."""
+"""The changes that are kept for watchers, so many or so large. A watcher that missed more lists again."""
 TRIM_EVERY_BYTES: Final = HISTORY_BYTES // 8
 _TRIM_EVERY: Final = 1_000
 _BELOW: Final = "substr(key, 1, length(?1)) = ?1"
@@ -42,7 +42,7 @@ def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
 
 
 def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Changes:
-    """What happened below `prefix` after revision `seen`. Raises HistoryCompacted."""
+    """Return the changes below `prefix` after revision `seen`. Raises HistoryCompacted."""
     latest = latest_revision(connection)
     if latest == seen:
         return Changes(seen, [])
@@ -55,7 +55,7 @@ def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Cha
 
 
 def latest_revision(connection: sqlite3.Connection) -> int:
-    """That of the last change."""
+    """Return the revision of the last change."""
     (latest,) = connection.execute("SELECT latest FROM revision").fetchone()
     return int(latest)
 

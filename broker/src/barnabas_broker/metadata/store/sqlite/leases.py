@@ -75,9 +75,9 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
 
 
 def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, now_ms: int) -> None:
-    """From now on every writer rings at `address`. What is left of the time before the machine started has ended.
+    """Let every writer ring at `address` from now on; leases from before the machine's start have ended.
 
-    Containers may each have a boot id of their own: who answers is alive in any case.
+    Containers may each have a boot id of their own: a process that answers is alive in any case.
     """
     _end_leases_of_other_uptimes(connection, now_ms)
     known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()
@@ -90,7 +90,7 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, now_
 
 
 def _end_leases_of_other_uptimes(connection: sqlite3.Connection, now_ms: int) -> None:
-    """Those that would last longer than any that was taken or renewed since the machine was started."""
+    """End the leases that would last longer than any that was taken or renewed since the machine was started."""
     with transaction(connection):
         connection.execute(
             "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE expires_at_ms > ? + duration_ms", (now_ms,)
@@ -103,6 +103,6 @@ def watchers(connection: sqlite3.Connection) -> list[str]:
 
 
 def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) -> None:
-    """Processes that are gone, or go now."""
+    """Remove the addresses of processes that are gone, or about to end."""
     with transaction(connection):
         connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])

@@ -30,7 +30,7 @@ ALTER TABLE revision ADD COLUMN untrimmed_bytes INTEGER NOT NULL DEFAULT 0
 """
 """Brokers of the version before that run meanwhile know all of what they use; the next start of one is refused."""
 _SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
-"""What makes the tables of now, by the format that the file has."""
+"""The scripts that make the present tables, by the format that the file has."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -87,7 +87,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is committed meanwhile reaches the disk with the next synced commit, and never without what was before."""
+    """Commit without a sync inside: it reaches the disk with the next synced commit, and never without earlier ones."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield
