@@ -12,8 +12,9 @@ EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class Command(NamedTuple):
-    """One subcommand: the module whose `main(arguments) -> exit code` runs it, the extra with what that needs, and a
-    line for the usage text.
+    """A subcommand: the module whose `main(arguments) -> exit code` runs it, its extra, and a line for the usage text.
+
+    The extra installs what the module needs.
     """
 
     module: str
@@ -68,7 +69,7 @@ def usage() -> str:
 
 
 def main() -> int:
-    """Runs the subcommand that the first argument names; 2 when there is none such."""
+    """Run the subcommand that the first argument names; return 2 if there is none such."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(f"barnabas {importlib.metadata.version('barnabas')}")
@@ -91,7 +92,7 @@ def main() -> int:
 
 
 def end_at_once(name: str) -> NoReturn:
-    """Past all that is half imported: nothing has begun that would have to be ended."""
+    """End the process past all that is half imported: nothing has begun that would have to be ended."""
     try:
         os.write(sys.stderr.fileno(), f"barnabas {name}: SIGTERM came\n".encode())
     finally:  # Also where nobody reads what is said.
@@ -99,7 +100,7 @@ def end_at_once(name: str) -> NoReturn:
 
 
 def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:
-    """What to say where a command's parts are not installed, as in the image of another one."""
+    """Return the message that a command's parts are not installed, as in the image of another one."""
     image = "" if extra in ("local", "jobs") else f", and is in the {extra}'s image"
     return f"barnabas {name}: {error}; what it needs comes with `pip install 'barnabas[{extra}]'`{image}"
 

@@ -13,8 +13,9 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that nobody sets (leases, timeouts, durations): they never go back, and go on while the machine is
-        suspended. All processes of a machine count the same ones, from its start.
+        """Return the seconds of a clock that nobody sets (leases, timeouts, durations): they never go back.
+
+        They go on while the machine is suspended. All processes of a machine count the same ones, from its start.
         """
         ...
 
@@ -48,7 +49,7 @@ class LoopClock(Clock, Protocol):
     """A clock that coroutines wait by."""
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds; 0 only ends the turn of the loop."""
+        """Wait so many seconds; 0 only ends the turn of the loop."""
         ...
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:

@@ -1,4 +1,4 @@
-"""How full the disk of a log dir may become."""
+"""The limit to how full the disk of a log dir may become."""
 
 from typing import Final, NamedTuple
 

@@ -1,7 +1,7 @@
-"""Work over many things in slices: a turn of the loop takes some of them, then everybody else has a turn.
+"""The work over many things in slices: a turn of the loop takes some of them, then everybody else has a turn.
 
-One bound is by time and one by number, for a simulated clock stands still within a turn. Whoever works so looks at each
-thing when its turn comes, not before: meanwhile it may be gone.
+One bound is by time and one by number, for a simulated clock stands still within a turn. Such work looks at each thing
+when its turn comes, not before: meanwhile it may be gone.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
 """A turn that is begun so seldom that nobody notices, and so long that a round of 10,000 things costs little more."""
 CONNECTION_S: Final = 0.005
-"""For the requests that one client has sent at once: then it is the others' turn."""
+"""The seconds for the requests that one client has sent at once: then it is the others' turn."""
 FIRST_TURN_S: Final = 0.0005
 """The first turn of a request comes at once, so many may come in one turn of the loop. A usual one ends in it."""
 FETCHED_PARTITIONS: Final = 500
@@ -26,37 +26,39 @@ ENCODED_PARTITIONS: Final = 300
 """Encoded for Metadata: 8 ms."""
 MADE_PARTITIONS: Final = 8
 MADE_PARTITIONS_S: Final = 0.002
-"""So few, because each is a directory and a file, and some disks are slow."""
+"""The seconds for new partitions; so few, because each is a directory and a file, and some disks are slow."""
 COUNTED_PARTITIONS: Final = 500
 METRIC_SAMPLES: Final = 500
 GROUP_OFFSETS: Final = 1_000
 """Looked at for the metrics of groups."""
 REPORTED_LOGS: Final = 256
-"""Whose ends go into the metadata."""
+"""The logs whose ends go into the metadata."""
 WRITTEN_ITEMS: Final = 100
 """Decided, and written in one transaction: about 10 ms for topics of a few partitions."""
 WRITTEN_PARTITIONS: Final = 2_000
-"""Of those items: 15 ms. One item may have more."""
+"""The partitions of those items: 15 ms. One item may have more."""
 IMAGE_DOCUMENTS: Final = 200
 """Taken over into the image: about 10 ms for topics of a partition."""
 IMAGE_BYTES: Final = 32 * 1024
-"""Of these documents, which are as large as they have partitions: 500 to 800, about 10 ms. One may be larger."""
+"""The bytes of these documents, which grow with partitions: 500 to 800, about 10 ms. One may be larger."""
 ACCEPTED_CONNECTIONS: Final = 128
 WOKEN_CONNECTIONS: Final = 16
-"""That waited for memory. Each may copy a scratch buffer's worth: about 2 ms for all."""
+"""The connections that waited for memory. Each may copy a scratch buffer's worth: about 2 ms for all."""
 SENT_BYTES: Final = 256 * 1024
-"""On one connection, so that a fetch of 6 MB does not hold up small produces."""
+"""The bytes sent on one connection, so that a fetch of 6 MB does not hold up small produces."""
 RECEIVED_BYTES: Final = 1024 * 1024
-"""On one link to another broker."""
+"""The bytes received on one link to another broker."""
 APPENDED_BYTES: Final = 4 * 1024 * 1024
-"""Of what a follower has fetched. Only one that is far behind gets more at once; with smaller turns new records come
-before those that wait to be committed."""
+"""The bytes that a follower appends of what it has fetched. Only one that is far behind gets more at once.
+
+With smaller turns new records come before those that wait to be committed.
+"""
 
 T = TypeVar("T")
 
 
 def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_max: int) -> Iterator[Sequence[T]]:
-    """As many at a time as may be worked on in one turn of the loop, one at least; for work whose parts cost alike."""
+    """Yield slices for one turn of the loop each, of one thing at least; for work whose parts cost alike."""
     begin, total = 0, 0
     for end, thing in enumerate(things):
         total += size(thing)
@@ -69,12 +71,12 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 
 @coroutine
 def next_turn() -> Generator[None, None, None]:
-    """What every event loop understands: this task goes on once all others have had their turn."""
+    """Let this task go on once all others have had their turn, on any event loop."""
     yield
 
 
 async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
-    """All of them, at most `a_turn` in each turn of the loop; for work whose parts cost alike."""
+    """Yield all things, at most `a_turn` in each turn of the loop; for work whose parts cost alike."""
     for number, thing in enumerate(things):
         if number and number % a_turn == 0:
             await next_turn()
@@ -82,7 +84,7 @@ async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
 
 
 class FairTurn:
-    """What is left of one turn of the loop: `things_max` things, or those that begin within `lasts_s`; one at least."""
+    """The rest of one turn of the loop: `things_max` things, or those that begin within `lasts_s`; one at least."""
 
     __slots__ = ("_clock", "_ends_s", "_lasts_s", "_left", "_things_max")
 
@@ -98,21 +100,21 @@ class FairTurn:
         self._ends_s = self._clock.monotonic_s() + self._lasts_s
 
     def take(self) -> bool:
-        """Whether one more thing may be done in this turn; it counts as done."""
+        """Return whether one more thing may be done in this turn; it counts as done."""
         if self._left <= 0 or (self._left < self._things_max and self._clock.monotonic_s() >= self._ends_s):
             return False
         self._left -= 1
         return True
 
     async def give_way(self) -> None:
-        """Before each thing: in this turn or, when that is used up, in the next."""
+        """Wait before each thing for the next turn, if this one is used up."""
         if not self.take():
             await next_turn()
             self.begin()
             self.take()
 
     async def over(self, things: Iterable[T]) -> AsyncIterator[T]:
-        """All of them as they are now, those that follow when the turn is used up in the next turns."""
+        """Yield the present things, those that follow when the turn is used up in the next turns."""
         for thing in list(things):
             await self.give_way()
             yield thing
@@ -138,7 +140,7 @@ class FairRounds:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether some are left for the next turns."""
+        """True if some are left for the next turns."""
         return bool(self._left)
 
     def begin(self) -> None:
@@ -151,7 +153,7 @@ class FairRounds:
         self._slice()
 
     def stop(self) -> None:
-        """What is left of the round is left out."""
+        """Leave out the rest of the round."""
         self._left.clear()
         self._again = False
 

@@ -1,4 +1,4 @@
-"""How far a consumer group is behind: the rule of brokers' metrics, lag exporter, `status` and ConsumerGroups. Pure.
+"""The lag of a consumer group: the rule of brokers' metrics, lag exporter, `status` and ConsumerGroups. Pure.
 
 A group reads a topic when it has committed to one of its partitions. Then all partitions of that topic count; where
 nothing is committed, the group stands at the start of the log (docs/how-to/lag.md says why).

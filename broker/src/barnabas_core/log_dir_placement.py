@@ -1,4 +1,4 @@
-"""Which log dir gets a new partition."""
+"""The choice of the log dir for a new partition."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -7,7 +7,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class LogDirLoad(NamedTuple):
-    """How full a log dir is. `empty_partitions` are those of its partitions that hold no data yet."""
+    """The load of a log dir. `empty_partitions` are those of its partitions that hold no data yet."""
 
     path: str
     partitions: int

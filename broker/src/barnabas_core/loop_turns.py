@@ -1,8 +1,8 @@
-"""What the longest piece of work in this turn of the event loop was, for whoever measures turns.
+"""The longest piece of work in this turn of the event loop, for the measurement of turns.
 
-A turn that takes long is noticed when it is over; then it is too late to ask what ran. So what may take long leaves its
-name here, with its time. One loop runs in a process, hence one value for all floors. Without a clock, as in a
-simulation, nothing is measured.
+A turn that takes long is noticed when it is over; then it is too late to ask what ran. So work that may take long
+leaves its name here, with its time. One loop runs in a process, hence one value for all floors. Without a clock, as in
+a simulation, nothing is measured.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
 SHORT_S: Final = 0.001
-"""What takes no longer is not named, and a turn that takes no longer is only counted."""
+"""The seconds up to which work is not named, and a turn only counted."""
 
 
 class LongestPart:
-    """Of the present turn. Hot paths that have measured already compare with `seconds` themselves."""
+    """The longest part of the present turn. Hot paths that have measured already compare with `seconds` themselves."""
 
     __slots__ = ("now_s", "seconds", "what")
 
@@ -26,11 +26,11 @@ class LongestPart:
         self.now_s: Callable[[], float] = float
         """The clock; set by who measures turns."""
         self.seconds = SHORT_S
-        """Whoever measures turns sets it back after one in which it rose."""
+        """The seconds of the longest part; the measurement resets them after a turn in which they rose."""
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:
-        """So long did `what` run."""
+        """Note that `what` ran so long."""
         if seconds > self.seconds:
             self.seconds = seconds
             self.what = what
@@ -40,7 +40,7 @@ LONGEST_PART: Final = LongestPart()
 
 
 def timed(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For functions that may take long and are called seldom, compared with requests."""
+    """Time a function that may take long and is called seldom, compared with requests."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

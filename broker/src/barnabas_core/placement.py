@@ -1,8 +1,8 @@
-"""Which brokers hold which partitions: Kafka's assignReplicasToBrokers, with its two random numbers as arguments.
+"""The placement of partitions on brokers: Kafka's assignReplicasToBrokers, with its two random numbers as arguments.
 
 The first replicas go round the brokers from `start_index`, so that leadership is spread. The others follow at a
-distance that grows by one with each round, so that the partitions of one broker have their other replicas on many.
-With racks, the brokers are gone through rack by turn, and no rack gets a second replica before each has one (KIP-36).
+distance that grows by one with each round, so that the partitions of one broker have their other replicas on many. With
+racks, the brokers are gone through rack by turn, and no rack gets a second replica before each has one (KIP-36).
 """
 
 from collections.abc import Mapping, Sequence

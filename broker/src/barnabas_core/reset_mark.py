@@ -12,12 +12,12 @@ MARK_LENGTH_MAX: Final = 256
 
 
 def is_marked(metadata: str) -> bool:
-    """Whether a reset left it."""
+    """True if a reset left it."""
     return metadata.startswith(RESET_MARK)
 
 
 def says_nothing(metadata: str, member_id: str) -> bool:
-    """Whether a client committed it that has nothing to say: franz-go's clients say who they are in the group."""
+    """True if a client committed it without a message: franz-go's clients put their member id there."""
     return metadata in ("", END, member_id)
 
 
@@ -29,7 +29,7 @@ def reset_ids(metadata: str) -> tuple[str, ...]:
 
 
 def reset_mark(reset_id: str, before: Iterable[str]) -> str:
-    """That of a reset, after those `before`."""
+    """Return the mark of a reset, after the marks `before`."""
     mark = RESET_MARK + reset_id
     for each in before:
         if each != reset_id and len(mark) + len(each) + 2 <= MARK_LENGTH_MAX:

@@ -1,4 +1,4 @@
-"""The steps of work that comes now and then: whoever watches it sees whether it goes on."""
+"""The steps of work that comes now and then, so that a watchdog sees whether it goes on."""
 
 from collections.abc import Awaitable, Generator
 from functools import partial
@@ -16,11 +16,11 @@ class Steps:
         self._under_way = 0
 
     def progress(self) -> object:
-        """Another value whenever the work went on, and always while there is none."""
+        """Return another value whenever the work went on, and always while there is none."""
         return self._taken if self._under_way else object()
 
     async def count(self, work: Awaitable[R]) -> R:
-        """What the work returns, or raises."""
+        """Count the steps of the work; return what it returns, or raise what it raises."""
         self._under_way += 1
         try:
             return await self._each_step(work)
@@ -39,7 +39,7 @@ class Steps:
                 return end.value  # type: ignore[no-any-return]
             try:
                 yield awaited
-            except BaseException as error:  # Such as that it is cancelled.
+            except BaseException as error:  # For example CancelledError.
                 go_on = partial(steps.throw, error)
             else:
                 go_on = steps.__next__

@@ -1,4 +1,4 @@
-"""Which topic names are allowed, and which two are too much alike."""
+"""The rules for names of topics: which are allowed, and which two are too much alike."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises ApiError(INVALID_TOPIC_EXCEPTION), which says what is wrong with the name."""
+    """Raise ApiError(INVALID_TOPIC_EXCEPTION), which says what is wrong with the name."""
     complaint = _complaint(name)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
@@ -46,7 +46,7 @@ class KnownNames:
         self._names.append(name)
 
     def colliding(self, name: str) -> str | None:
-        """One that is `name` but for `.` and `_`, which metrics cannot tell apart; None if there is none."""
+        """Return a name that differs from `name` in `.` and `_` only, which metrics cannot tell apart, or None."""
         if "." not in name and "_" not in name:
             return None
         for other in self._names:
@@ -62,7 +62,7 @@ def folded(name: str) -> str:
 
 
 def is_internal(name: str) -> bool:
-    """Whether the brokers write this topic for themselves."""
+    """True if the brokers write this topic for themselves."""
     return name in INTERNAL_TOPICS
 
 

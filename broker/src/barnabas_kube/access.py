@@ -1,4 +1,4 @@
-"""Where the API server is and who this process is to it: `discovery` finds out."""
+"""The access to the API server: where it is, and the identity of this process. `discovery` finds both."""
 
 import ssl
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class NoAccess(Exception):
-    """What this process was given to reach an API server with is not there or does not do; the message says what."""
+    """The error that the access of this process is missing or not valid; the message says what."""
 
 
 class Access(NamedTuple):
@@ -19,7 +19,7 @@ class Access(NamedTuple):
 
 
 def token_file(path: Path) -> Callable[[], str]:
-    """Reads a token, which the kubelet replaces long before it ends. NoAccess when it is called."""
+    """Return a function that reads a token, which the kubelet replaces long before it ends. It raises NoAccess."""
 
     def read() -> str:
         try:

@@ -16,11 +16,11 @@ import msgspec
 from barnabas_kube.access import Access, NoAccess
 
 CONNECT_S: Final = 3.0
-"""Until a stream begins."""
+"""The seconds until a stream begins."""
 SILENCE_S: Final = 90.0
 """A watch hears from the server every minute even when nothing changes."""
 KEPT_S: Final = 30.0
-"""How long an idle connection is kept. The API server closes them after 90 s."""
+"""The seconds for which an idle connection is kept. The API server closes them after 90 s."""
 _DEAD_PEER_OPTIONS: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
@@ -31,18 +31,18 @@ _DEAD_PEER_OPTIONS: Final = (
 
 
 class Answer(NamedTuple):
-    """What the API server says: an HTTP status, and the body."""
+    """The answer of the API server: an HTTP status, and the body."""
 
     status: int
     body: bytes
 
 
 class NoAnswer(Exception):
-    """No connection, no time, no access; says of which request."""
+    """The error that there was no connection, no time or no access; the message names the request."""
 
 
 class StreamRefused(Exception):
-    """An answer in place of a stream; says of which request."""
+    """The error of an answer in place of a stream; the message names the request."""
 
     def __init__(self, what: str, answer: Answer) -> None:
         super().__init__(f"{what}: {answer.status} {parse_status(answer.body).message}")
@@ -54,7 +54,7 @@ class _Details(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """What the API server says where there is no object to answer with."""
+    """The answer of the API server without an object."""
 
     message: str = ""
     reason: str = ""
@@ -136,7 +136,7 @@ class ApiClient:
             return Answer(response.status, await response.read())
 
     def _open(self) -> aiohttp.ClientSession:
-        """After `close` aiohttp's own error is none of its ClientErrors."""
+        """Return the open session; aiohttp's own error after `close` is none of its ClientErrors."""
         if self._session.closed:
             raise aiohttp.ClientConnectionError("this client is closed")
         return self._session
@@ -169,12 +169,12 @@ class ApiClient:
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
     def end_streams(self) -> None:
-        """Whoever reads one hears that the connection is lost."""
+        """Close the streams; their readers get the error that the connection is lost."""
         for response in list(self._streams):
             response.close()
 
     async def close(self) -> None:
-        """Ends all that is under way."""
+        """End all requests that are under way."""
         self.end_streams()
         await self._session.close()
 

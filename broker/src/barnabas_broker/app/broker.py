@@ -87,9 +87,9 @@ class Broker:
         self._is_serving = False
         self._tls: TlsContexts
         self.failure: str | None = None
-        """Why the broker could not go on."""
+        """The reason why the broker could not go on."""
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
-        """What undoes the start, to be called in the other order."""
+        """The calls that undo the start, in the order of the start; to be called in the other order."""
 
     async def start(self) -> bool:
         """Return when the broker serves clients; False where it is to stop before. CannotStart."""
@@ -161,7 +161,7 @@ class Broker:
                 await pending
 
     async def abandon(self) -> None:
-        """In place of `stop` where the broker cannot go on: nothing is written any more, and what hangs is left."""
+        """End where the broker cannot go on, instead of `stop`: write nothing any more, and leave what hangs."""
         try:
             async with asyncio.timeout(ABANDON_S):
                 if self._node is not None:
@@ -327,7 +327,7 @@ class Broker:
                 )
 
     async def _start_http(self) -> None:
-        """First of all: whoever looks after the broker sees that it lives, and how far it is."""
+        """Start the pages first of all: a probe sees that the broker lives, and how far it is."""
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
@@ -344,6 +344,6 @@ class Broker:
 
 
 async def _import_handlers() -> None:
-    """Before anybody connects: no request waits for an import, nor finds the file descriptors used up."""
+    """Import the handlers before anybody connects: no request waits for an import, nor finds no file descriptors."""
     async for api_key in in_turns(MESSAGE_HANDLERS, 1):
         message_handler(api_key)

@@ -41,14 +41,14 @@ class Chores:
         self._tasks: list[asyncio.Task[object]] = []
 
     def start(self, chores: list[Chore]) -> None:
-        """Starts a task for each chore; each does its work once a period."""
+        """Start a task for each chore; each does its work once a period."""
         for chore in chores:
             steps = Steps()
             progress = partial(_progress, chore, steps)
             self._tasks.append(self._supervise(chore.name, self._rounds(chore, steps), progress))
 
     async def stop(self) -> None:
-        """No round begins any more, and none is under way."""
+        """End the chores: no round begins any more, and none is under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -71,11 +71,11 @@ def _progress(chore: Chore, steps: Steps) -> object:
 
 
 async def in_thread(threads: Executor, call: Callable[[], R]) -> R:
-    """What `call` returns, by one of these threads.
+    """Return what `call` returns, by one of these threads.
 
-    Nothing stops a thread, so whoever is cancelled goes on only when it has ended.
-    A checkpoint that is written late would otherwise take the place of the last one, which says where the logs end.
-    Who is cancelled hears of a failure first, and ends at its next wait: a sync fails once, the next one passes.
+    Nothing stops a thread, so a cancelled caller goes on only when the thread has ended. A checkpoint that is written
+    late would otherwise take the place of the last one, which says where the logs end. A cancelled caller gets a
+    failure first, and ends at its next wait: a sync fails once, the next one passes.
     """
     job, task = asyncio.get_running_loop().run_in_executor(threads, call), asyncio.current_task()
     try:

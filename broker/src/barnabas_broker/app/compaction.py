@@ -23,12 +23,12 @@ NOTHING_STABLE = -1
 
 
 def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
-    """Looks into the batches that clients produce. Starts its process at the first batch that needs it."""
+    """Make the inspector of the batches that clients produce. Its process starts at the first batch that needs it."""
     return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock, asyncio.timeout)
 
 
 def make_helper(timers: Timers, config: Callable[[], BrokerConfig]) -> Helper:
-    """For compaction; `config` gives the settings in force."""
+    """Make the helper process for compaction; `config` gives the settings in force."""
     return Helper(timers, lambda: config().log_cleaner_dedupe_buffer_size + BATCH_MEMORY_BYTES)
 
 
@@ -40,9 +40,9 @@ def make_cleaner(
     clock: Clock,
     config: Callable[[], BrokerConfig],
 ) -> LogCleaner:
-    """Over all logs; `config` gives the settings in force.
+    """Make the cleaner of all logs; `config` gives the settings in force.
 
-    Only what is below the high watermark in the checkpoint, too: so the next start knows how far a round may have come.
+    It cleans only below the high watermark in the checkpoint: so the next start knows how far a round may have come.
     """
 
     def stable_offset(topic_partition: TopicPartition) -> int:

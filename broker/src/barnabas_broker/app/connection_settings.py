@@ -19,7 +19,7 @@ QUEUED_BYTES: Final = 128 * 1024 * 1024
 
 
 def socket_settings(config: BrokerConfig) -> SocketSettings:
-    """What cannot change while the broker runs."""
+    """Return the settings that cannot change while the broker runs."""
     return SocketSettings(
         request_bytes_max=config.socket_request_max_bytes,
         queued_bytes_max=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
@@ -69,7 +69,7 @@ class AddressOverrides:
         self._asking: set[asyncio.Task[None]] = set()
 
     def by_address(self, given: Mapping[str, int]) -> Mapping[str, int]:
-        """What holds for each address; for that of a named host as soon as it is known."""
+        """Return the limit for each address; for that of a named host as soon as it is known."""
         if given != self._given:
             self._given = given
             self._by_address = {str(ip_address(host)): limit for host, limit in given.items() if _is_address(host)}

@@ -1,17 +1,17 @@
-"""What the file descriptors of the process are for: segments, connections, and a reserve for all else."""
+"""The file descriptors of the process: for segments, connections, and a reserve for all else."""
 
 import resource
 from typing import Final, NamedTuple
 
 RESERVE_MIN: Final = 64
-"""For the metadata store, the helper, checkpoints, links to other brokers, and what is opened for a moment."""
+"""The reserve for the metadata store, the helper, checkpoints, links to other brokers, and short uses."""
 RESERVE_SHARE: Final = 8
 SEGMENTS_SHARE: Final = 4
 UNLIMITED: Final = 1 << 20
 
 
 class Descriptors(NamedTuple):
-    """How many there may be at once, and of these how many segments and connections."""
+    """The number of file descriptors that may be open at once, and those of segments and connections."""
 
     total: int
     segments: int

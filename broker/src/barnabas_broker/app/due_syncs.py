@@ -26,11 +26,11 @@ class DueSyncs:
         self._spawn = spawn
         self._under_way: set[UnsyncedLog] = set()
         self._refused: set[UnsyncedLog] = set()
-        """By a full disk."""
+        """The logs whose sync a full disk has refused."""
         logs.on_sync_due = self._begin
 
     def try_again(self) -> None:
-        """What a full disk has refused. Each second: a follower that waits for its sync appends nothing more."""
+        """Retry syncs that a full disk refused, each second: a follower that waits for its sync appends nothing."""
         refused, self._refused = self._refused, set()
         for log in refused:
             self._begin(log)
@@ -41,7 +41,7 @@ class DueSyncs:
             self._spawn(self._sync(log))
 
     async def _sync(self, log: UnsyncedLog) -> None:
-        """Also where the log has moved to another log dir meanwhile: who waited for this one goes on."""
+        """Sync a log, also one that has moved to another log dir meanwhile: the waiters for this one go on."""
         topic_partition = log.topic_partition
         try:
             while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:

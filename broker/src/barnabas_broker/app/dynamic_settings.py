@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class DynamicSettings:
-    """Those that the image holds for a broker and for all."""
+    """The dynamic configs that the image holds for a broker and for all."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -23,7 +23,7 @@ class DynamicSettings:
         """Settings that are stored and cannot be used."""
 
     def over(self, config: BrokerConfig) -> BrokerConfig:
-        """What is in force now."""
+        """Return the config that is in force now."""
         own = self._image.configs_of_broker(str(config.broker_id))
         everybodys = self._image.configs_of_broker(ALL_BROKERS)
         in_force, ignored = config.with_usable(own, everybodys)

@@ -1,7 +1,7 @@
-"""When the garbage collector looks at what: no object that lives long is looked at again and again.
+"""The garbage collector's scope: no object that lives long is looked at again and again.
 
-A full collection goes over all objects that are not frozen, and the loop stands still meanwhile. `gc.freeze` takes all
-of now out of that. They are freed like any others once nobody refers to them; only cycles among them would stay.
+A full collection goes over all objects that are not frozen, and the loop stands still meanwhile. `gc.freeze` excludes
+all present ones. They are freed like any others once nobody refers to them; only cycles among them would stay.
 """
 
 import gc
@@ -14,11 +14,11 @@ GARBAGE: Final = "garbage collection"
 OLDEST: Final = 2
 """The generation of a full collection."""
 FREEZE_S: Final = 0.01
-"""Of CPU: a full collection that takes longer was the last one for what it left."""
+"""The CPU seconds of a full collection after which the objects that it left are frozen."""
 
 
 FULL_EACH: Final = 5
-"""So many collections of the middle generation, half of Python's default: about 35,000 objects more."""
+"""The collections of the middle generation before a full one, half of Python's default: about 35,000 objects more."""
 
 
 class Collections:
@@ -27,7 +27,7 @@ class Collections:
     def __init__(self) -> None:
         self._began_s = self._cpu_s = 0.0
         self.full_ended_s = self.full_s = 0.0
-        """When the last full one ended and how long it took, by `perf_counter`."""
+        """The end and the length of the last full collection, by `perf_counter`."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         is_full = info["generation"] == OLDEST
@@ -45,9 +45,10 @@ class Collections:
 
 
 def freeze() -> None:
-    """Before a broker loads its logs, and before it serves: what it has is there to stay.
+    """Freeze all objects, before a broker loads its logs, and before it serves: they are there to stay.
 
-    A full collection waits until as much is new as a quarter of what the last one left: so the last one leaves nothing.
+    A full collection waits until the new objects are a quarter of what the last one left: so the last one leaves
+    nothing.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_EACH)

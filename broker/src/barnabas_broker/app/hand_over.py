@@ -13,11 +13,11 @@ from barnabas_core.errors import ApiError
 log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 10.0
-"""If the metadata store does not answer for so long, leadership moves after the end."""
+"""The seconds without an answer of the metadata store after which leadership moves only after the end."""
 
 
 class HandOver:
-    """Of all partitions that the broker `broker_id` leads."""
+    """The handing over of all partitions that the broker `broker_id` leads."""
 
     def __init__(
         self,

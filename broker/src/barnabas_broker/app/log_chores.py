@@ -30,7 +30,7 @@ REMOVED_AT_ONCE: Final = 100
 
 
 class LogChores:
-    """All of them, over one log manager. `spawn` runs a coroutine beside everything else."""
+    """The chores over one log manager. `spawn` runs a coroutine beside everything else."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LogChores:
         """Whole ones, in a thread: that takes as long as they are large."""
 
     def table(self, config: BrokerConfig) -> list[Chore]:
-        """What comes round how often."""
+        """Return the chores with their periods."""
         checkpoint_ms = min(
             config.log_flush_offset_checkpoint_interval_ms,
             config.log_flush_start_offset_checkpoint_interval_ms,
@@ -68,7 +68,7 @@ class LogChores:
         ]
 
     def _in_each(self, name: str, period_s: float, run: Callable[[LogDir], Awaitable[None]]) -> list[Chore]:
-        """For each log dir one: a disk that hangs holds up its own."""
+        """Return a chore for each log dir: a disk that hangs blocks only its own."""
         return [Chore(f"{name} of {each.path}", period_s, partial(run, each)) for each in self._logs.log_dirs]
 
     async def enforce_retention(self) -> None:
@@ -96,12 +96,15 @@ class LogChores:
         return self._logs.disk_threads.of(log_dir.path)
 
     async def flush(self, log_dir: LogDir) -> None:
-        """Rolled segments to the disk; only then do their recovery points move. What a full disk has refused."""
+        """Write rolled segments to the disk; only then do their recovery points move.
+
+        Also retry what a full disk refused.
+        """
         self._truncations.begin()
         self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
-            is_current = self._logs.get(each.topic_partition) is each  # Its directory may be loaded anew.
+            is_current = self._logs.get(each.topic_partition) is each  # Its directory may be loaded again.
             if is_current and each.log_dir == log_dir.path:
                 await self._flush(each, now_ms)
 
@@ -115,7 +118,7 @@ class LogChores:
             self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def sync_topic_ids(self, log_dir: LogDir) -> None:
-        """Those of new logs, so that a log that outlives a power cut tells which topic it is of."""
+        """Sync the topic ids of new logs, so that a log that outlives a power cut names its topic."""
         topic_ids = self._logs.topic_ids
         async for each in FairTurn(self._clock).over(topic_ids.take_unsynced(log_dir.path)):
             if self._logs.get(each.topic_partition) is each:
@@ -127,7 +130,7 @@ class LogChores:
                     self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def empty_trash(self) -> None:
-        """Deleted files whose delay is over."""
+        """Remove deleted files whose delay is over."""
         paths = self._logs.due_deletions(self._clock.now_ms())
         for log_dir in self._logs.log_dirs:
             here = [path for path in paths if path.startswith(f"{log_dir.path}/")]
@@ -148,7 +151,7 @@ class LogChores:
         self._replicas.bring_back()
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:
-        """Of those alone: one that fails meanwhile has partitions that do not know of it."""
+        """Probe only these log dirs: one that fails meanwhile has partitions that do not know of it."""
         self._reads_logs = True
         try:
             return await in_thread(self._threads_of(failed_dirs[0]), lambda: self._logs.probe(failed_dirs))
@@ -161,9 +164,9 @@ class LogChores:
             each.expire_producers(self._clock.now_ms())
 
     def high_watermark_of(self, each: Log) -> int | None:
-        """Of a log that is here, for its checkpoint: in a thread.
+        """Return the high watermark of a log that is here, for its checkpoint: in a thread.
 
-        A start that was cut short has not made all partitions: what was known of those stays.
+        A start that was cut short has not made all partitions: the checkpointed value of those stays.
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
         if partition is None:

@@ -1,4 +1,4 @@
-"""Which cluster the log dirs are of, for a metadata store that does not say it."""
+"""The cluster that owns the log dirs, for a metadata store that does not say it."""
 
 import logging
 from typing import Final

@@ -1,7 +1,7 @@
-"""What this broker's logs end at, as its log manager has them: for `metadata.log_ends`.
+"""The ends of this broker's logs, as its log manager has them: for `metadata.log_ends`.
 
-It is reported soon where a partition has no leader any more: somebody may choose the longest log of those that live,
-and what was reported minutes ago could make a shorter one look longer.
+They are reported soon if a partition has no leader any more: somebody may choose the longest log of those that live,
+and a report of minutes ago could make a shorter one look longer.
 """
 
 import logging
@@ -20,9 +20,9 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.fair_turns import next_turn
 
 TOLD_S: Final = 300.0
-"""How old the last known end of a partition that is led may be."""
+"""The age that the last known end of a partition with a leader may have."""
 LEADERLESS_S: Final = 2.0
-"""How old that of one that nobody leads may be."""
+"""The age that the last known end of a partition without a leader may have."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class LogEndReports:
         self._strays = logs.strays
         self._strays_told = 0
         self._leaderless: dict[str, frozenset[int]] = {}
-        """By topic, the partitions here that nobody leads."""
+        """The partitions here that nobody leads, by topic."""
         self._is_due = False
         image.subscribe(self._image_changed)
 
@@ -63,14 +63,14 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Where there are others than when it reported last, or other logs that the metadata does not know."""
+        """Report, if others are leaderless than at the last report, or other logs are unknown to the metadata."""
         if self._is_due or self._strays_told != len(self._strays):
             self._strays_told = len(self._strays)
             self._is_due = False
             await self.tell()
 
     async def tell(self) -> None:
-        """Whatever the store does: they are reported again later."""
+        """Report; if the store does not answer, the ends are reported again later."""
         try:
             await self._log_ends.tell()
         except StoreUnavailable as error:

@@ -20,7 +20,7 @@ from barnabas_core.config.topic_configs import effective_log_config
 def make_log_manager(
     environment: NodeEnvironment, image: MetadataImage, current_config: Callable[[], BrokerConfig], cluster_id: str
 ) -> LogManager:
-    """Loads nothing yet; the log dirs have to be those of this broker and cluster."""
+    """Make the log manager, which loads nothing yet; the log dirs have to be those of this broker and cluster."""
     config = current_config()
     log_environment = LogEnvironment(
         environment.files,

@@ -22,7 +22,7 @@ class MeasuringSelector(selectors.DefaultSelector):
         self._waited_s = 0.0
         self._ready_s = perf_counter()
         self._marks = deque([(perf_counter(), 0.0)], MARKS)
-        """When, and how long had been waited by then."""
+        """The times of marks, and how long had been waited until each."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for files to be ready. Hot: what need not be asked after each turn is asked seldom."""
@@ -43,6 +43,6 @@ class MeasuringSelector(selectors.DefaultSelector):
         return ready
 
     def idle_share(self) -> float:
-        """Of the last minute, 0 to 1."""
+        """Return the share of the last minute in which the loop was idle, 0 to 1."""
         since_s, waited_s = self._marks[0]
         return (self._waited_s - waited_s) / (perf_counter() - since_s)

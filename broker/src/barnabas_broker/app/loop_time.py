@@ -14,7 +14,7 @@ SWITCH_S: Final = 0.0005
 
 
 def interrupt_threads_soon() -> None:
-    """For the whole process: what threads do takes a little longer, and the loop's turns beside them stay short."""
+    """Switch threads sooner in the whole process: threads take a little longer, and the loop's turns stay short."""
     sys.setswitchinterval(SWITCH_S)
 
 

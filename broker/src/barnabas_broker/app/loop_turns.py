@@ -1,4 +1,4 @@
-"""How long the turns of the event loop take: a histogram, the longest of the last minute, a line for each long one.
+"""The length of turns of the event loop: a histogram, the longest of the last minute, a line for each long one.
 
 Between two waits of the loop everything else waits: requests, leases, other brokers.
 """
@@ -19,12 +19,12 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 LONG_S: Final = 0.5
 """A longer turn is logged: leases and clients' time-outs are not far."""
 CPU_CHECK_S: Final = 0.01
-"""To ask how much CPU this thread has had costs more than a short turn: not more often, so that is how exact it is."""
+"""The interval between looks at this thread's CPU time, which cost more than a short turn; so it is no more exact."""
 WINDOW_S: Final = 60.0
 
 
 class Turn(NamedTuple):
-    """One that has ended. `cpu_s` is what of it was work: on a busy machine the process may have stood in a queue."""
+    """A turn that has ended. `cpu_s` is its share of work: on a busy machine the process may have stood in a queue."""
 
     ended_s: float
     seconds: float
@@ -33,22 +33,22 @@ class Turn(NamedTuple):
 
 
 class LoopTurns:
-    """Told by the selector. Times are those of `perf_counter`."""
+    """The turns of the loop, as the selector reports them. Times are those of `perf_counter`."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
-        """By bounds, the last for what is longer than any."""
+        """The counts by bounds, the last for what is longer than any."""
         self.total_s = 0.0
         self.noted_s = 0.0
         """A turn that is longer has to be reported by `ended`; others may be added to `counts[0]` and `total_s`."""
         self._longest: deque[Turn] = deque()
-        """Of the last minute, each longer than all later ones."""
+        """The longest turns of the last minute, each longer than all later ones."""
         self._cpu_s = thread_time()
         self.cpu_at_s = 0.0
         self._collections = Collections()
 
     def measure_parts(self) -> None:
-        """From now on parts of turns are timed, and collections of garbage are such parts."""
+        """Time parts of turns from now on, collections of garbage among them."""
         LONGEST_PART.now_s = perf_counter
         gc.callbacks.append(self._collections)
 
@@ -58,7 +58,7 @@ class LoopTurns:
             self._cpu_s, self.cpu_at_s = thread_time(), now_s
 
     def ended(self, seconds: float, now_s: float) -> None:
-        """Called when a turn of the loop is over and the loop waits again."""
+        """Count a turn of the loop that is over; called when the loop waits again."""
         self.total_s += seconds
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         if seconds > self.noted_s:

@@ -31,7 +31,7 @@ LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a broker; the exit code."""
+    """Run a broker; return the exit code."""
     options = _parse_arguments(arguments)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stdout)
     descriptors = take_all()
@@ -116,6 +116,6 @@ def _tell_of_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None
 
 
 def _end_at_once(exit_code: int) -> NoReturn:
-    """Without waiting for threads: what hangs, or still loads logs, is not waited for."""
+    """End without waiting for threads that hang, or still load logs."""
     logging.shutdown()
     os._exit(exit_code)

@@ -105,7 +105,7 @@ class Node:
         )
         self._chores = Chores(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
-        """What undoes the start, to be called in the other order."""
+        """The calls that undo the start, in the order of the start; to be called in the other order."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
         """The leases, if there are any."""
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
@@ -124,10 +124,10 @@ class Node:
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
         in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread,
     ) -> None:
-        """The metadata and the logs of now. StoreUnavailable, LogDirRefused, MalformedDocument; ApiError where they are
-        too new for us.
+        """Load the present metadata and logs.
 
-        The image stands still meanwhile, so that the thread may read it.
+        Raises StoreUnavailable, LogDirRefused, MalformedDocument; ApiError if they are too new for us. The image stands
+        still meanwhile, so that the thread may read it.
         """
         await image_feed.load(self.image, self._store)
         why_not = unsupported(self.image.features)
@@ -362,7 +362,7 @@ class Node:
             self.supervisor.spawn(self._tell_place())
 
     async def _tell_place(self) -> None:
-        """Where pods are started before anybody knows on which node, dynamic configs say later where that is."""
+        """Register the broker's place, which dynamic configs give later for pods whose node was unknown."""
         while True:
             try:
                 await self.membership.move(self.config.broker_rack, self._endpoints_of(self.config.listeners))
@@ -371,7 +371,7 @@ class Node:
                 await asyncio.sleep(self.config.broker_heartbeat_interval_ms / 1000)
 
     async def hand_over(self) -> None:
-        """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""
+        """Hand over leadership in a controlled shutdown, so that clients wait for nobody's death."""
         if self.config.controlled_shutdown_enable:
             await self._hand_over.run()
 
@@ -386,9 +386,9 @@ class Node:
         await self.supervisor.cancel()
 
     async def abandon(self) -> None:
-        """After a failure: give back the leases, so that others take over at once. Nothing else can be relied on.
+        """Give back the leases after a failure, so that others take over at once. Nothing else can be relied on.
 
-        What the logs have on disk the next start finds as after a crash of the process.
+        The next start finds the logs on disk as after a crash of the process.
         """
         await self.supervisor.cancel(CANCEL_S)
         await self._give_back()

@@ -1,4 +1,4 @@
-"""What a node is given of the world: `app.broker` fills it with a real machine, the simulation with its own."""
+"""The environment of a node: `app.broker` fills it with a real machine, the simulation with its own."""
 
 import sys
 from collections.abc import Callable
@@ -24,13 +24,13 @@ class NodeSizes(NamedTuple):
 
 
 class NodeEnvironment(NamedTuple):
-    """`boot_id` is another one whenever the machine has started anew."""
+    """The environment; `boot_id` is another one whenever the machine has restarted."""
 
     clock: Clock
     timers: Timers
     random: Random
     new_id: Callable[[], str]
-    """Of a kind of its own each time, for members of groups."""
+    """The function that returns another id each time, for members of groups."""
     files: FileSystem
     open_files_max: int
     boot_id: str

@@ -30,7 +30,7 @@ NAMED_MAX: Final = 10
 
 
 def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:
-    """While the logs are loaded: the process is well, and serves nobody."""
+    """Return the pages while the logs are loaded: the process is well, and serves nobody."""
 
     async def healthz() -> Page:
         return _unless(None)
@@ -49,10 +49,10 @@ def make_pages(
     why_not_serving: Callable[[], str | None],
     why_unhealthy: Callable[[], str | None],
 ) -> Mapping[str, PageMaker]:
-    """Healthy is who answers at all, and is not about to end; started is who serves, be it without the
-    partitions whose disk or log is broken: no restart would mend them, so none must follow from it.
+    """Make the pages. A broker is healthy if it answers at all, and is not about to end.
 
-    Ready is who could take over from others, too: whose replicas are here and in sync. Another broker may restart then.
+    It is started if it serves, be it without partitions whose disk or log is broken: no restart would mend those. It is
+    ready if it could take over from others: its replicas are here and in sync, and another broker may restart.
     """
 
     async def metrics() -> Page:

@@ -1,4 +1,4 @@
-"""What this process takes of the machine, from Linux' /proc."""
+"""The resources that this process takes of the machine, from Linux' /proc."""
 
 import asyncio
 import os
@@ -16,12 +16,12 @@ START_TICKS: Final = 19
 
 
 async def process_usage() -> ProcessUsage | None:
-    """None where there is no /proc. By a thread: to count 10,000 open files takes the kernel 25 ms and more."""
+    """Return the usage; None without /proc. By a thread: to count 10,000 open files takes the kernel 25 ms and more."""
     return await asyncio.to_thread(read_usage)
 
 
 def read_usage() -> ProcessUsage | None:
-    """Reads the usage of this process now. Blocks for a moment."""
+    """Read the usage of this process now. Blocks for a moment."""
     try:
         return ProcessUsage(
             resident_bytes=int((PROC / "self/statm").read_text().split()[RESIDENT_PAGES]) * resource.getpagesize(),

@@ -1,4 +1,4 @@
-"""The loading of logs beside the loop, so that the broker says how far it is, and ends when it is told to."""
+"""The loading of logs beside the loop, so that the broker shows its progress, and ends when asked to."""
 
 import asyncio
 import logging
@@ -17,12 +17,12 @@ PROGRESS_S: Final = 5.0
 
 
 async def in_daemon_thread(call: Callable[[], R]) -> R:
-    """What `call` returns. A process that ends does not wait for it: recovery bears being cut short anywhere."""
+    """Return what `call` returns. A process that ends does not wait for it: recovery can be cut short anywhere."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[R] = loop.create_future()
 
     def resolve(set_outcome: Callable[[], None]) -> None:
-        if not outcome.done():  # Whoever waited may have been cancelled.
+        if not outcome.done():  # The waiting task may have been cancelled.
             set_outcome()
 
     def run() -> None:
@@ -39,7 +39,7 @@ async def in_daemon_thread(call: Callable[[], R]) -> R:
 
 
 class Recovery:
-    """How far it is, for the pages; and a line in the log every few seconds."""
+    """The progress of recovery, for the pages; and a line in the log every few seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class Recovery:
         self._last: LoadProgress | None = None
 
     def advance(self, progress: LoadProgress) -> None:
-        """Called after each log, in the thread that loads."""
+        """Note the progress after each log, in the thread that loads."""
         self._last = progress
         now_s = self._clock.monotonic_s()
         if now_s - self._said_s >= PROGRESS_S:
@@ -55,7 +55,7 @@ class Recovery:
             log.info("loading %s, %d bytes recovered", self.progress(), progress.bytes_recovered)
 
     def progress(self) -> str:
-        """How far the loading is, as a text for the pages."""
+        """Return how far the loading is, as a text for the pages."""
         last = self._last
         if last is None:
             return "starting"

@@ -1,4 +1,4 @@
-"""What a broker says of itself when it registers: `Membership` makes the rest of it."""
+"""The registration of a broker as it describes itself: `Membership` makes the rest of it."""
 
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from barnabas_core.config.listeners import Endpoint
 def registration_of(
     config: BrokerConfig, logs: LogManager, incarnation_id: UUID, listeners: tuple[Endpoint, ...], boot_id: str
 ) -> BrokerRegistration:
-    """This incarnation of a broker."""
+    """Return the registration of this incarnation of a broker."""
     online = [each for each in logs.log_dirs if each.is_online]
     return BrokerRegistration(
         broker_id=config.broker_id,
@@ -31,7 +31,10 @@ def registration_of(
 
 
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
-    """What the log dirs have to know of it. Versions before there were features named no epoch in their clean marks."""
+    """Return what the log dirs have to know of it.
+
+    Versions before there were features named no epoch in clean marks.
+    """
     if registered is None:
         return NO_INCARNATION
     unnamed = () if registered.features else (NO_EPOCH,)

@@ -1,4 +1,4 @@
-"""What commands share that look into a cluster's metadata store, beside its brokers."""
+"""The part that commands share which look into a cluster's metadata store, beside its brokers."""
 
 import argparse
 import asyncio

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def boot_id() -> str:
-    """It is another one whenever the system has started anew; "" where it does not tell."""
+    """Return the boot id, another one whenever the system has restarted; "" if it has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""Tasks that a broker cannot do without: where one ends, fails or hangs, the process ends and is started anew.
+"""The tasks that a broker cannot do without: if one ends, fails or hangs, the process ends and is restarted.
 
-A broker that went on without them would keep its leases and do nothing for them. What failed may be half done, so
-nobody tries to mend it: the next start reads everything from the disk and the metadata.
+A broker that went on without them would keep its leases and do nothing for them. A failed task may have left its work
+half done, so nobody tries to mend it: the next start reads everything from the disk and the metadata.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 log = logging.getLogger(__name__)
 
 LOOKS_MIN: Final = 10
-"""In a row, before a task is said to hang, however seldom they are."""
+"""The looks in a row before a task is said to hang, however seldom they are."""
 
 
 class Supervisor:
@@ -25,7 +25,7 @@ class Supervisor:
         self._watched: list[Watched] = []
         self._is_stopping = False
         self.failure: str | None = None
-        """Why the process must end; None while it need not."""
+        """The reason why the process must end; None while it need not."""
 
     def spawn(self, work: Coroutine[object, object, object]) -> None:
         """Run it beside everything else, until it ends; it must not raise."""
@@ -73,7 +73,7 @@ class Supervisor:
             self.raised(f"the task {task.get_name()} failed", error)
 
     def raised(self, what: str, error: BaseException) -> None:
-        """Something that runs by itself let an exception through: a bug."""
+        """Fail, because something that runs by itself let an exception through: a bug."""
         if not self._is_stopping:
             log.error("%s", what, exc_info=error)
         self.fail(f"{what}: {type(error).__name__}: {error}")
@@ -85,7 +85,7 @@ class Supervisor:
             self._on_failure(reason)
 
     def stopping(self) -> None:
-        """From now on everything may end, in whichever order."""
+        """Let everything end from now on, in any order."""
         self._is_stopping = True
 
     async def watch(self, period_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
@@ -98,7 +98,7 @@ class Supervisor:
                 self.fail(reason)
 
     async def cancel(self, waits_s: float | None = None) -> None:
-        """Cancels the tasks that still run, and waits for their end; so long at most, if that is given."""
+        """Cancel the tasks that still run, and wait for their end; so long at most, if that is given."""
         self.stopping()
         for task in list(self._tasks):
             task.cancel()
@@ -124,7 +124,7 @@ class Watchdog:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def look(self) -> str | None:
-        """To be called each `period_s`; why the process must end, or None."""
+        """Look at the tasks, each `period_s`; return why the process must end, or None."""
         for name, progress, hang_s in self._watched:
             now = progress()
             before, looks = self._seen.get(name, (None, 0))

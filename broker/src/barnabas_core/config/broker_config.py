@@ -145,10 +145,10 @@ class BrokerConfig:
         return ListenerSecurity(name, self.listeners.protocols[name], texts)
 
     def with_usable(self, broker_overrides: Texts, cluster_overrides: Texts) -> "UsableConfig":
-        """The file's settings under these: those of this broker go before those of all brokers.
+        """Return the file's configs under these: those of this broker go before those of all brokers.
 
-        It never fails: what is stored and cannot be used is left out, and prevents no start. A newer version may have
-        stored it, or it contradicts the file by now.
+        It never fails: stored configs that cannot be used are left out, and prevent no start. A newer version may have
+        stored one, or it now contradicts the file.
         """
         ignored: list[ConfigProblem] = []
         own, cluster = dict(broker_overrides), dict(cluster_overrides)
@@ -250,7 +250,7 @@ def _unusable(name: str, text: str) -> Iterable[ConfigProblem]:
 
 
 def _fall_back(values: dict[str, Value]) -> None:
-    """Gives what is not set the value of its first synonym that is."""
+    """Give each config that is not set the value of its first synonym that is."""
     for name, definition in BROKER_CONFIGS.items():
         if values[name] is None:
             values[name] = _synonym_value(definition, values)
@@ -300,7 +300,7 @@ _ORDERED: Final = (
 
 
 def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[ConfigProblem]:
-    """Settings that are fine by themselves and not together."""
+    """Yield configs that are valid by themselves and not together."""
     for low, high in _ORDERED:
         if _number(values[low]) > _number(values[high]):
             yield ConfigProblem(low, str(values[low]), f"must be at most {high}={values[high]}")

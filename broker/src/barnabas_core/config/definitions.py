@@ -1,4 +1,4 @@
-"""What a setting is: its type, default, valid values and meaning, and how its text becomes a value.
+"""The definition of a config: its type, default, valid values and meaning, and how its text becomes a value.
 
 The tables are in `broker_definitions` and `topic_definitions`. Validation, DescribeConfigs and the documentation all
 read them, so that no two can disagree.
@@ -35,7 +35,7 @@ class ConfigType(IntEnum):
 
 
 class Dynamic(Enum):
-    """Whether a broker setting can change while the broker runs (KIP-226)."""
+    """The scope in which a broker config can change while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -65,7 +65,7 @@ class InvalidConfig(Exception):
 
 
 class Check(Protocol):
-    """Which values of a type are allowed."""
+    """The check of which values of a type are allowed."""
 
     @property
     def allowed(self) -> str:
@@ -73,7 +73,7 @@ class Check(Protocol):
         ...
 
     def accepts(self, value: Value) -> bool:
-        """Whether `value`, already of the right type, is one of them."""
+        """True if `value`, already of the right type, is one of them."""
         ...
 
 
@@ -87,12 +87,12 @@ class Range:
 
     @property
     def allowed(self) -> str:
-        """As `Check` says."""
+        """The valid values, as in `Check`."""
         span = f"at least {self.low}" if self.high is None else f"from {self.low} to {self.high}"
         return " or ".join([span, *map(str, self.also)])
 
     def accepts(self, value: Value) -> bool:
-        """As `Check` says."""
+        """True if the value is valid, as in `Check`."""
         number = value if isinstance(value, int | float) else 0
         return (self.low <= number and (self.high is None or number <= self.high)) or number in self.also
 
@@ -105,11 +105,11 @@ class OneOf:
 
     @property
     def allowed(self) -> str:
-        """As `Check` says."""
+        """The valid values, as in `Check`."""
         return f"one of {', '.join(self.words)}"
 
     def accepts(self, value: Value) -> bool:
-        """As `Check` says."""
+        """True if the value is valid, as in `Check`."""
         entries = value if isinstance(value, tuple) else (value,)
         return all(entry in self.words for entry in entries)
 
@@ -123,11 +123,11 @@ class Only:
 
     @property
     def allowed(self) -> str:
-        """As `Check` says."""
+        """The valid values, as in `Check`."""
         return f"{format_value(self.value)} ({self.why})"
 
     def accepts(self, value: Value) -> bool:
-        """As `Check` says."""
+        """True if the value is valid, as in `Check`."""
         return value == self.value
 
 
@@ -140,11 +140,11 @@ class Pattern:
 
     @property
     def allowed(self) -> str:
-        """As `Check` says."""
+        """The valid values, as in `Check`."""
         return self.meaning
 
     def accepts(self, value: Value) -> bool:
-        """As `Check` says."""
+        """True if the value is valid, as in `Check`."""
         entries = value if isinstance(value, tuple) else (value,)
         return all(isinstance(entry, str) and re.fullmatch(self.regex, entry) for entry in entries)
 
@@ -170,7 +170,7 @@ class ConfigDefinition:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value must never be shown."""
+        """True if the value must never be shown."""
         return self.type is ConfigType.PASSWORD
 
     @property
@@ -257,7 +257,7 @@ def parse_value(definition: ConfigDefinition, text: str) -> Value:
 
 
 def _in_digits(definition: ConfigDefinition, text: str) -> str:
-    """What a number with a unit is without it, where that would be taken."""
+    """Return the hint with a number written without its unit, if that would be accepted."""
     number = written_out(definition.name, text) if definition.type in _BITS else None
     if number is None or not -(limit := 1 << (_BITS[definition.type] - 1)) <= number < limit:
         return ""

@@ -13,11 +13,11 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
 
 _OF_ALL: Final = "min.insync.replicas"
-"""With eligible leader replicas it belongs to all brokers, and is shown so before anybody has set it (KIP-966)."""
+"""The config that belongs to all brokers with ELRs, and is shown so before anybody has set it (KIP-966)."""
 
 
 class ConfigSource(IntEnum):
-    """Where a value was set, by the protocol's numbers."""
+    """The source of a value, by the protocol's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -95,7 +95,7 @@ def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[C
 def _topic_entry(
     definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig, value: Value
 ) -> ConfigEntry:
-    """What is set and cannot be used is shown among the synonyms; `value` is what is in force in its place."""
+    """Return the entry; a set text that cannot be used is among the synonyms, `value` is in force in its place."""
     synonyms = tuple(_broker_synonyms(tuple(synonym.name for synonym in definition.synonyms), config))
     text = overrides.get(definition.name)
     if text is not None:
@@ -120,7 +120,7 @@ def _entry(
 
 
 def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[ConfigSynonym]:
-    """Where the broker setting of `names`, most important first, is set: dynamic before static before default."""
+    """Yield where the broker config of `names`, most important first, is set: dynamic before static before default."""
     places = (
         (ConfigSource.DYNAMIC_BROKER, config.broker_overrides),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.cluster_overrides),

@@ -31,7 +31,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What a broker binds and what it advertises: the same names in the same order."""
+    """The endpoints that a broker binds and those that it advertises: the same names in the same order."""
 
     bound: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
@@ -103,7 +103,7 @@ def _parse(
 
 
 def _by_name(text: str) -> Mapping[str, str]:
-    """What `NAME:TEXT` separated by commas says of each listener."""
+    """Return the text of each listener in `NAME:TEXT`, separated by commas."""
     pairs = (entry.partition(":") for entry in text.split(","))
     return {name.strip().upper(): said.strip() for name, _, said in pairs}
 
@@ -164,7 +164,7 @@ def _name_with(protocol: str, bound: tuple[Endpoint, ...], protocols: Mapping[st
 
 
 def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:
-    """What clients see: this machine's `host` where one names none, the port that was bound where it names 0."""
+    """Return the endpoints for clients: `host` where one names none, the port that was bound where it names 0."""
     return tuple(
         replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
         for each, port in zip(advertised, ports, strict=True)

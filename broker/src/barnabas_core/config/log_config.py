@@ -14,7 +14,7 @@ NOTHING_THROTTLED: Final = ThrottledReplicas()
 
 
 class Compression(Enum):
-    """How batches are stored: PRODUCER leaves them as the producer made them, any other one recompresses."""
+    """The compression of stored batches: PRODUCER leaves them as the producer made them, any other one recompresses."""
 
     PRODUCER = "producer"
     UNCOMPRESSED = "uncompressed"
@@ -25,14 +25,14 @@ class Compression(Enum):
 
 
 class CleanupPolicy(Enum):
-    """What becomes of old segments."""
+    """The policy for old segments."""
 
     DELETE = "delete"
     COMPACT = "compact"
 
 
 class TimestampType(Enum):
-    """Whose time the records carry: the producer's or the broker's."""
+    """The source of the records' time: the producer or the broker."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -72,10 +72,10 @@ class LogConfig:
 
     @property
     def compacted(self) -> bool:
-        """Whether the newest value of every key stays: then every record needs a key."""
+        """True if the newest value of every key stays: then every record needs a key."""
         return CleanupPolicy.COMPACT in self.cleanup_policies
 
     @property
     def deletes(self) -> bool:
-        """Whether retention by time and size removes old segments."""
+        """True if retention by time and size removes old segments."""
         return CleanupPolicy.DELETE in self.cleanup_policies

@@ -1,4 +1,4 @@
-"""What a setting that is refused was probably meant to be: another name, or a number with a unit written out."""
+"""The hint about a refused config: another name, or a number with a unit written out."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 ALIKE: Final = 0.75
-"""How much of two names is the same, for one to be taken for the other."""
+"""The share of two names that is the same, if one is probably meant to be the other."""
 
 _AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 _SECOND: Final = 1_000
@@ -32,7 +32,7 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     ".hours": (_MILLISECONDS, 3_600 * _SECOND),
     ".bytes": (_BYTES, 1),
 }
-"""By the end of a setting's name: what units are worth, and what its own unit is worth."""
+"""The worth of units, and of the config's own unit, by the end of its name."""
 
 
 def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:

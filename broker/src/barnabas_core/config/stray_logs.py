@@ -1,12 +1,12 @@
-"""What a broker tells by DescribeConfigs of logs that it has set aside, and who asks for it."""
+"""The reports of logs that brokers have set aside, in DescribeConfigs."""
 
 from typing import Final
 
 STRAY_LOGS: Final = "barnabas.stray.logs"
-"""No setting, and there only where there are some: `DIRECTORY:BYTES`, separated by commas."""
+"""The entry with them, which is no config and exists only if there are some: `DIRECTORY:BYTES`, with commas."""
 
 STRAY_LOGS_OFFLINE: Final = "barnabas.stray.logs.offline"
-"""No setting, and there only where some of them are in log dirs that are offline: these, separated by commas."""
+"""The entry with the offline log dirs that have some, separated by commas; no config, and absent if there are none."""
 
 STRAY_LOGS_NAMED_MAX: Final = 1_000
 """A broker that names so many may have set aside others."""

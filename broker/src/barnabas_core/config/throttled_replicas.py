@@ -1,4 +1,4 @@
-"""Which replicas of a topic are throttled: `*`, or pairs of partition and broker id (KIP-73)."""
+"""The throttled replicas of a topic: `*`, or pairs of partition and broker id (KIP-73)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class ThrottledReplicas:
     """(partition, broker id)."""
 
     def includes(self, partition: int, broker_id: int) -> bool:
-        """Whether the replica of this partition on this broker is throttled."""
+        """True if the replica of this partition on this broker is throttled."""
         return self.all or (partition, broker_id) in self.replicas
 
 

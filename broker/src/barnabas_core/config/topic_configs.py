@@ -44,16 +44,16 @@ _PLAIN: Final = {
 
 
 class EffectiveLogConfig(NamedTuple):
-    """What is in force for a topic, and those of the stored settings that cannot be: they have no effect."""
+    """The config in force for a topic, and the stored configs that cannot be: they have no effect."""
 
     config: LogConfig
     ignored: tuple[ConfigProblem, ...]
 
 
 def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> EffectiveLogConfig:
-    """The topic's own settings, else the broker's. It never fails: whoever follows the metadata must go on.
+    """Return the topic's own configs, else the broker's. It never fails: a broker must follow the metadata.
 
-    A setting may be stored that this version does not know or take, or that came into contradiction with a broker's
+    A config may be stored that this version does not know or accept, or that came into contradiction with a broker's
     file. Each such one is left out by itself.
     """
     values, problems = usable_topic_values(topic_overrides, broker)
@@ -93,23 +93,23 @@ def usable_topic_values(
 
 
 def topic_config_problems(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigProblem]:
-    """Everything that is wrong with a topic's settings."""
+    """Return everything that is wrong with a topic's configs."""
     values, problems = _overridden(topic_overrides, broker)
     return [*problems, *_contradictions(values)]
 
 
 def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Raises InvalidConfig with these problems, where there are any."""
+    """Raise InvalidConfig with these problems, if there are any."""
     problems = topic_config_problems(topic_overrides, broker)
     if problems:
         raise InvalidConfig(problems)
 
 
 def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerConfig) -> None:
-    """Whether the settings of these topics, by name, go with a broker's. InvalidConfig names the first that do not.
+    """Check the configs of these topics, by name, under a broker's. InvalidConfig names the first contradiction.
 
-    Whoever asks for a broker's setting waits for this, and there may be 100,000 topics: only what can contradict is
-    looked at, and each pair of values once.
+    A request for a broker's config waits for this, and there may be 100,000 topics: only configs that can contradict
+    are looked at, and each pair of values once.
     """
     checked: set[tuple[str | None, str | None]] = set()
     for topic, overrides in topics.items():
@@ -154,7 +154,7 @@ def _parse(name: str, text: str) -> Value:
 
 
 def no_setting(name: str) -> str:
-    """What is said of a name that no topic has a setting of."""
+    """Return the message about a name that is no config of topics."""
     return f"is no setting of a topic{did_you_mean(name, TOPIC_CONFIGS, _BY_BROKER_NAME)}"
 
 
@@ -165,7 +165,7 @@ def _inherited(name: str, broker: BrokerConfig) -> Value:
 
 
 def _contradictions(values: Mapping[str, Value]) -> Iterable[ConfigProblem]:
-    """Settings that are fine by themselves and not together."""
+    """Yield configs that are valid by themselves and not together."""
     low, high = values[_MIN_LAG], values[_MAX_LAG]
     if _is_below(high, low):
         yield ConfigProblem(_MIN_LAG, str(low), f"must be at most {_MAX_LAG}={high}")

@@ -175,7 +175,7 @@ def _reason(name: str) -> str | None:
 
 
 def unused_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
-    """Those of `names` that have no effect, as settings that take any text, so that they can be set and shown."""
+    """Return the definitions of `names` without effect, as configs with any text, so that they can be set and shown."""
     reasons = ((name, unused_reason(name)) for name in names)
     return {
         name: ConfigDefinition(name, ConfigType.STRING, None, None, f"No effect: {reason}.", Dynamic.CLUSTER_WIDE)
@@ -185,7 +185,7 @@ def unused_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
 
 
 def refusal(name: str, value: str) -> str | None:
-    """What must be instead of `value`, for a setting that would promise what does not happen; None where it is fine."""
+    """Return why `value` is refused, for a config that would promise what does not happen; None if it is fine."""
     rule = REFUSED_CONFIGS.get(name)
     if rule is None or value.replace(" ", "").lower() in rule.harmless:
         return None
