@@ -79,7 +79,7 @@ class HandlerEnvironment:
     authorizer: Authorizer | None = None
     """The rights of clients; without an authorizer they may do everything."""
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
-    """Those of the process, unless a test has others."""
+    """The loggers of the process, unless a test has others."""
     passwords: StoredPasswords | None = None
     """What seals password settings; None where there is no store of secrets, as in the simulation."""
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
