@@ -65,9 +65,9 @@ _PARTITION: Final = struct.Struct(">ii")
 _ONE_PARTITION: Final = struct.Struct(">BhiB16sBi")
 """v13 for one partition, up to its records: no transactional id, acks, timeout_ms, one topic, its id, one partition."""
 _ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqq")
-"""Its answer, up to the record errors: size, correlation id, no tagged fields, one topic, its id, one result."""
+"""The answer up to the record errors: size, correlation id, no tagged fields, one topic, its id, one result."""
 _AFTER_ONE_RESULT: Final = b"\1\0\0\0\0\0\0\0\0"
-"""No errors, no message, no tagged fields of partition and topic, throttle time, no tagged fields."""
+"""The end: no errors, no message, no tagged fields of partition and topic, throttle time, no tagged fields."""
 _ONE_RESULT_BYTES: Final = _ONE_RESULT.size + len(_AFTER_ONE_RESULT)
 _ONE: Final = 2
 """The encoded length of a compact array with one element."""
