@@ -2,20 +2,23 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from barnabas_broker.app.key_set_reader import read_key_set
+from barnabas_broker.app.key_set_reader import read_key_set, trusting
 from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.security.sasl.oauth_settings import OAuthSettings
 from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, KeysUnavailable
 from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 from barnabas_core.config.definitions import InvalidConfig
+from harness.certificates import Authority, Identity
 from harness.manual_loop_clock import ManualLoopClock
 from harness.tokens import Issuer
 
@@ -24,27 +27,58 @@ CONTEXT = ssl.create_default_context()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers with keys, with too many bytes, or with the way to the keys."""
+    """Answers with keys, with too many bytes, with the way to the keys, or so slowly that nobody gets the end."""
 
     def do_GET(self) -> None:
         status = {"/elsewhere": 302, "/none": 404}.get(self.path, 200)
         self.send_response(status)
         self.send_header("Location", "/keys")
         self.end_headers()
+        with suppress(ConnectionError):
+            while self.path == "/slow":
+                self.wfile.write(b" ")
+                time.sleep(0.01)
         self.wfile.write(b" " * KEY_SET_BYTES_MAX + KEYS if self.path == "/large" else KEYS)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+@contextmanager
+def served(secured: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve at a port, which the body gets."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if secured is not None:
+            server.socket = secured.wrap_socket(server.socket, server_side=True)
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield server.server_port
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served() as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def secured_port(authority: Authority) -> Iterator[int]:
+    with served(serving(authority.issue("login"))) as port:
+        yield port
+
+
+def serving(identity: Identity) -> ssl.SSLContext:
+    """Return what a server with this certificate uses."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(identity.file)
+    return context
 
 
 def settings(url: str, **trust: str) -> OAuthSettings:
@@ -61,6 +95,32 @@ def test_keys_are_read_from_a_url_and_from_a_file(url: str, tmp_path: Path) -> N
 def test_another_answer_gives_no_keys(url: str, path: str) -> None:
     with pytest.raises(KeysUnavailable):
         read_key_set(f"{url}{path}", CONTEXT, 30)
+
+
+def trusting_only(authority: Authority) -> ssl.SSLContext:
+    """Return what a JAAS line with this truststore makes."""
+    return trusting({"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.file)})
+
+
+def test_keys_are_read_over_https_from_who_is_trusted(secured_port: int, authority: Authority, tmp_path: Path) -> None:
+    context = trusting_only(authority)
+    assert [key.key_id for key in read_key_set(f"https://localhost:{secured_port}/keys", context, 30)] == ["one"]
+    for path in ("/elsewhere", "/none", "/large"):
+        with pytest.raises(KeysUnavailable):
+            read_key_set(f"https://localhost:{secured_port}{path}", context, 30)
+    with pytest.raises(KeysUnavailable, match=r"self-signed certificate|unable to get local issuer"):
+        read_key_set(f"https://localhost:{secured_port}/keys", trusting_only(Authority(tmp_path, "other")), 30)
+
+
+def test_a_certificate_that_has_expired_gives_no_keys(authority: Authority) -> None:
+    with served(serving(authority.issue("expired", days=-1))) as port:
+        with pytest.raises(KeysUnavailable, match="certificate has expired"):
+            read_key_set(f"https://localhost:{port}/keys", trusting_only(authority), 30)
+
+
+def test_an_answer_that_never_ends_is_given_up(url: str) -> None:
+    with pytest.raises(KeysUnavailable):
+        read_key_set(f"{url}/slow", CONTEXT, 1)
 
 
 def test_a_start_needs_the_file_and_can_do_without_the_url() -> None:

@@ -1,8 +1,9 @@
 """Reading one JWK set from its file or URL: bounded in size, and without redirects. It waits, so a thread calls it."""
 
 import ssl
+import time
 from collections.abc import Mapping
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
@@ -14,7 +15,7 @@ from barnabas_core.config.listener_security import ListenerSecurity, SecurityPro
 
 
 def read_key_set(url: str, context: ssl.SSLContext, timeout_s: float) -> tuple[TokenKey, ...]:
-    """Return the keys that are at a URL; each step takes so long at most. Raises KeysUnavailable."""
+    """Return the keys that are at a URL; its connection and its body take so long at most. Raises KeysUnavailable."""
     try:
         parts = urlsplit(url)
         if parts.scheme == "file":
@@ -23,9 +24,19 @@ def read_key_set(url: str, context: ssl.SSLContext, timeout_s: float) -> tuple[T
         opener = build_opener(HTTPSHandler(context=context), _NoRedirects)
         request = Request(url, headers={"Accept": "application/json"})
         with opener.open(request, timeout=timeout_s) as answer:
-            return parse_key_set(answer.read(KEY_SET_BYTES_MAX + 1))
+            return parse_key_set(_whole(answer, time.monotonic() + timeout_s))
     except (OSError, ValueError, HTTPException, InvalidKeySet) as error:
         raise KeysUnavailable(f"the keys cannot be read: {error}") from error
+
+
+def _whole(answer: HTTPResponse, deadline_s: float) -> bytes:
+    """Return what comes, up to a byte too many; a server that never ends must not keep the thread."""
+    data = b""
+    while len(data) <= KEY_SET_BYTES_MAX and (piece := answer.read1(KEY_SET_BYTES_MAX + 1 - len(data))):
+        data += piece
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("no whole answer in time")
+    return data
 
 
 def trusting(options: Mapping[str, str]) -> ssl.SSLContext:
