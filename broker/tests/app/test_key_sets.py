@@ -113,9 +113,9 @@ def test_keys_are_read_over_https_from_who_is_trusted(secured_port: int, authori
 
 
 def test_a_certificate_that_has_expired_gives_no_keys(authority: Authority) -> None:
-    with served(serving(authority.issue("expired", days=-1))) as port:
-        with pytest.raises(KeysUnavailable, match="certificate has expired"):
-            read_key_set(f"https://localhost:{port}/keys", trusting_only(authority), 30)
+    refused = pytest.raises(KeysUnavailable, match="certificate has expired")
+    with served(serving(authority.issue("expired", days=-1))) as port, refused:
+        read_key_set(f"https://localhost:{port}/keys", trusting_only(authority), 30)
 
 
 def test_an_answer_that_never_ends_is_given_up(url: str) -> None:

@@ -64,3 +64,8 @@ def test_a_setting_that_no_single_listener_can_have_is_named() -> None:
         "listener.name.x.max.connections has no effect: it is one setting for all listeners",
         "listener.name.x.ssl.provider has no effect: OpenSSL is what speaks TLS here, not Java's providers",
     ]
+
+
+def test_only_the_login_of_no_mechanism_is_without_effect() -> None:
+    named, unnamed = "listener.name.x.plain.sasl.jaas.config", "listener.name.x.sasl.jaas.config"
+    assert [each.partition(" ")[0] for each in unused_settings([named, unnamed])] == [unnamed]

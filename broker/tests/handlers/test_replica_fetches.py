@@ -2,12 +2,14 @@
 
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel, Client
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
@@ -34,10 +36,28 @@ class Followers:
         self.fetched.append(request)
 
 
-@pytest.mark.parametrize(("listener", "passes"), [("BROKERS", True), ("CLIENTS", False)])
-def test_only_the_listener_between_brokers_takes_what_followers_ask(listener: str, passes: bool) -> None:
+def registered(listener: str) -> BrokerRegistration:
+    """Broker 2, which reaches others by this listener."""
+    return BrokerRegistration(2, UUID(int=2), (), inter_broker_listener=listener)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "listener", "passes"),
+    [
+        ({}, "BROKERS", True),
+        ({}, "CLIENTS", False),
+        ({2: registered("")}, "BROKERS", True),
+        ({2: registered("NEW")}, "NEW", True),
+        ({2: registered("NEW")}, "BROKERS", False),
+        ({3: registered("CLIENTS")}, "CLIENTS", False),
+    ],
+)
+def test_only_the_listener_of_the_follower_between_brokers_takes_what_it_asks(
+    brokers: dict[int, BrokerRegistration], listener: str, passes: bool
+) -> None:
     followers, sent = Followers(), list[list[Part]]()
-    services = cast(HandlerEnvironment, SimpleNamespace(config=CONFIG, followers=followers))
+    image = SimpleNamespace(brokers=brokers)
+    services = cast(HandlerEnvironment, SimpleNamespace(config=CONFIG, followers=followers, image=image))
     channel = cast(Channel, SimpleNamespace(client=Client(listener, "127.0.0.1:5"), respond=sent.append))
     replica_fetch.handle(services, channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes

@@ -27,6 +27,7 @@ def registration_of(
         may_lack_records=any(each.kept.cut for each in online),
         features={name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()},
         dirs_away=len(online) < len(logs.log_dirs),
+        inter_broker_listener=config.listeners.inter_broker,
     )
 
 

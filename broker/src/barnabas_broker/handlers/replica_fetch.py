@@ -2,7 +2,7 @@
 
 Records up to the log's end, in an incremental session (KIP-227) that only the followers get. The answer may come
 later, yet the channel reads on: a second request ends the wait of the first, whose answer goes before it.
-It must come in by the listener that is between brokers: a client elsewhere could move the high watermark.
+It must come in by the listener by which that broker reaches others: a client elsewhere could move the high watermark.
 """
 
 from barnabas_broker.handlers.channel import Channel
@@ -22,10 +22,17 @@ def handle(
         error, session_id, topics = answer
         channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
-    if channel.client.listener_name != environment.config.listeners.inter_broker:
-        refuse(channel, version, correlation_id)
-    else:
+    if channel.client.listener_name == _listener_of(environment, request.replica_id):
         environment.followers.fetch(request, respond)
+    else:
+        refuse(channel, version, correlation_id)
+
+
+def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
+    """Return the listener by which a broker reaches others: it may differ from ours while brokers are rolled."""
+    registration = environment.image.brokers.get(broker_id)
+    own = "" if registration is None else registration.inter_broker_listener
+    return own or environment.config.listeners.inter_broker
 
 
 def refuse(channel: Channel, version: int, correlation_id: int) -> None:

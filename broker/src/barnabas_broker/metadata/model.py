@@ -98,7 +98,8 @@ class BrokerRegistration(Extensible, frozen=True):
     which partitions. With `dirs_away` a log dir did not work at the start: what lies there may come back whole.
     `away_since` has the id of each that is known, and the boot of the last incarnation that used it. Somebody has
     unregistered the broker where `is_unregistered`: its document goes now. `features` are the lowest and the highest
-    level of each that it supports; none before there were levels.
+    level of each that it supports; none before there were levels. `inter_broker_listener` is the one by which it
+    reaches the others; "" where it does not say, as older versions do not.
     """
 
     broker_id: int
@@ -116,6 +117,7 @@ class BrokerRegistration(Extensible, frozen=True):
     dirs_away: bool = False
     away_since: dict[UUID, str] = {}
     features: dict[str, tuple[int, int]] = {}
+    inter_broker_listener: str = ""
 
 
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
