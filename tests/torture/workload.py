@@ -121,9 +121,18 @@ class Writer(Worker):
 class Reader(Worker):
     """A member of the group; commits what it was given, now and then."""
 
-    def __init__(self, name: str, history: History, bootstrap: str, group: str, topics: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        history: History,
+        bootstrap: str,
+        group: str,
+        topics: Mapping[str, int],
+        settings: Mapping[str, str] = {},
+    ) -> None:
         super().__init__(name, history)
-        self._consumer = Consumer({**READER, "bootstrap.servers": bootstrap, "group.id": group, "client.id": name})
+        own = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": name}
+        self._consumer = Consumer({**READER, **settings, **own})
         self._consumer.subscribe(list(topics))
         self._read_s: float | None = None
         self.given = 0

@@ -1,0 +1,81 @@
+"""A writer and a group on one topic while listeners and certificates change, and what they may not see."""
+
+from collections.abc import Mapping
+
+from confluent_kafka import TopicPartition
+
+from harness.cluster import BarnabasCluster
+from harness.deadline import wait_for
+from torture.history import History, Lane, check
+from torture.workload import Reader, Writer
+
+TOPIC = "t"
+PARTITIONS = 3
+GROUP = "readers"
+RATE = 100
+
+
+class Traffic:
+    """Clients come and go under names of their own; the group goes on where it was."""
+
+    def __init__(self, cluster: BarnabasCluster) -> None:
+        self.history = History(idempotent_topics=frozenset([TOPIC]))
+        self.longest_gap_s = 0.0
+        self._cluster = cluster
+        self._clients = 0
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+
+    def use(self, bootstrap: str, settings: Mapping[str, str]) -> None:
+        """Start clients that reach the brokers so, and end those of before."""
+        before = self._writer, self._reader
+        name = f"client-{self._clients}"
+        self._clients += 1
+        security = {setting.replace(".", "_"): value for setting, value in settings.items()}
+        self._writer = Writer(
+            name,
+            self.history,
+            bootstrap,
+            TOPIC,
+            partitions=PARTITIONS,
+            rate=RATE,
+            enable_idempotence=True,
+            max_in_flight_requests_per_connection=1,
+            **security,
+        )
+        self._reader = Reader(name, self.history, bootstrap, GROUP, {TOPIC: PARTITIONS}, settings)
+        for client in (self._writer, self._reader):
+            client.start()
+        self._end(*before)
+
+    def await_answers(self) -> None:
+        """Return once all that is sent by now has an answer."""
+        writer = self._writer
+        assert writer is not None, "no clients are in use"
+        sent = writer.sent + 1
+        wait_for(lambda: writer.done >= sent)
+
+    def problems(self) -> list[str]:
+        """End the clients, and compare what they were told with what is there."""
+        writer, reader = self._writer, self._reader
+        if writer is not None:
+            self._end(writer, None)
+        client = self._cluster.client()
+        lanes = [Lane(TOPIC, partition) for partition in range(PARTITIONS)]
+        for lane in lanes:
+            self.history.logs[lane] = client.read(lane.topic, lane.partition, 0)
+        wanted = sum(map(len, self.history.logs.values()))
+        wait_for(lambda: sum(map(len, self.history.seen.values())) >= wanted)
+        self._end(None, reader)
+        consumer = client.consumer(GROUP)
+        for place in consumer.committed([TopicPartition(*lane) for lane in lanes], timeout=30):
+            self.history.committed[Lane(place.topic, place.partition)] = place.offset
+        consumer.close()
+        return check(self.history)
+
+    def _end(self, writer: Writer | None, reader: Reader | None) -> None:
+        for client in (writer, reader):
+            if client is not None:
+                client.finish()
+        if writer is not None:
+            self.longest_gap_s = max(self.longest_gap_s, writer.longest_gap_s)

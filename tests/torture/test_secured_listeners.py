@@ -1,0 +1,147 @@
+"""Listeners and certificates change under traffic: nothing is lost, and no acknowledgement takes long."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from harness.certificates import Authority
+from harness.cluster import BarnabasCluster, prepare_cluster
+from harness.deadline import wait_for
+from harness.mutual_tls import add_listener_of_brokers, mutual_tls
+from harness.server_process import free_port
+from harness.soak import size, took
+from torture.secured_traffic import PARTITIONS, TOPIC, Traffic
+
+GAP_S_MAX = 10.0
+ROTATIONS = size(3, 200)
+PLAIN, SECURE = "PLAIN", "SECURE"
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+JAAS = f'{MODULE} required username="broker" password="geheim" user_broker="geheim" user_alice="geheim";'
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+class Rolled:
+    """Brokers that each have two ports for clients and peers, and one for the test, which stays as it is."""
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        self._authority = authority
+        properties = {
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{PLAIN}:PLAINTEXT,{SECURE}:SASL_SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(authority.issue("broker").file),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority.file),
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secure.plain.sasl.jaas.config": JAAS,
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "min.insync.replicas": "2",
+        }
+        self.cluster = prepare_cluster(folder, properties=properties)
+        self._commands = {number: [*broker.command] for number, broker in self.cluster.brokers.items()}
+        self._ports = {number: {PLAIN: free_port(), SECURE: free_port()} for number in self.cluster.brokers}
+
+    def choose(self, number: int, names: list[str], between_brokers: str) -> None:
+        """Give a broker that is down these listeners from its next start on."""
+        broker = self.cluster.brokers[number]
+        chosen = [f"PLAINTEXT://{broker.bootstrap}"]
+        chosen += [f"{name}://localhost:{self._ports[number][name]}" for name in names]
+        settings = {"listeners": ",".join(chosen), "inter.broker.listener.name": between_brokers}
+        overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
+        broker.command = [*self._commands[number], *overrides]
+
+    def roll(self, names: list[str], between_brokers: str) -> None:
+        """Restart one broker after the other with these listeners."""
+        for number in self.cluster.brokers:
+            self.cluster.stop(number)
+            self.choose(number, names, between_brokers)
+            self.cluster.start(number)
+            self.cluster.wait_until_full()
+
+    def move(self, traffic: Traffic, name: str) -> None:
+        """Let clients come in by this listener."""
+        bootstrap = ",".join(f"localhost:{ports[name]}" for ports in self._ports.values())
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "geheim"}
+        secured = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(self._authority.file), **login}
+        traffic.use(bootstrap, secured if name == SECURE else {})
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(1200)
+def test_brokers_are_rolled_from_plain_text_to_sasl_and_tls_and_back(tmp_path: Path, authority: Authority) -> None:
+    rolled = Rolled(tmp_path / "cluster", authority)
+    with closing(rolled.cluster) as cluster:
+        for number in cluster.brokers:
+            rolled.choose(number, [PLAIN], PLAIN)
+        cluster.start()
+        cluster.create_topic(TOPIC, PARTITIONS, 3)
+        traffic = Traffic(cluster)
+        rolled.move(traffic, PLAIN)
+        for before, after in ((PLAIN, SECURE), (SECURE, PLAIN)):
+            rolled.roll([PLAIN, SECURE], before)
+            rolled.roll([PLAIN, SECURE], after)
+            rolled.move(traffic, after)
+            rolled.roll([after], after)
+            traffic.await_answers()
+        assert traffic.problems() == []
+        assert "Traceback" not in cluster.logs_text()
+    print(f"{len(traffic.history.acknowledged)} records acknowledged through 18 restarts")
+    took("the longest time without an acknowledgement", traffic.longest_gap_s, GAP_S_MAX)
+
+
+@pytest.fixture
+def with_tls(tmp_path: Path, authority: Authority) -> Iterator[tuple[BarnabasCluster, list[int]]]:
+    """Three brokers with certificates of both sides between them, and the ports at which clients find TLS."""
+    running = prepare_cluster(tmp_path / "cluster", properties=mutual_tls(authority.issue("broker"), authority))
+    ports = [free_port() for _ in running.brokers]
+    for broker, port in zip(running.brokers.values(), ports, strict=True):
+        add_listener_of_brokers(broker, f"SECURE://localhost:{port}")
+    with closing(running):
+        running.start()
+        running.create_topic(TOPIC, PARTITIONS, 3)
+        yield running, ports
+
+
+def shown(authority: Authority, port: int) -> bytes:
+    """Return the certificate that a broker shows now."""
+    context = ssl.create_default_context(cadata=authority.certificate)
+    with (
+        socket.create_connection(("localhost", port)) as connected,
+        context.wrap_socket(connected, server_hostname="localhost") as tls,
+    ):
+        return tls.getpeercert(binary_form=True) or b""
+
+
+def await_shown(authority: Authority, ports: list[int], certificate: bytes) -> None:
+    """Return once every broker shows this certificate."""
+    wait_for(lambda: {shown(authority, port) for port in ports}, lambda found: found == {certificate})
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+def test_certificates_are_rotated_under_traffic(
+    with_tls: tuple[BarnabasCluster, list[int]], authority: Authority
+) -> None:
+    cluster, ports = with_tls
+    traffic = Traffic(cluster)
+    bootstrap = ",".join(f"localhost:{port}" for port in ports)
+    settings = {"security.protocol": "SSL", "ssl.ca.location": str(authority.file)}
+    traffic.use(bootstrap, settings)
+    for _ in range(ROTATIONS):
+        renewed = authority.issue("broker", "renewed")
+        renewed.file.replace(renewed.file.with_name("broker.pem"))
+        await_shown(authority, ports, ssl.PEM_cert_to_DER_cert(renewed.certificate))
+        traffic.await_answers()
+    traffic.use(bootstrap, settings)
+    traffic.await_answers()
+    assert traffic.problems() == []
+    assert not [line for line in cluster.logs_text().splitlines() if " ERROR " in line or "Traceback" in line]
+    took("the longest time without an acknowledgement", traffic.longest_gap_s, GAP_S_MAX)
