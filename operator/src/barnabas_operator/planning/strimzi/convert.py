@@ -12,6 +12,7 @@ from barnabas_operator.planning.strimzi.manifest import StrimziResource
 from barnabas_operator.planning.strimzi.reading import read_sources, resource_of
 from barnabas_operator.planning.strimzi.section import Remark, Source
 from barnabas_operator.planning.strimzi.topic import converted_topic
+from barnabas_operator.planning.strimzi.user import converted_user
 from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.schema_check import findings
@@ -86,4 +87,4 @@ def _sorted(remarks: Iterable[Remark]) -> list[Remark]:
     return sorted(remarks, key=lambda each: (files.setdefault(each.place.file, len(files)), each.place.line))
 
 
-CONVERTERS: Final[Mapping[str, Converter]] = {"KafkaTopic": converted_topic}
+CONVERTERS: Final[Mapping[str, Converter]] = {"KafkaTopic": converted_topic, "KafkaUser": converted_user}

@@ -7,7 +7,6 @@ from typing import Any, Final
 from barnabas_operator.planning.strimzi.section import Section, Source, given
 from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.object_meta import API_VERSION
-from barnabas_operator.resources.schema_check import dotted
 
 CLUSTER_LABEL: Final = "strimzi.io/cluster"
 _PAUSE: Final = "strimzi.io/pause-reconciliation"
@@ -40,6 +39,12 @@ class StrimziResource:
     def cluster(self) -> str | None:
         """The name of its Kafka by its label."""
         return self.labels.get(CLUSTER_LABEL)
+
+    def named_cluster(self) -> str | None:
+        """Return the name of its Kafka; that it has none is a note."""
+        if self.cluster is None:
+            self.source.hint(f"has no label {CLUSTER_LABEL}: set spec.cluster where there are several Clusters")
+        return self.cluster
 
     @property
     def is_paused(self) -> bool:
@@ -74,11 +79,3 @@ def read_resource(source: Source, fields: Mapping[str, Any]) -> StrimziResource:
         if name.startswith("strimzi.io/") and name not in _WITHOUT_EFFECT:
             source.note(("metadata", "annotations", name), "is left out: it has no counterpart")
     return StrimziResource(source, namespace, labels, annotations, whole.section("spec"))
-
-
-def need_cluster(resource: StrimziResource) -> str | None:
-    """Return the name of its Kafka; that there is none is an error."""
-    if resource.cluster is None:
-        path = ("metadata", "labels", CLUSTER_LABEL)
-        resource.source.error(("metadata",), f"{dotted(path)} is missing; allowed: the name of its Kafka")
-    return resource.cluster

@@ -17,7 +17,7 @@ from barnabas_operator.resources.yaml_documents import (
 
 GROUP: Final = "kafka.strimzi.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-KINDS_READ: Final = ("Kafka", "KafkaNodePool", "KafkaTopic")
+KINDS_READ: Final = ("Kafka", "KafkaNodePool", "KafkaTopic", "KafkaUser")
 
 
 def read_sources(file: str, text: str) -> Iterator[Source | Remark]:

@@ -87,6 +87,8 @@ class Section:
         value = self._fields.get(name)
         if value is None:
             return None
+        if kind is float and type(value) is int:
+            value = float(value)  # YAML's numbers without a point.
         wrong = tuple(findings(msgspec.inspect.type_info(kind), value, (*self.path, name)))
         for finding in wrong:
             self.source.error(finding.path, finding.message)

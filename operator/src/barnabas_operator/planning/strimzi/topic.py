@@ -22,12 +22,10 @@ def converted_topic(topic: StrimziResource) -> JsonObject | None:
         spec.skip_rest()
         topic.source.hint(f"is left out: nobody but brokers or operator makes the topic {kafkas_name}")
         return None
-    if topic.cluster is None:
-        topic.source.hint("has no label strimzi.io/cluster: set spec.cluster where there are several Clusters")
     return topic.as_kind(
         "Topic",
         given(
-            cluster=topic.cluster,
+            cluster=topic.named_cluster(),
             topicName=name,
             partitions=spec.take("partitions", int),
             replicas=spec.take("replicas", int),

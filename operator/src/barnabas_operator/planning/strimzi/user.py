@@ -1,0 +1,76 @@
+"""A KafkaUser as our User."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_operator.planning.strimzi.manifest import StrimziResource
+from barnabas_operator.planning.strimzi.section import Section, given
+from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.user import INTERNAL
+
+_PROOFS: Final = {"scram-sha-512": "scram-sha-512", "tls": "tls", "tls-external": "external"}
+_RIGHTS: Final = {"simple": "simple"}
+_QUOTAS: Final[Mapping[str, type[float]]] = {
+    "producerByteRate": int,
+    "consumerByteRate": int,
+    "requestPercentage": int,
+    "controllerMutationRate": float,
+}
+
+
+def converted_user(user: StrimziResource) -> JsonObject:
+    """Return the User. Its name is the same with each proof: a certificate's name is the user, without `CN=`."""
+    spec = user.spec
+    return user.as_kind(
+        "User",
+        given(
+            cluster=user.named_cluster(),
+            authentication=_authentication(spec),
+            authorization=_authorization(spec.section("authorization")) if "authorization" in spec else None,
+            quotas=_quotas(spec.section("quotas")),
+            pause=user.is_paused or None,
+        ),
+    )
+
+
+def _authentication(spec: Section) -> JsonObject:
+    """Return the proof. A KafkaUser without one has ACLs and quotas only, as a User with the type external."""
+    if "authentication" not in spec:
+        return {"type": "external"}
+    section = spec.section("authentication")
+    section.need("type", str, " or ".join(_PROOFS))
+    reference = section.section("password").section("valueFrom").section("secretKeyRef")
+    key = given(name=reference.take("name", str), key=reference.take("key", str))
+    password = {"valueFrom": {"secretKeyRef": key}} if key else None
+    return given(type=section.choice("type", _PROOFS), password=password)
+
+
+def _authorization(section: Section) -> JsonObject:
+    kind = section.choice("type", _RIGHTS, "simple")
+    acls = [each for each in map(_acl, section.sections("acls")) if each is not None]
+    return given(type=kind, acls=acls)
+
+
+def _acl(section: Section) -> JsonObject | None:
+    resource = section.section("resource")
+    kind, name = resource.need("type", str, "topic, group, cluster or transactionalId"), resource.take("name", str)
+    if kind == "topic" and name is not None and name.startswith(INTERNAL):
+        resource.skip_rest()
+        section.leave_out(f"topics whose names begin with {INTERNAL} belong to the brokers")
+        return None
+    about = given(
+        type=kind,
+        name=name if kind != "cluster" else None,  # There is only one.
+        patternType=resource.take("patternType", str) if kind != "cluster" else None,
+    )
+    one, several = section.take("operation", str), section.take("operations", tuple[str, ...])
+    operations = several or (() if one is None else (one,))
+    return given(type=section.take("type", str), resource=about, host=section.take("host", str), operations=operations)
+
+
+def _quotas(section: Section) -> JsonObject:
+    amounts = {name: section.take(name, kind) for name, kind in _QUOTAS.items()}
+    for name, amount in amounts.items():
+        if amount == 0:
+            section.note(name, "is left out: it is 0, which lets nothing through; take the user's ACLs away instead")
+    return given(**{name: amount for name, amount in amounts.items() if amount})
