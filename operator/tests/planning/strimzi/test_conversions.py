@@ -73,7 +73,11 @@ def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
         (
             "type: internal",
             "type: ingress",
-            "kafka:9:16: Kafka quay: spec.kafka.listeners has no listener that can be converted; allowed: at least one",
+            (
+                "kafka:9:16: Kafka quay: spec.kafka.listeners has no listener that can be converted;"
+                " allowed: at least one that can be; of the first, the type ingress has no counterpart;"
+                " use nodeport or loadbalancer"
+            ),
         ),
         (
             "v1beta2",

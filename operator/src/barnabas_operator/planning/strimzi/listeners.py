@@ -39,20 +39,19 @@ class ListenerContext:
 def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
     """Return `spec.listeners`. That none of them can be converted is an error: the default listener is open."""
     found = kafka.sections("listeners")
-    made = [each for each in (_listener(section, context) for section in found) if each is not None]
-    if found and not made:
+    reasons = [_why_not(section, context) for section in found]
+    for section, why in zip(found, reasons, strict=True):
+        if why is not None:
+            section.leave_out(why)
+    if found and all(reasons):
         path = (*kafka.path, "listeners")
-        kafka.source.error(path, f"{dotted(path)} has no listener that can be converted; allowed: at least one")
-    return made
+        allowed = f"allowed: at least one that can be; of the first, {reasons[0]}"
+        kafka.source.error(path, f"{dotted(path)} has no listener that can be converted; {allowed}")
+    return [_listener(section, context) for section, why in zip(found, reasons, strict=True) if why is None]
 
 
-def _listener(section: Section, context: ListenerContext) -> JsonObject | None:
+def _listener(section: Section, context: ListenerContext) -> JsonObject:
     proof = section.section("authentication")
-    why = _why_not(section, proof, context)
-    if why is not None:
-        proof.skip_rest()
-        section.leave_out(why)
-        return None
     kind = section.choice("type", _TYPES, "internal")
     if section.take("type", str) == "cluster-ip":
         section.note("type", "is cluster-ip, and becomes internal: pods reach each broker by its own name")
@@ -68,8 +67,10 @@ def _listener(section: Section, context: ListenerContext) -> JsonObject | None:
     )
 
 
-def _why_not(section: Section, proof: Section, context: ListenerContext) -> str | None:
-    kind, word = section.take("type", str), proof.take("type", str)
+def _why_not(section: Section, context: ListenerContext) -> str | None:
+    """Return why the listener cannot be had here; None if it can."""
+    kind, proof = section.take("type", str), section.take("authentication", dict[str, Any]) or {}
+    word = proof.get("type")
     if kind is not None and _TYPES.get(kind, kind) is None:
         return f"the type {kind} has no counterpart; use nodeport or loadbalancer"
     if word is not None and word not in _PROOFS:

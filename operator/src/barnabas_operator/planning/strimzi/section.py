@@ -49,7 +49,9 @@ class Source:
 
     def error(self, path: Path, message: str) -> None:
         """Add what makes the conversion impossible; the message names the field."""
-        self.errors.append(self._remark(path, message))
+        remark = self._remark(path, message)
+        if remark not in self.errors:  # A field may be read twice.
+            self.errors.append(remark)
 
     def _remark(self, path: Path, message: str, *, at_key: bool = False) -> Remark:
         place = self.document.place((*self.root, *path), at_key=at_key).within(self.file, self.first_line)
