@@ -78,6 +78,23 @@ metrics: venv
 reference: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m documents.reference_pages docs/reference
 
+# The pages as a site in .cache/site, by a generator in an environment of its own.
+.PHONY: docs
+docs: .venv-docs
+	rm -rf .cache/pages && mkdir -p .cache/pages
+	git ls-files -z '*.md' docs examples helm/barnabas/monitoring | xargs -0 cp --parents -t .cache/pages
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo "open .cache/site/index.html"
+
+.venv-docs:
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet 'mkdocs-material==9.8.2'
+
+# The tutorial for a laptop, block by block in a network of its own (root; kcat), and the pages that the code writes. Runs in `make test`, too.
+.PHONY: docs-test
+docs-test: venv
+	$(BIN)/pytest -q tests/documents
+
 # A picture of each for docs/, of a real cluster under load; needs Debian's chromium, npm, and what `make e2e-tools` builds.
 dashboards-pictures: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.pictures docs/pictures
