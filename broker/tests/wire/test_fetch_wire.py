@@ -13,14 +13,8 @@ from kafka.protocol.consumer import FetchResponse as KafkaResponse
 from kio.serial import entity_reader
 from leader_samples import endpoints, expected_endpoints, leaders
 
-from barnabas_broker.wire.fetch import (
-    FetchPartition,
-    FetchResult,
-    FetchTopic,
-    ForgottenTopic,
-    encode_fetch_response,
-    parse_fetch,
-)
+from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic, parse_fetch
+from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest
 from barnabas_broker.wire.parts import FileSlice, Part
 

@@ -10,13 +10,8 @@ from kafka.protocol.consumer import FetchRequest as KafkaRequest
 from kafka.protocol.consumer import FetchResponse as KafkaResponse
 from kio.serial import entity_reader
 
-from barnabas_broker.wire.fetch import (
-    FetchPartition,
-    FetchResult,
-    FetchTopic,
-    encode_fetch_response,
-    parse_fetch,
-)
+from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, parse_fetch
+from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_broker.wire.replica_fetch import (

@@ -11,17 +11,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from barnabas_broker.wire.apis import FETCH
-from barnabas_broker.wire.fetch import (
-    DIVERGING_EPOCH_TAG,
-    EPOCH_END,
-    LIMITS,
-    PARTITION,
-    REPLICA_STATE,
-    REPLICA_STATE_TAG,
-    RESULT,
-    SESSION,
-    FetchPartition,
-)
+from barnabas_broker.wire.fetch import LIMITS, PARTITION, REPLICA_STATE, REPLICA_STATE_TAG, SESSION, FetchPartition
+from barnabas_broker.wire.fetch_response import DIVERGING_EPOCH_TAG, EPOCH_END, RESULT
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     MalformedRequest,

@@ -1,0 +1,193 @@
+"""Fetch (1), v4 to v18: responses as heads of a few bytes between slices of files. `fetch` has the requests.
+
+v5 brings log start offsets, v7 sessions, v11 preferred read replicas; v12 is flexible with diverging epochs, v13 has
+topic ids for names, v16 brings current leaders.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from barnabas_broker.wire.current_leader import CurrentLeader, endpoint_fields, leader_fields
+from barnabas_broker.wire.fetch import (
+    FLEXIBLE_SINCE,
+    LOG_START_OFFSET_SINCE,
+    RACK_SINCE,
+    SESSIONS_SINCE,
+    TOPIC_IDS_SINCE,
+    FetchTopic,
+)
+from barnabas_broker.wire.framing import encode_unsigned_varint
+from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_broker.wire.strings import write_count, write_name
+
+DIVERGING_EPOCH_TAG: Final = 0
+CURRENT_LEADERS_SINCE: Final = 16
+CURRENT_LEADER_TAG: Final = 1
+
+RESULT: Final = struct.Struct(">ihqqq")
+"""The fields of FetchResult up to `log_start_offset`."""
+EPOCH_END: Final = struct.Struct(">iq")
+"""An epoch and its end offset."""
+
+_INT32: Final = struct.Struct(">i")
+_ONE_RESULT: Final = struct.Struct(">iiBihiB16sBihqqqBi")
+"""v13 with one result, up to the length of its records: size, correlation id, no tagged fields, throttle time, error,
+session id, one topic, its id, one result, no aborted transactions, no preferred read replica."""
+_NO_TAGS_OF_ALL: Final = bytes(3)
+"""The empty tagged fields of a partition, its topic and the response."""
+_ONE: Final = 2
+"""The encoded length of a compact array with one element."""
+_SIZE_CORRELATION: Final = struct.Struct(">ii")
+_THROTTLE: Final = bytes(4)
+_THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
+_RESULT_V4: Final = struct.Struct(">ihqq")
+_ABORTED: Final = struct.Struct(">qq")
+"""The producer id and first offset."""
+_NULL_ABORTED: Final = b"\xff\xff\xff\xff"
+_NULL_ABORTED_NO_REPLICA_V12: Final = b"\0\xff\xff\xff\xff"
+"""Null for the aborted transactions, and no preferred read replica."""
+_NO_REPLICA: Final = b"\xff\xff\xff\xff"
+_DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
+"""The count of one tagged field, its tag, and its size with the byte for its own (no) tagged fields."""
+
+
+class FetchResult(msgspec.Struct, frozen=True, gc=False):
+    """The result for a partition; offsets are -1 with an error. `diverging_epoch` is an epoch and its end offset."""
+
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: FileSlice | None
+    diverging_epoch: tuple[int, int] | None = None
+    leader: CurrentLeader | None = None
+    """The current leader, if it is another broker or the client's leader epoch is outdated."""
+    aborted: Sequence[tuple[int, int]] | None = None
+    """Producer ids and first offsets of the transactions whose records in `records` do not count; for read_committed.
+    """
+
+
+def encode_fetch_response(
+    correlation_id: int,
+    version: int,
+    topics: list[tuple[FetchTopic, list[FetchResult]]],
+    session_id: int = 0,
+    error: int = 0,
+) -> list[Part]:
+    """The framed response: the results as they are given. Session id 0 declines a session (KIP-227)."""
+    if version >= TOPIC_IDS_SINCE and len(topics) == 1:
+        topic, results = topics[0]
+        if len(results) == 1 and _is_plain(results[0]):
+            return _encode_one(correlation_id, topic, results[0], session_id, error)
+    flexible = version >= FLEXIBLE_SINCE
+    no_tags = b"\0" if flexible else b""
+    head = first_head = bytearray(_SIZE_CORRELATION.size)
+    head += no_tags
+    head += _THROTTLE_ERROR_SESSION.pack(0, error, session_id) if version >= SESSIONS_SINCE else _THROTTLE
+    head += write_count(len(topics), flexible=flexible)
+    parts: list[Part] = [head]
+    leaders: list[CurrentLeader] = []
+    size = 0
+    for topic, results in topics:
+        head += topic.topic_id or write_name(topic.name or "", flexible=flexible)
+        head += write_count(len(results), flexible=flexible)
+        for result in results:
+            records = result.records
+            head += _encode_head(result, version, 0 if records is None else records.length)
+            if records is not None:
+                size += len(head) + records.length
+                head = bytearray()
+                parts += (records, head)
+            if result.diverging_epoch is not None:
+                head += _diverging(result.diverging_epoch, flexible)
+            elif result.leader is not None and version >= CURRENT_LEADERS_SINCE:
+                head += leader_fields(CURRENT_LEADER_TAG, result.leader)
+                leaders.append(result.leader)
+            else:
+                head += no_tags
+        head += no_tags
+    head += endpoint_fields(leaders) if leaders else no_tags
+    size += len(head)
+    if not head:
+        parts.pop()
+    _SIZE_CORRELATION.pack_into(first_head, 0, size - 4, correlation_id)
+    return parts
+
+
+def _is_plain(result: FetchResult) -> bool:
+    return result.diverging_epoch is None and result.leader is None and result.aborted is None
+
+
+def _encode_one(correlation_id: int, topic: FetchTopic, result: FetchResult, session_id: int, error: int) -> list[Part]:
+    """Encode a response with one result that has nothing but records, as most have."""
+    records = result.records
+    length = 0 if records is None else records.length
+    encoded_length = encode_unsigned_varint(length + 1)
+    head = _ONE_RESULT.pack(
+        _ONE_RESULT.size - 4 + len(encoded_length) + length + len(_NO_TAGS_OF_ALL),
+        correlation_id,
+        0,
+        0,
+        error,
+        session_id,
+        _ONE,
+        topic.topic_id,
+        _ONE,
+        result.partition,
+        result.error,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        0,
+        -1,
+    )
+    if records is None:
+        return [bytearray(head + encoded_length + _NO_TAGS_OF_ALL)]
+    return [bytearray(head + encoded_length), records, _NO_TAGS_OF_ALL]
+
+
+def tell_throttle_time(response: list[Part], version: int, throttle_ms: int) -> None:
+    """Put the time into an encoded response."""
+    head = response[0]
+    assert isinstance(head, bytearray), "a response begins with its header"
+    _INT32.pack_into(head, _SIZE_CORRELATION.size + (version >= FLEXIBLE_SINCE), throttle_ms)
+
+
+def _encode_head(result: FetchResult, version: int, length: int) -> bytes:
+    """All of a partition's fields up to the length of its records; `records` of no length rather than null."""
+    if version < LOG_START_OFFSET_SINCE:
+        head = _RESULT_V4.pack(result.partition, result.error, result.high_watermark, result.last_stable_offset)
+    else:
+        head = RESULT.pack(
+            result.partition,
+            result.error,
+            result.high_watermark,
+            result.last_stable_offset,
+            result.log_start_offset,
+        )
+    if version >= FLEXIBLE_SINCE:
+        return (
+            head
+            + (_NULL_ABORTED_NO_REPLICA_V12 if result.aborted is None else _aborted_v12(result.aborted))
+            + encode_unsigned_varint(length + 1)
+        )
+    aborted = result.aborted
+    if aborted is None:
+        head += _NULL_ABORTED
+    else:
+        head += _INT32.pack(len(aborted)) + b"".join([_ABORTED.pack(*each) for each in aborted])
+    return head + (_NO_REPLICA if version >= RACK_SINCE else b"") + _INT32.pack(length)
+
+
+def _aborted_v12(aborted: Sequence[tuple[int, int]]) -> bytes:
+    transactions = b"".join([_ABORTED.pack(*each) + b"\0" for each in aborted])
+    return encode_unsigned_varint(len(aborted) + 1) + transactions + _NO_REPLICA
+
+
+def _diverging(epoch_end: tuple[int, int], flexible: bool) -> bytes:
+    """Return the tagged fields with the diverging epoch, tag 0; nothing before v12."""
+    return _DIVERGING_TAG + EPOCH_END.pack(*epoch_end) + b"\0" if flexible else b""
