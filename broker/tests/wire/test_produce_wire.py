@@ -72,7 +72,7 @@ def test_a_request_is_parsed_to_places_in_its_buffer(
         (
             topic.name,
             topic.topic_id,
-            [(index, bytes(buffer[start:end])) for index, start, end in topic.partitions],
+            [(index, bytes(buffer[start:end])) for of, index, start, end in request.batches if of is topic],
         )
         for topic in request.topics
     ] == [
@@ -90,10 +90,16 @@ def test_a_request_is_parsed_to_places_in_its_buffer(
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
 def test_kafka_python_and_kio_read_our_responses(version: int, answers: list[Any]) -> None:
     topics = [
-        (ProduceTopic(name if version < 13 else None, topic_id.bytes if version >= 13 else None, []), results)
+        (
+            ProduceTopic(
+                name if version < 13 else None, topic_id.bytes if version >= 13 else None, partition_count=len(results)
+            ),
+            results,
+        )
         for name, topic_id, results in answers
     ]
-    frame = bytes(encode_produce_response(77, version, topics))
+    everything = [result for _, results in topics for result in results]
+    frame = bytes(encode_produce_response(77, version, [topic for topic, _ in topics], everything))
     decoded = KafkaResponse.decode(frame, version=version, header=True, framed=True)
     assert decoded.header.correlation_id == 77
     assert decoded.throttle_time_ms == 0
@@ -131,7 +137,7 @@ def test_tagged_fields_anywhere_are_ignored() -> None:
     tags = b"\x01\x07\x02xy"
     body = b"\0\xff\xff\0\0\0\1" + b"\2" + b"\2t" + b"\2" + b"\0\0\0\5" + b"\4abc" + tags + tags + tags
     request = parse_produce(memoryview(body), 0, len(body), 9)
-    assert [(index, body[start:end]) for index, start, end in request.topics[0].partitions] == [(5, b"abc")]
+    assert [(index, body[start:end]) for _, index, start, end in request.batches] == [(5, b"abc")]
 
 
 def test_bytes_behind_a_request_are_ignored() -> None:
@@ -165,7 +171,7 @@ def test_a_request_with_changed_bytes_has_its_places_within_its_bytes_or_is_malf
         request = parse_produce(memoryview(body + bytes(50)), 0, len(body), version)
     except MalformedRequest:
         return
-    assert all(0 < start <= end <= len(body) for topic in request.topics for _, start, end in topic.partitions)
+    assert all(0 < start <= end <= len(body) for _, _, start, end in request.batches)
 
 
 def test_a_name_of_negative_length_does_not_lead_back_to_where_it_began() -> None:

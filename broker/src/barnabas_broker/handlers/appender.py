@@ -14,7 +14,7 @@ from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
-from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, ResultPlace, TopicAnswers, refused
+from barnabas_broker.handlers.pending_produce import ACKS_ALL, PendingProduce, ProduceResults, refused
 from barnabas_broker.handlers.transactional_append import append_in_transaction
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
@@ -28,7 +28,7 @@ from barnabas_broker.storage.inspection.inspector import (
 )
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.plausibility import is_implausible
-from barnabas_broker.wire.produce import ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
+from barnabas_broker.wire.produce import ProduceBatch, ProduceRequest, ProduceResult
 from barnabas_broker.wire.record_batch import (
     TRANSACTIONAL_ATTRIBUTES,
     BatchHeader,
@@ -63,27 +63,24 @@ class Appender(msgspec.Struct):
     looked_at: int = 0
     late: PendingProduce | None = None
 
-    def append_all(self) -> TopicAnswers | None:
-        """The results, or None when they come later."""
-        answers = []
+    def append_all(self) -> list[ProduceResult] | None:
+        """Return the results in the order of the batches, or None when they come later."""
+        results: ProduceResults = []
         try:
-            for number, topic in enumerate(self.request.topics):
-                results: list[ProduceResult | None] = []
-                for index, wanted in enumerate(topic.partitions):
-                    results.append(self._append(topic, wanted, (number, index)))
-                answers.append((topic, results))
+            for batch in self.request.batches:
+                results.append(self._append(batch, len(results)))
         except BaseException:  # A bug, which costs this connection. What is called later must not meet half a request.
             if self.late is not None:
                 self.late.end()
             raise
         if self.late is None:
-            return answers  # type: ignore[return-value]  # none is None; a cast would cost a call
-        self.late.begin(answers)
+            return results  # type: ignore[return-value]  # none is None; a cast would cost a call
+        self.late.begin(results)
         return None
 
-    def _append(self, topic: ProduceTopic, wanted: ProducePartition, place: ResultPlace) -> ProduceResult | None:
-        """The result for one partition; None when it comes later."""
-        number, start, end = wanted
+    def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
+        """The result for one batch; None when it comes later."""
+        topic, number, start, end = wanted
         partition = None
         try:
             partition = self.environment.replicas.lookup.find(topic.name, topic.topic_id, number)
@@ -109,9 +106,7 @@ class Appender(msgspec.Struct):
             assert partition is not None
             return self.refused(place, self.environment.replicas.failures.storage_failed(partition, error))
 
-    def _append_in_transaction(
-        self, partition: Partition, start: int, end: int, place: ResultPlace
-    ) -> ProduceResult | None:
+    def _append_in_transaction(self, partition: Partition, start: int, end: int, place: int) -> ProduceResult | None:
         """The result of a batch of a transaction; None when it comes later."""
         failures = self.environment.replicas.failures
         try:
@@ -123,7 +118,7 @@ class Appender(msgspec.Struct):
             return self.refused(place, failures.storage_failed(partition, error))
 
     def append_checked(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
         """The result of a batch that may be appended, unless its records are at fault; None when it comes later."""
         if partition.inspects_records and must_inspect(partition.log.config, header):
@@ -132,31 +127,28 @@ class Appender(msgspec.Struct):
             return self._look_into_doubted(partition, batch, header, place)
         return self._append_batch(partition, batch, header, place)
 
-    def refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
+    def refused(self, place: int, error: ApiError) -> ProduceResult:
         """Return the result that carries an error, with the leader if the error is that another broker leads."""
-        topic = self.request.topics[place[0]]
-        number = topic.partitions[place[1]][0]
+        topic, number, _, _ = self.request.batches[place]
         if error.code not in LEADER_ERRORS:
             return refused(number, error)
         image, listener_name = self.environment.image, self.channel.client.listener_name
         return refused(number, error, current_leader(image, listener_name, topic.name, topic.topic_id, number))
 
     def _append_batch(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
         """Append the batch; with acks=all the result comes when the high watermark is past it.
 
         With acks=1 it comes at once, unless the topic's `flush.messages` wants the batch synced first.
         """
-        offset, append_time_ms, _ = partition.append_as_leader(batch, header, self.now_ms)
+        appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
+        offset = appended.base_offset
         number = partition.topic_partition.partition
-        result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None)
+        result = (number, NO_ERROR, offset, appended.log_append_time_ms, log.log_start_offset, None)
         end_offset = offset + header.last_offset_delta + 1
         is_for_all = self.request.acks == ACKS_ALL
-        if (
-            end_offset <= (partition.high_watermark if is_for_all else partition.log.ack_end_offset)
-            or not self.request.acks
-        ):
+        if end_offset <= (partition.high_watermark if is_for_all else log.ack_end_offset) or not self.request.acks:
             return result
         late = self.answer_later()
         late.wait_for(place, partition)
@@ -184,7 +176,7 @@ class Appender(msgspec.Struct):
         partition.check_writable(all_replicas=self.request.acks == ACKS_ALL)
 
     def _look_into_doubted(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
         if (
             self.environment.inspector.is_busy
@@ -196,7 +188,7 @@ class Appender(msgspec.Struct):
         return self._look_into(partition, batch, header, place, FIRST_HERE_MAX)
 
     def _look_into(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace, records_max: int
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: int, records_max: int
     ) -> ProduceResult | None:
         """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
         config, inspector = partition.log.config, self.environment.inspector
@@ -213,7 +205,7 @@ class Appender(msgspec.Struct):
         return None
 
     def _append_inspected(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: ResultPlace
+        self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: int
     ) -> ProduceResult | None:
         """Append a batch with the largest timestamp of its records, whatever the producer said, as Kafka does."""
         said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
@@ -226,7 +218,7 @@ class Appender(msgspec.Struct):
             self.trust.corrected(partition.topic_partition.topic, said_ms, true_ms)
         return self._append_batch(partition, batch, header, place)
 
-    async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: ResultPlace) -> None:
+    async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: int) -> None:
         result: ProduceResult | None = None
         try:
             with self._counting_invalid(partition):
@@ -243,9 +235,9 @@ class Appender(msgspec.Struct):
             late.complete(place, result)
 
     @contextmanager
-    def using_again(self, partition: Partition, place: ResultPlace) -> Iterator[Partition]:
+    def using_again(self, partition: Partition, place: int) -> Iterator[Partition]:
         """The same partition as it is now, if the request may be appended to it. ApiError."""
-        topic, number = self.request.topics[place[0]], partition.topic_partition.partition
+        topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:
                 message = f"topic {topic.name} was deleted and made again while the batch was looked into"

@@ -2,10 +2,9 @@
 
 from barnabas_broker.handlers.appender import Appender
 from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.pending_produce import ResultPlace, TopicAnswers
 from barnabas_broker.handlers.topic_rights import AskedTopicKey, lacking
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.wire.produce import ProducePartition, ProduceResult, ProduceTopic
+from barnabas_broker.wire.produce import ProduceBatch, ProduceResult
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -13,7 +12,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 class AuthorizedAppender(Appender):
     """Asks for the right to each topic first, and for that to the transactional id at a transactional batch."""
 
-    def append_all(self) -> TopicAnswers | None:
+    def append_all(self) -> list[ProduceResult] | None:
         """The results, or None when they come later."""
         environment, client = self.environment, self.channel.client
         assert environment.authorizer is not None, "this appender is for brokers with an authorizer"
@@ -24,7 +23,7 @@ class AuthorizedAppender(Appender):
                 return self._append_rest(refused) if refused else super().append_all()
         return super().append_all()
 
-    def _append_rest(self, refused: frozenset[AskedTopicKey]) -> TopicAnswers | None:
+    def _append_rest(self, refused: frozenset[AskedTopicKey]) -> list[ProduceResult] | None:
         rest = _RefusingAppender(
             self.environment,
             self.channel,
@@ -40,9 +39,7 @@ class AuthorizedAppender(Appender):
         self.late = rest.late
         return answers
 
-    def _append_in_transaction(
-        self, partition: Partition, start: int, end: int, place: ResultPlace
-    ) -> ProduceResult | None:
+    def _append_in_transaction(self, partition: Partition, start: int, end: int, place: int) -> ProduceResult | None:
         transactional_id = self.request.transactional_id or ""
         rights = rights_of(self.environment, self.channel.client)
         if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -53,7 +50,8 @@ class AuthorizedAppender(Appender):
 class _RefusingAppender(AuthorizedAppender):
     refused_topics: frozenset[AskedTopicKey] = frozenset()
 
-    def _append(self, topic: ProduceTopic, wanted: ProducePartition, place: ResultPlace) -> ProduceResult | None:
+    def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
+        topic = wanted[0]
         if (topic.topic_id or topic.name) in self.refused_topics:
             return self.refused(place, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return super()._append(topic, wanted, place)
+        return super()._append(wanted, place)

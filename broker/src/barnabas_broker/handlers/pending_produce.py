@@ -1,6 +1,6 @@
 """A Produce request that still waits for some of its results. `appender` makes it and brings the results.
 
-A result's place is one partition of the request: the number of its topic, and its own in that.
+A result's place is the number of its batch in the request.
 """
 
 from collections.abc import Callable
@@ -13,22 +13,14 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.inspection.inspector import BatchRefused
 from barnabas_broker.wire.current_leader import CurrentLeader
 from barnabas_broker.wire.parts import Part
-from barnabas_broker.wire.produce import (
-    ProduceRefusal,
-    ProduceRequest,
-    ProduceResult,
-    ProduceTopic,
-    encode_produce_response,
-)
+from barnabas_broker.wire.produce import ProduceRefusal, ProduceRequest, ProduceResult, encode_produce_response
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
 
 ACKS_ALL: Final = -1
 
-ResultPlace = tuple[int, int]
 ProduceResults = list[ProduceResult | None]
-"""Of one topic; None is not known yet."""
-TopicAnswers = list[tuple[ProduceTopic, list[ProduceResult]]]
+"""The results of a request, in the order of its batches; None is not known yet."""
 
 
 def refused(number: int, error: ApiError, leader: CurrentLeader | None = None) -> ProduceResult:
@@ -37,12 +29,11 @@ def refused(number: int, error: ApiError, leader: CurrentLeader | None = None) -
     return number, error.code, -1, -1, -1, ProduceRefusal(error.message, errors, leader)
 
 
-def check_unanswered(answers: TopicAnswers) -> None:
+def check_unanswered(results: list[ProduceResult]) -> None:
     """With acks=0 nobody hears of errors: the connection is closed, so that the client at least looks again."""
-    for _, results in answers:
-        for _, error, _, _, _, refusal in results:
-            if refusal is not None:
-                raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {refusal.message}")
+    for _, error, _, _, _, refusal in results:
+        if refusal is not None:
+            raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {refusal.message}")
 
 
 class PendingProduce:
@@ -54,13 +45,14 @@ class PendingProduce:
 
     __slots__ = (
         "_acks",
-        "_answers",
         "_channel",
         "_correlation_id",
         "_partitions",
         "_read_on",
         "_respond",
+        "_results",
         "_timer",
+        "_topics",
         "_unappended",
         "_version",
     )
@@ -79,38 +71,38 @@ class PendingProduce:
         self._correlation_id = correlation_id
         self._respond = channel.defer(reads_on=True)
         self._read_on: Callable[[list[Part]], None] | None = None
-        self._answers: list[tuple[ProduceTopic, ProduceResults]] = []
-        self._partitions: dict[ResultPlace, Partition] = {}
+        self._topics = request.topics
+        self._results: ProduceResults = []
+        self._partitions: dict[int, Partition] = {}
         """Where results are not known."""
-        self._unappended: set[ResultPlace] = set()
+        self._unappended: set[int] = set()
         """Of these, where the batch may be appended yet."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
-    def begin(self, answers: list[tuple[ProduceTopic, ProduceResults]]) -> None:
+    def begin(self, results: ProduceResults) -> None:
         """All is appended or on its way; these are the results so far."""
-        self._answers = answers
+        self._results = results
 
-    def hold(self, place: ResultPlace, partition: Partition) -> None:
+    def hold(self, place: int, partition: Partition) -> None:
         """The batch at `place` is appended later, unless `may_append` is False by then."""
         self._partitions[place] = partition
         self._unappended.add(place)
         self._read_on = self._read_on or self._channel.defer()
 
-    def may_append(self, place: ResultPlace) -> bool:
+    def may_append(self, place: int) -> bool:
         """False once the time is up, or the client has gone."""
         return place in self._unappended
 
-    def wait_for(self, place: ResultPlace, partition: Partition) -> None:
+    def wait_for(self, place: int, partition: Partition) -> None:
         """The batch at `place` is appended; its result comes later."""
         self._partitions[place] = partition
         self._settle(place)
 
-    def complete(self, place: ResultPlace, result: ProduceResult) -> None:
+    def complete(self, place: int, result: ProduceResult) -> None:
         """Take the result; what comes after the time was up changes nothing."""
         if self._timer is None:
             return
-        topic, index = place
-        self._answers[topic][1][index] = result
+        self._results[place] = result
         del self._partitions[place]
         self._settle(place)
         if not self._partitions:
@@ -124,7 +116,7 @@ class PendingProduce:
             self._timer = None
         self._unappended.clear()
 
-    def _settle(self, place: ResultPlace) -> None:
+    def _settle(self, place: int) -> None:
         """The batch at `place` is appended, or never will be."""
         self._unappended.discard(place)
         self._read_on_unless_held()
@@ -135,9 +127,9 @@ class PendingProduce:
             read_on([])
 
     def _expire(self) -> None:
-        for (topic, index), partition in self._partitions.items():
-            error = self._why_late(partition, is_appended=(topic, index) not in self._unappended)
-            self._answers[topic][1][index] = refused(partition.topic_partition.partition, error)
+        for place, partition in self._partitions.items():
+            error = self._why_late(partition, is_appended=place not in self._unappended)
+            self._results[place] = refused(partition.topic_partition.partition, error)
         self._finish()
 
     def _why_late(self, partition: Partition, *, is_appended: bool) -> ApiError:
@@ -155,12 +147,13 @@ class PendingProduce:
     def _finish(self) -> None:
         self._timer = None
         self._unappended.clear()
-        answers = cast("TopicAnswers", self._answers)
+        results, parts = cast("list[ProduceResult]", self._results), list[Part]()
         try:
-            if not self._acks:
-                check_unanswered(answers)
-            parts = [encode_produce_response(self._correlation_id, self._version, answers)] if self._acks else []
-            self._respond([*parts])
+            if self._acks:
+                parts = [encode_produce_response(self._correlation_id, self._version, self._topics, results)]
+            else:
+                check_unanswered(results)
+            self._respond(parts)
             self._read_on_unless_held()
         except CloseConnection as reason:
             self._channel.close(str(reason))

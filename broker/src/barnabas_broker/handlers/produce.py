@@ -34,11 +34,11 @@ def handle(
         trust = channel.trust = environment.trust.of_connection(channel.client.client_id or "")
     now_ms = environment.clock.now_ms()
     appender = make_appender(environment, channel, request, buffer, version, correlation_id, trust, now_ms)
-    answers = appender.append_all()
-    if answers is None:
+    results = appender.append_all()
+    if results is None:
         return appender.late.end if appender.late is not None and request.acks else None
     if request.acks:
-        channel.respond([encode_produce_response(correlation_id, version, answers)])
+        channel.respond([encode_produce_response(correlation_id, version, request.topics, results)])
     else:
-        check_unanswered(answers)
+        check_unanswered(results)
     return None

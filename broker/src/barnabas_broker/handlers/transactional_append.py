@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.pending_produce import PendingProduce, ResultPlace
+from barnabas_broker.handlers.pending_produce import PendingProduce
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.producer_state.producers import ProducerStates
 from barnabas_broker.storage.producer_state.verifications import Verification
@@ -46,22 +46,22 @@ class BatchAppender(Protocol):
         ...
 
     def append_checked(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
         """The result of a batch that may be appended, unless its records are at fault; None when it comes later."""
         ...
 
-    def using_again(self, partition: Partition, place: ResultPlace) -> AbstractContextManager[Partition]:
+    def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:
         """The same partition as it is now, if the request may be appended to it. ApiError."""
         ...
 
-    def refused(self, place: ResultPlace, error: ApiError) -> ProduceResult:
+    def refused(self, place: int, error: ApiError) -> ProduceResult:
         """The result that carries an error."""
         ...
 
 
 def append_in_transaction(
-    appender: BatchAppender, partition: Partition, batch: memoryview, header: BatchHeader, place: ResultPlace
+    appender: BatchAppender, partition: Partition, batch: memoryview, header: BatchHeader, place: int
 ) -> ProduceResult | None:
     """The result; None when it comes later. ApiError, StorageError."""
     if appender.request.transactional_id is None:
@@ -88,7 +88,7 @@ async def _append_verified(
     partition: Partition,
     batch: bytes,
     late: PendingProduce,
-    place: ResultPlace,
+    place: int,
     verification: Verification,
 ) -> None:
     header, producers = parse_header(batch, 0), partition.log.producers

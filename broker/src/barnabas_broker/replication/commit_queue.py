@@ -16,29 +16,26 @@ LOST_LEADERSHIP: Final = ApiError(
 
 
 class CommitQueue:
-    """The waiting appends of one partition. Truthy while there are any.
+    """The waiting appends of one partition, with the end offset of each in `waiting`.
 
     Nobody is called in the middle of what a partition does: whatever is due is called when the turn of the loop is
     over.
     """
 
-    __slots__ = ("_due", "_timers", "_waiting")
+    __slots__ = ("_due", "_timers", "waiting")
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._waiting: deque[tuple[int, Done]] = deque()
+        self.waiting: deque[tuple[int, Done]] = deque()
         self._due: list[tuple[Done, ApiError | None]] = []
 
     def another(self) -> "CommitQueue":
         """Return an empty queue with the same timers."""
         return CommitQueue(self._timers)
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def wait(self, end_offset: int, done: Done) -> None:
         """Call `done(None)` once the high watermark is at `end_offset` or beyond."""
-        waiting = self._waiting
+        waiting = self.waiting
         if not waiting or waiting[-1][0] <= end_offset:
             waiting.append((end_offset, done))
         else:  # The retry of an earlier batch, which is in the log already.
@@ -46,14 +43,14 @@ class CommitQueue:
 
     def committed(self, high_watermark: int) -> None:
         """Complete the appends up to the high watermark."""
-        waiting = self._waiting
+        waiting = self.waiting
         while waiting and waiting[0][0] <= high_watermark:
             self._call_soon(waiting.popleft()[1], None)
 
     def fail(self, error: ApiError) -> None:
         """Fail all waiting appends with `error`."""
-        while self._waiting:
-            self._call_soon(self._waiting.popleft()[1], error)
+        while self.waiting:
+            self._call_soon(self.waiting.popleft()[1], error)
 
     def _call_soon(self, done: Done, error: ApiError | None) -> None:
         if not self._due:

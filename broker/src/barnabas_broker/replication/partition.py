@@ -40,6 +40,7 @@ class Partition(Replica):
     __slots__ = (
         "_environment",
         "_leadership",
+        "_may_commit",
         "_segment_bytes",
         "_syncs",
         "_timestamp_after_max_ms",
@@ -85,6 +86,8 @@ class Partition(Replica):
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
         """The `acks` that a Produce of any client may use now; `check_writable` gives the error for others."""
+        self._may_commit = False
+        """True if this replica leads, is online and has no ELR (KIP-966): else the high watermark stays."""
         self._environment = environment
         self._leadership: LeaderState | None = None
         self._watchers: dict[int, AppendWatcher] = {}
@@ -118,20 +121,21 @@ class Partition(Replica):
         self._segment_bytes = config.segment_bytes
         stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
-        self._set_accepted_acks()
+        self._set_what_it_takes()
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
-    def _set_accepted_acks(self) -> None:
-        """Compute the accepted acks; none for an internal topic, to which only few clients may write."""
-        enough = self.isr_size >= self.isr_size_min
-        is_open = self.is_leader and self.failure is None and not is_internal(self.topic_partition.topic)
-        self.accepted_acks = (ANY_ACKS if enough else LEADER_ACKS) if is_open else NO_ACKS
+    def _set_what_it_takes(self) -> None:
+        """Decide once for many appends; no acks for an internal topic, to which only few clients may write."""
+        leads = self.is_leader and self.failure is None
+        acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
+        self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
+        self._may_commit = leads and not self._state.elr
 
     def go_offline(self, failure: StorageError) -> None:
         """Answer all requests with KAFKA_STORAGE_ERROR until `come_back`."""
         self.failure = failure
         self.failed_epoch = self.leader_epoch
-        self._set_accepted_acks()
+        self._set_what_it_takes()
         self._fail_waiting(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         self._wake_all()
 
@@ -161,7 +165,7 @@ class Partition(Replica):
             self.isr_expands += len(state.isr) > len(previous.isr)
             self.isr_shrinks += len(state.isr) < len(previous.isr)
             self._leadership.committed(state, now_ms)
-        self._set_accepted_acks()
+        self._set_what_it_takes()
         self._advance_high_watermark(now_ms)
         self._propose_joining()  # Who came while a change was on its way; an idle follower does not come again.
         self._wake_all()
@@ -169,7 +173,7 @@ class Partition(Replica):
     def resign(self) -> None:
         """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and all waiting fetches are tried again."""
         self._resign()
-        self._set_accepted_acks()
+        self._set_what_it_takes()
         self._wake_all()
 
     def _resign(self) -> None:
@@ -229,18 +233,18 @@ class Partition(Replica):
         leadership = self._leadership
         if leadership is None:
             raise LOST_LEADERSHIP
-        previous_end_offset = self.log.log_end_offset
         appended = self.log.append(batch, header, self._state.leader_epoch, now_ms)
-        if not appended.duplicate:
-            self.messages_in += header.record_count
-            self.bytes_in += len(batch)
-            since_boot_ms = 0
-            if leadership.followers:  # Without any nobody asks for the time.
-                since_boot_ms = monotonic_ms(self._environment.clock)
-                leadership.appended(previous_end_offset, since_boot_ms)
-            self._advance_high_watermark(since_boot_ms)
-            for watcher in self._watchers.values():
-                watcher.changed()
+        if appended.duplicate:
+            return appended
+        self.messages_in += header.record_count
+        self.bytes_in += len(batch)
+        since_boot_ms = 0
+        if leadership.followers:  # Without any nobody asks for the time.
+            since_boot_ms = monotonic_ms(self._environment.clock)
+            leadership.appended(appended.base_offset, since_boot_ms)
+        self._advance_high_watermark(since_boot_ms)
+        for watcher in self._watchers.values():
+            watcher.changed()
         return appended
 
     def append_marker(self, marker: Marker, transaction_version: int, now_ms: int) -> int:
@@ -281,19 +285,19 @@ class Partition(Replica):
 
     def _advance_high_watermark(self, now_ms: int) -> None:
         """Advance the leader's high watermark, never back; not while the partition has an ELR (KIP-966)."""
-        leadership = self._leadership
-        if leadership is None or self.failure is not None or self._state.elr:
+        leadership, log = self._leadership, self.log
+        if leadership is None or not self._may_commit:
             return
-        offset = self.log.log_end_offset
+        offset, unsynced_from = log.log_end_offset, log.syncs.unsynced_from
         if leadership.followers:
             lag_ms_max = self._environment.lag_ms_max()
             offset = leadership.high_watermark(offset, self.isr_size_min, now_ms, lag_ms_max)
-        if self.log.syncs.unsynced_from is not None:
-            offset = min(offset, self.log.syncs.unsynced_from)
+        if unsynced_from is not None and unsynced_from < offset:
+            offset = unsynced_from
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
-        if self.commits:
+        if self.commits.waiting:
             self.commits.committed(offset)
         if self.waiters:
             self.waiters.mark()

@@ -34,7 +34,6 @@ KEPT_BYTES_MAX: Final = 1024
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 
-
 Dispatch = Callable[["Connection", memoryview, int, int], None]
 """Answers one request, `buffer[start:end]`, at once or later. It may raise MalformedRequest or CloseConnection."""
 
@@ -315,10 +314,11 @@ class Connection:
                 break
             self.dispatch(self, buffer, position + SIZE_BYTES, end)
             position = end
-            if end < have:
-                until_s = until_s or monotonic() + CONNECTION_S
-                if monotonic() > until_s:
-                    self._go_on_next_turn()
+            if end == have:
+                break
+            until_s = until_s or monotonic() + CONNECTION_S
+            if monotonic() > until_s:
+                self._go_on_next_turn()
         return position
 
     def _go_on_next_turn(self) -> None:

@@ -51,12 +51,11 @@ class Dispatcher:
         """Answer `buffer[start:end]`. MalformedRequest and CloseConnection: close, with a line in the log."""
         began_s = perf_counter()
         api_key, version, correlation_id, body_start = locate_body(buffer, start, end)
-        stats = self.stats[api_key]
         if connection.client.client_id is None:
             client_id = parse_request_header(buffer, start, end).client_id or ""
             connection.client = connection.client.named(client_id[:CLIENT_ID_CHARS_MAX])
+        raw, stats = self._raw_handlers.get((api_key, version)), self.stats[api_key]
         try:
-            raw = self._raw_handlers.get((api_key, version))
             if raw is not None:
                 give_up = raw(self._environment, connection, version, correlation_id, buffer, body_start, end)
             else:

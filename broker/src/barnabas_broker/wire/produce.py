@@ -6,9 +6,11 @@ shape is read in one go.
 """
 
 import struct
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from barnabas_broker.wire.current_leader import NO_TAGS, CurrentLeader, endpoint_fields, leader_fields
 from barnabas_broker.wire.framing import (
@@ -36,9 +38,6 @@ ERROR_MESSAGES_SINCE: Final = 8
 CURRENT_LEADERS_SINCE: Final = 10
 CURRENT_LEADER_TAG: Final = 0
 
-ProducePartition = tuple[int, int, int]
-"""The partition number, and the start and end of its batch in the buffer (equal for null records)."""
-
 RecordErrors = tuple[tuple[int, str | None], ...]
 """The invalid records by number in the batch, each with an error; None if the batch's message has it (KIP-467)."""
 
@@ -64,11 +63,14 @@ _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
 _ONE_PARTITION: Final = struct.Struct(">BhiB16sBi")
 """v13 for one partition, up to its records: no transactional id, acks, timeout_ms, one topic, its id, one partition."""
-_ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqq")
-"""The answer up to the record errors: size, correlation id, no tagged fields, one topic, its id, one result."""
-_AFTER_ONE_RESULT: Final = b"\1\0\0\0\0\0\0\0\0"
-"""The end: no errors, no message, no tagged fields of partition and topic, throttle time, no tagged fields."""
-_ONE_RESULT_BYTES: Final = _ONE_RESULT.size + len(_AFTER_ONE_RESULT)
+_ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqqB8x")
+"""The answer: size, correlation id, no tagged fields, one topic, its id, one result, no record errors.
+
+What follows is zero: no message, no tagged fields of partition and topic, throttle time, no tagged fields.
+"""
+_ONE_RESULT_SIZE: Final = _ONE_RESULT.size - 4
+_NONE: Final = 1
+"""The encoded length of an empty compact array."""
 _ONE: Final = 2
 """The encoded length of a compact array with one element."""
 _RESULT: Final = struct.Struct(">ihqqq")
@@ -88,7 +90,11 @@ class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
 
     name: str | None
     topic_id: bytes | None
-    partitions: list[ProducePartition]
+    partition_count: int
+
+
+ProduceBatch = tuple[ProduceTopic, int, int, int]
+"""The topic, the partition number, and the start and end of its batch in the buffer (equal for null records)."""
 
 
 class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +103,8 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     acks: int
     timeout_ms: int
     topics: list[ProduceTopic]
+    batches: list[ProduceBatch]
+    """Those of all topics, in their order."""
     transactional_id: str | None = None
 
 
@@ -127,7 +135,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(data, position)
     position += 10
     elements = check_count(topic_count, data, position)
-    topics = []
+    topics, batches = [], []
     for _ in range(topic_count):
         (name_bytes,) = _INT16.unpack_from(data, position)
         name_start = position + 2
@@ -138,18 +146,18 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
         (count,) = _INT32.unpack_from(data, position)
         position += 4
         elements += check_count(count, data, position)
-        partitions = []
+        topic = ProduceTopic(name, None, max(count, 0))
+        topics.append(topic)
         for _ in range(count):
             partition, length = _PARTITION.unpack_from(data, position)
             records_start = position + 8
             position = records_start + length if length > 0 else records_start
             if position > end:
                 raise MalformedRequest(f"records of {length} bytes end behind the request")
-            partitions.append((partition, records_start, position))
-        topics.append(ProduceTopic(name, None, partitions))
+            batches.append((topic, partition, records_start, position))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)
-    return ProduceRequest(acks, timeout_ms, topics, transactional_id), position
+    return ProduceRequest(acks, timeout_ms, topics, batches, transactional_id), position
 
 
 def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceRequest, int] | None:
@@ -163,7 +171,8 @@ def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceReques
     end = start + length - 1
     if not length or data[end : end + 3] != _NO_TAGS_OF_ALL:
         return None
-    return ProduceRequest(acks, timeout_ms, [ProduceTopic(None, topic_id, [(partition, start, end)])]), end + 3
+    topic = ProduceTopic(None, topic_id, 1)
+    return ProduceRequest(acks, timeout_ms, [topic], [(topic, partition, start, end)]), end + 3
 
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
@@ -171,7 +180,7 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
     topic_count, position = read_count(data, position + 6, flexible=True)
     elements = topic_count
-    topics = []
+    topics, batches = [], []
     for _ in range(topic_count):
         name, topic_id = None, None
         if version >= TOPIC_IDS_SINCE:
@@ -181,25 +190,25 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
             name, position = read_name(data, position, flexible=True)
         count, position = read_count(data, position, flexible=True)
         elements += count
-        partitions = []
+        topic = ProduceTopic(name, topic_id, count)
+        topics.append(topic)
         for _ in range(count):
             (partition,) = _INT32.unpack_from(data, position)
             length, records_start = read_unsigned_varint(data, position + 4)
             position = records_start + length - 1 if length > 1 else records_start
-            partitions.append((partition, records_start, position))
+            batches.append((topic, partition, records_start, position))
             position = position + 1 if not data[position] else skip_tagged_fields(data, position)
-        topics.append(ProduceTopic(name, topic_id, partitions))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)
         position = position + 1 if not data[position] else skip_tagged_fields(data, position)
     position = position + 1 if not data[position] else skip_tagged_fields(data, position)
-    return ProduceRequest(acks, timeout_ms, topics), position
+    return ProduceRequest(acks, timeout_ms, topics, batches), position
 
 
 def _parse_transactional(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
     transactional_id, position = read_nullable_string(data, position, flexible=True)
     request, position = _parse_flexible(data, position, version)
-    return ProduceRequest(request.acks, request.timeout_ms, request.topics, transactional_id), position
+    return structs.replace(request, transactional_id=transactional_id), position
 
 
 def _too_many(count: int) -> MalformedRequest:
@@ -207,22 +216,31 @@ def _too_many(count: int) -> MalformedRequest:
 
 
 def encode_produce_response(
-    correlation_id: int, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
+    correlation_id: int, version: int, topics: list[ProduceTopic], results: list[ProduceResult]
 ) -> bytearray:
-    """Return the framed response with a result for every partition of the request, in order; throttle time 0."""
-    if version >= TOPIC_IDS_SINCE and len(topics) == 1:
-        topic, results = topics[0]
-        if len(results) == 1 and results[0][-1] is None:
-            fields = results[0][:-1]
-            head = _ONE_RESULT.pack(_ONE_RESULT_BYTES - 4, correlation_id, 0, _ONE, topic.topic_id, _ONE, *fields)
-            return bytearray(head + _AFTER_ONE_RESULT)
+    """Return the framed response with a result for every batch of the request, in order; throttle time 0."""
+    if version >= TOPIC_IDS_SINCE and len(topics) == 1 == len(results):
+        fields = results[0]
+        if fields[-1] is None:
+            topic_id = topics[0].topic_id
+            return bytearray(
+                _ONE_RESULT.pack(_ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE, *fields[:-1], _NONE)
+            )
     out = bytearray(8)
+    by_topic = _by_topic(topics, results)
     if version < FLEXIBLE_SINCE:
-        _encode_classic(out, version, topics)
+        _encode_classic(out, version, by_topic)
     else:
-        _encode_flexible(out, version, topics)
+        _encode_flexible(out, version, by_topic)
     _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, correlation_id)
     return out
+
+
+def _by_topic(
+    topics: list[ProduceTopic], results: list[ProduceResult]
+) -> list[tuple[ProduceTopic, list[ProduceResult]]]:
+    following = iter(results)
+    return [(topic, list(islice(following, topic.partition_count))) for topic in topics]
 
 
 def tell_throttle_time(response: bytearray, version: int, throttle_ms: int) -> None:

@@ -29,6 +29,8 @@ CLIENTS_ATTRIBUTES: Final = frozenset(range(COMPRESSION_MAX + 1))
 """A codec and nothing else."""
 TRANSACTIONAL_ATTRIBUTES: Final = frozenset(each | TRANSACTIONAL_BIT for each in CLIENTS_ATTRIBUTES)
 
+PLACE: Final = struct.Struct(">qii")
+"""Base offset, length and leader epoch: what a leader writes in place, as the CRC does not cover it."""
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -82,7 +84,7 @@ class BatchHeader(NamedTuple):
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int) -> BatchHeader:
     """The header at `position`; struct.error when fewer than 61 bytes are left."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))  # Half the time of `_make`.
 
 
 def crc_matches(buffer: memoryview, position: int, header: BatchHeader) -> bool:
@@ -137,7 +139,7 @@ def validate_produced(
     size_bytes = end - start
     if size_bytes < HEADER_BYTES:
         raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has {HEADER_BYTES} at least")
-    header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, start))  # Half the time of `_make`.
+    header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, start))
     if (
         header.length + LENGTH_OFFSET != size_bytes
         or header.magic != MAGIC

@@ -27,9 +27,9 @@ from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import (
     CONTROL_BIT,
     LENGTH_OFFSET,
+    PLACE,
     BatchHeader,
     assign_log_append_time,
-    assign_offset,
 )
 from barnabas_core.config.log_config import LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
@@ -76,35 +76,31 @@ class Log(LogFiles):
             if earlier:
                 return LogAppend(earlier.base_offset, earlier.timestamp_ms, True)
         offset = self.log_end_offset
-        timestamp_ms, append_time_ms = header.max_timestamp_ms, -1
+        last_offset = offset + header.last_offset_delta
+        length, timestamp_ms, append_time_ms = header.length, header.max_timestamp_ms, -1
+        size_bytes = length + LENGTH_OFFSET
         if self._stamps:
             assign_log_append_time(batch, 0, header, now_ms)
             timestamp_ms = append_time_ms = now_ms
-        self._write(batch, header, leader_epoch, timestamp_ms, now_ms)
-        if producer_id >= 0:
-            producers.record(header, offset, timestamp_ms)
-        if self.log_end_offset >= self.syncs.due_at:
-            self.await_sync(offset)
-        return LogAppend(offset, append_time_ms, False)
-
-    def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, timestamp_ms: int, now_ms: int) -> None:
-        offset = self.log_end_offset
-        last_offset = offset + header.last_offset_delta
-        size_bytes = header.length + LENGTH_OFFSET
         try:
             segment = self.segments.active
             if segment.must_roll(self._config, size_bytes, last_offset, timestamp_ms, now_ms):
                 segment = self.roll(now_ms)
             if leader_epoch != self._latest_epoch:
                 self.epochs.check_may_begin(leader_epoch)
-            assign_offset(batch, 0, offset, leader_epoch)
+            PLACE.pack_into(batch, 0, offset, length, leader_epoch)
             segment.append(batch, size_bytes, last_offset, timestamp_ms)
             if leader_epoch != self._latest_epoch:
                 self.epochs.assign(leader_epoch, offset)
                 self._latest_epoch = leader_epoch
         except (OSError, InvalidBatch) as error:
             raise storage_error(self.log_dir, self.directory, error) from error
-        self.log_end_offset = last_offset + 1
+        self.log_end_offset = end_offset = last_offset + 1
+        if producer_id >= 0:
+            producers.record(header, offset, timestamp_ms)
+        if end_offset >= self.syncs.due_at:
+            self.await_sync(offset)
+        return LogAppend(offset, append_time_ms, False)
 
     def append_fetched(self, run: memoryview, headers: list[BatchHeader], high_watermark: int) -> None:
         """Write batches that a follower has fetched, as they are, into the active segment. OSError."""

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 
 class LogOffsets(NamedTuple):
     """Where a log begins, ends, and up to where it is known to be on the disk."""
@@ -11,7 +13,7 @@ class LogOffsets(NamedTuple):
     recovery_point: int
 
 
-class LogAppend(NamedTuple):
+class LogAppend(msgspec.Struct, frozen=True, gc=False):
     """Where a batch went. `log_append_time_ms`: -1 unless the broker stamps it. A `duplicate` was there already."""
 
     base_offset: int

@@ -27,7 +27,7 @@ NO_PAGE: Final = (0, b"")
 class SparseIndex:
     """Entries of two numbers, neither of which ever falls from one entry to the next."""
 
-    __slots__ = ("_entry", "_files", "_page", "_pages", "_tail", "_written", "count", "path")
+    __slots__ = ("_entry", "_files", "_page", "_page_bytes", "_pages", "_tail", "_written", "path")
 
     def __init__(self, files: FileSystem, path: str, entry: struct.Struct, size_bytes: int, pages: IndexPages) -> None:
         self.path = path
@@ -35,23 +35,25 @@ class SparseIndex:
         self._pages = pages
         self._entry = entry
         self._written = size_bytes // entry.size
-        self.count = self._written
-        """Of entries, written or not. Plain, for each append asks whether the index is full."""
+        self._page_bytes = PAGE_ENTRIES * entry.size
         self._tail = bytearray()
         self._page = NO_PAGE
 
     def append(self, first: int, second: int) -> bool:
         """Add an entry in memory; True if so much waits there that it should be written now."""
         self._tail += self._entry.pack(first, second)
-        self.count += 1
-        return self.count - self._written >= PAGE_ENTRIES
+        return len(self._tail) >= self._page_bytes
+
+    @property
+    def count(self) -> int:
+        """The number of entries, written or not."""
+        return self._written + len(self._tail) // self._entry.size
 
     def flush(self) -> None:
         """Write what waits in memory."""
         if self._tail:
             self._files.open_file(self.path).append(self._tail, self._written * self._entry.size)
-            self._written = self.count
-            self._tail = bytearray()
+            self._written, self._tail = self.count, bytearray()
             self._page = NO_PAGE
 
     @property
@@ -95,11 +97,10 @@ class SparseIndex:
             self._files.open_file(self.path).truncate(count * self._entry.size)
             self._written, self._page = count, NO_PAGE
         del self._tail[(count - self._written) * self._entry.size :]
-        self.count = min(self.count, count)
 
     def create_file(self) -> None:
         """An empty file, whatever was there. One that a full disk does not take is made with its first entries."""
-        self._written = self.count = 0
+        self._written = 0
         self._tail, self._page = bytearray(), NO_PAGE
         try:
             file = self._files.open_file(self.path)

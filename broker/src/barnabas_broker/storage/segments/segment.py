@@ -5,12 +5,10 @@ All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `L
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from random import Random
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from barnabas_broker.storage.disk import file_names
-from barnabas_broker.storage.disk.files import FileSystem, LogFile
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import LogFile
 from barnabas_broker.storage.errors import InvalidBatch, half_done
 from barnabas_broker.storage.segments.batch_scan import (
     LOOKUP_CHUNK_BYTES,
@@ -19,43 +17,15 @@ from barnabas_broker.storage.segments.batch_scan import (
     FoundBatch,
     scan_batches,
 )
-from barnabas_broker.storage.segments.index_pages import IndexPages
+from barnabas_broker.storage.segments.segment_environment import SegmentEnvironment
 from barnabas_broker.storage.segments.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
+from barnabas_broker.storage.segments.segment_room import NO_ROOM, SegmentRoom
 from barnabas_broker.storage.segments.transaction_index import TransactionIndex
 from barnabas_broker.wire.parts import SendableFile
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 from barnabas_core.config.log_config import LogConfig
 
 _ALL_OFFSETS: Final = 2**63 - 1
-
-
-class SegmentEnvironment(Protocol):
-    """What segments need of a `LogEnvironment`."""
-
-    @property
-    def files(self) -> FileSystem:
-        """The disk that the segment's files are on."""
-        ...
-
-    @property
-    def open_files(self) -> OpenFiles:
-        """Bounds how many are open at once."""
-        ...
-
-    @property
-    def random(self) -> Random:
-        """Chance, for the time at which a segment rolls."""
-        ...
-
-    @property
-    def segment_bytes_max(self) -> int:
-        """A segment rolls before it has more, whatever its settings say."""
-        ...
-
-    @property
-    def index_pages(self) -> IndexPages:
-        """Index entries that are still to be written."""
-        ...
 
 
 class SegmentSizes(NamedTuple):
@@ -77,6 +47,7 @@ class Segment:
         "_first_timestamp_ms",
         "_lacks_index",
         "_looked_into",
+        "_room",
         "base_offset",
         "created_ms",
         "directory",
@@ -101,6 +72,7 @@ class Segment:
         self._environment = environment
         self._file: LogFile | None = None
         self._looked_into = False
+        self._room = NO_ROOM
         self._lacks_index = sizes.index_bytes is None or sizes.time_index_bytes is None
         self.indexes = SegmentIndexes.of(
             environment.files,
@@ -185,6 +157,7 @@ class Segment:
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
         """Bring the indexes up to date: forget what is at `offset` or above, observe what lies there in the file."""
+        self._room = NO_ROOM
         for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
             if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:  # The CRC does not cover the base offset.
@@ -237,7 +210,23 @@ class Segment:
     def must_roll(
         self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> bool:
-        """Whether a batch like this has to go to a new segment: by size, time, full index or relative offset."""
+        """Return True if a batch like this has to go to a new segment: by size, time, full index or relative offset."""
+        room_config, size_bytes_max, timestamp_ms_max, offset_max = self._room
+        if (
+            config is room_config
+            and self.size_bytes + size_bytes <= size_bytes_max
+            and max_timestamp_ms <= timestamp_ms_max
+            and last_offset <= offset_max
+        ):
+            return False
+        if self._breaks_a_bound(config, size_bytes, last_offset, max_timestamp_ms, now_ms):
+            return True
+        self._measure_room(config)
+        return False
+
+    def _breaks_a_bound(
+        self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> bool:
         if self.size_bytes and self.size_bytes + size_bytes > self._environment.segment_bytes_max:
             return True
         _ = self._looked_into or self.file
@@ -249,6 +238,20 @@ class Segment:
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or self.indexes.are_full(config.index_bytes_max)
         )
+
+    def _measure_room(self, config: LogConfig) -> None:
+        """Compute the bounds for the next appends; none while the clock alone says when an undated segment rolls."""
+        if self.size_bytes and self._first_timestamp_ms >= 0:
+            self._room = SegmentRoom(
+                config,
+                min(
+                    config.segment_bytes,
+                    self._environment.segment_bytes_max,
+                    self.size_bytes + self.indexes.bytes_until_full(config.index_bytes_max),
+                ),
+                self._first_timestamp_ms + config.roll_ms - self.roll_jitter_ms,
+                self.base_offset + RELATIVE_OFFSET_MAX,
+            )
 
     def find(self, offset: int) -> FoundBatch | None:
         """The first batch that ends at `offset` or later. A wrong index is made anew before that fails."""
@@ -349,10 +352,12 @@ class Segment:
     def _cut(self, length: int) -> None:
         self.file.truncate(length)
         self.size_bytes = length
+        self._room = NO_ROOM
 
     def seal(self) -> None:
         """Before a roll or a close: index entries are written, the largest timestamp among them."""
         if self._looked_into:
+            self._room = NO_ROOM
             self.indexes.seal()
             self.transactions.flush()
 

@@ -64,14 +64,12 @@ class SegmentIndexes:
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
-        if self._bytes_since_entry > self._interval_bytes:
-            self._add_entry(last_offset, position)
-        self._bytes_since_entry += size_bytes
-
-    def _add_entry(self, last_offset: int, position: int) -> None:
+        if self._bytes_since_entry <= self._interval_bytes:
+            self._bytes_since_entry += size_bytes
+            return
+        self._bytes_since_entry = size_bytes
         is_page_full = self.offsets.append(last_offset - self._base_offset, position)
         self._add_time_entry()
-        self._bytes_since_entry = 0
         if is_page_full:
             with suppress(OSError):  # The batch is written; its entry stays in memory and goes with the next ones.
                 self.flush()
@@ -118,6 +116,11 @@ class SegmentIndexes:
     def are_full(self, bytes_max: int) -> bool:
         """True if one of them takes no more entries."""
         return self.offsets.count >= bytes_max // _OFFSET_BYTES or self.times.count >= bytes_max // _TIME_BYTES
+
+    def bytes_until_full(self, bytes_max: int) -> int:
+        """Return so many bytes that neither is full before they are appended: entries are an interval apart."""
+        entries_left = min(bytes_max // _OFFSET_BYTES - self.offsets.count, bytes_max // _TIME_BYTES - self.times.count)
+        return max(entries_left - 1, 0) * self._interval_bytes
 
     def truncate_to(self, offset: int) -> IndexedBatch | None:
         """Forget the batches that do not end before `offset`; the result is where to observe again from, if not from 0.

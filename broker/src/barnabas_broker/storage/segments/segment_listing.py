@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.files import FileEntry
-from barnabas_broker.storage.segments.segment import Segment, SegmentEnvironment, SegmentSizes
+from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
+from barnabas_broker.storage.segments.segment_environment import SegmentEnvironment
 from barnabas_core.config.log_config import LogConfig
 
 

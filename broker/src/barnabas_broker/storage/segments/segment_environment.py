@@ -1,0 +1,37 @@
+"""The dependencies of a segment on its log's environment."""
+
+from random import Random
+from typing import Protocol
+
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.segments.index_pages import IndexPages
+
+
+class SegmentEnvironment(Protocol):
+    """What segments need of a `LogEnvironment`."""
+
+    @property
+    def files(self) -> FileSystem:
+        """The disk that the segment's files are on."""
+        ...
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """Bounds how many are open at once."""
+        ...
+
+    @property
+    def random(self) -> Random:
+        """Chance, for the time at which a segment rolls."""
+        ...
+
+    @property
+    def segment_bytes_max(self) -> int:
+        """A segment rolls before it has more, whatever its settings say."""
+        ...
+
+    @property
+    def index_pages(self) -> IndexPages:
+        """Index entries that are still to be written."""
+        ...

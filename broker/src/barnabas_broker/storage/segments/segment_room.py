@@ -1,0 +1,18 @@
+"""The bounds up to which a segment takes batches, computed once for many appends."""
+
+from typing import Final, NamedTuple
+
+from barnabas_core.config.log_config import LogConfig
+
+
+class SegmentRoom(NamedTuple):
+    """The bounds within which a batch goes to the segment under `config`; beyond them all rules are looked at again."""
+
+    config: LogConfig | None
+    size_bytes_max: int
+    timestamp_ms_max: int
+    offset_max: int
+
+
+NO_ROOM: Final = SegmentRoom(None, 0, 0, 0)
+"""No bounds: nothing is known of the segment, or it was changed by something other than an append."""
