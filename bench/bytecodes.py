@@ -54,10 +54,10 @@ LOOPS_OWN: Final = ("_run_once", "_run")
 TIMERS_ORDER: Final = "__lt__"
 """How often the loop compares timers depends on how many there are."""
 BOUNDS: Final = {
-    "Produce, acks=1": 1_400,
-    "Produce, acks=all of three replicas": 2_500,
+    "Produce, acks=1": 1_350,
+    "Produce, acks=all of three replicas": 2_450,
     "  fetches of the two followers, at the leader": 6_500,
-    "  appends of the two followers": 4_850,
+    "  appends of the two followers": 4_800,
     "Fetch of the newest batch": 2_150,
 }
 """What each may cost at most: the next multiple of 50. They may only be lowered."""

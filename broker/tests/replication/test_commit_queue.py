@@ -23,7 +23,7 @@ def test_nobody_is_called_before_the_turn_is_over() -> None:
     queue.wait(5, answers.to(5))
     queue.committed(5)
     assert answers == []
-    assert not queue
+    assert not queue.waiting
     turns.turn()
     assert answers == [(5, None)]
 
@@ -36,7 +36,7 @@ def test_who_waits_for_more_waits_on() -> None:
     queue.committed(5)
     turns.turn()
     assert answers == [(3, None), (5, None)]
-    assert queue
+    assert queue.waiting
 
 
 def test_when_leadership_ends_all_hear_of_it_and_what_was_committed_before_stays_committed() -> None:

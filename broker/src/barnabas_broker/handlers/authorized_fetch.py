@@ -6,28 +6,18 @@ from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.fetch import ConsumerFetch
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.topic_rights import lacking
-from barnabas_broker.wire.fetch import parse_fetch
+from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_core.acls import AclOperation, ResourceType
 
 
-def handle(
-    environment: HandlerEnvironment,
-    channel: Channel,
-    version: int,
-    correlation_id: int,
-    buffer: memoryview,
-    body_start: int,
-    end: int,
-) -> GiveUp | None:
-    """Answer as Fetch does, of what the client may read."""
-    request = parse_fetch(buffer, body_start, end, version)
-    if request.replica_id < 0:
-        return AuthorizedFetch(environment, channel, request, version, correlation_id).begin()
+def answer_follower(
+    environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
+) -> None:
+    """Answer a broker that follows, and refuse everybody else."""
     if rights_of(environment, channel.client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         replica_fetch.handle(environment, channel, version, correlation_id, request)
     else:
         replica_fetch.refuse(channel, version, correlation_id)
-    return None
 
 
 class AuthorizedFetch(ConsumerFetch):

@@ -31,23 +31,6 @@ ZSTD_SINCE: Final = 10
 """A topic whose codec this is is not for clients that do not know it (KIP-110); other batches are not looked at."""
 
 
-def handle(
-    environment: HandlerEnvironment,
-    channel: Channel,
-    version: int,
-    correlation_id: int,
-    buffer: memoryview,
-    body_start: int,
-    end: int,
-) -> GiveUp | None:
-    """Answer at once when there is enough, an error or no time to wait; else when there is."""
-    request = parse_fetch(buffer, body_start, end, version)
-    if request.replica_id >= 0:
-        replica_fetch.handle(environment, channel, version, correlation_id, request)
-        return None
-    return ConsumerFetch(environment, channel, request, version, correlation_id).begin()
-
-
 _Place = tuple[Partition, int, int]
 """A partition, and where in the request it is: the number of its topic, and its own in that."""
 
@@ -309,3 +292,22 @@ class _RefusingReader:
             return self._reader.read(topic, wanted)
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return FetchResult(wanted.partition, error, NO_OFFSET, NO_OFFSET, NO_OFFSET, None), None
+
+
+def handle(
+    environment: HandlerEnvironment,
+    channel: Channel,
+    version: int,
+    correlation_id: int,
+    buffer: memoryview,
+    body_start: int,
+    end: int,
+    make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
+    answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = replica_fetch.handle,
+) -> GiveUp | None:
+    """Answer at once when there is enough, an error or no time to wait; else when there is."""
+    request = parse_fetch(buffer, body_start, end, version)
+    if request.replica_id >= 0:
+        answer_follower(environment, channel, version, correlation_id, request)
+        return None
+    return make_fetch(environment, channel, request, version, correlation_id).begin()

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from barnabas_broker.handlers import api_versions, authorized_fetch, fetch, produce
+from barnabas_broker.handlers import api_versions, fetch, produce
 from barnabas_broker.handlers.api_rights import API_RIGHTS
 from barnabas_broker.handlers.authorized_appender import AuthorizedAppender
+from barnabas_broker.handlers.authorized_fetch import AuthorizedFetch, answer_follower
 from barnabas_broker.handlers.channel import MessageHandler, RawHandler
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -23,7 +24,7 @@ RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
 
 AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     0: functools.partial(produce.handle, make_appender=AuthorizedAppender),
-    1: authorized_fetch.handle,
+    1: functools.partial(fetch.handle, make_fetch=AuthorizedFetch, answer_follower=answer_follower),
     18: api_versions.handle,
 }
 """The raw handlers of a broker with an authorizer: without one they cost nothing."""

@@ -132,15 +132,20 @@ class Answers:
         return len(self._late) >= LATE_ANSWERS_MAX or self._late_bytes >= LATE_BYTES_MAX
 
     def _send(self, parts: list[Part]) -> None:
-        waits_already = bool(self._outbox.unsent)  # The next wake-up, by socket or disk, sends this too.
+        outbox = self._outbox
         try:
-            if not self._outbox.put(parts):
-                self._slow_clients.holds_answers(self._asker)
-                self._asker.pause_reading()
-                if not waits_already:
-                    self._send_rest()
+            if outbox.unsent:  # The next wake-up, by socket or disk, sends this too.
+                outbox.add(parts)
+                self._holds_answers()
+            elif not outbox.put(parts):
+                self._holds_answers()
+                self._send_rest()
         except OSError as error:
             self._asker.close(f"could not send: {error}")
+
+    def _holds_answers(self) -> None:
+        self._slow_clients.holds_answers(self._asker)
+        self._asker.pause_reading()
 
     def _send_rest(self) -> None:
         """Send the rest once the socket takes more or the cold slice is read."""

@@ -28,8 +28,7 @@ BETWEEN_BROKERS_SINCE: Final[Mapping[int, int]] = {24: 4, 27: 0}
 
 def throttled(api_key: int, handler: RawHandler) -> RawHandler:
     """Return a handler that answers as `handler` does, within the quotas of the client."""
-    throttle: Callable[..., GiveUp | None] | None = {PRODUCE: _produce, FETCH: _fetch}.get(api_key)
-    if throttle is None:
+    if api_key not in (PRODUCE, FETCH):
         return handler
 
     def handle(
@@ -41,11 +40,21 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
         body_start: int,
         end: int,
     ) -> GiveUp | None:
+        def answer(through: Channel) -> GiveUp | None:
+            return handler(environment, through, version, correlation_id, buffer, body_start, end)
+
         limits = channel.client.limits(environment.quotas)
         if limits is None:
-            return handler(environment, channel, version, correlation_id, buffer, body_start, end)
+            return answer(channel)
         connection = cast("Connection", channel)
-        return throttle(handler, limits, environment, connection, version, correlation_id, buffer, body_start, end)
+        if api_key == PRODUCE:
+            return _produce(answer, limits, connection, version, end - body_start)
+        request = parse_fetch(buffer, body_start, end, version)
+        if request.replica_id >= 0:
+            return answer(channel)
+        if limits.consumed_bytes is not None:
+            lower_bytes(buffer, body_start, version, int(limits.consumed_bytes.limit * FULL_WINDOW_S))
+        return _fetch(answer, limits, connection, version, correlation_id)
 
     return handle
 
@@ -93,70 +102,51 @@ def _mute(connection: Connection, throttle_ms: int) -> None:
         connection.answers.mute(throttle_ms / 1000)
 
 
+_Answer = Callable[[Channel], GiveUp | None]
+"""Calls the handler with a request that was read, and a channel for its answer."""
+
+
 def _produce(
-    handler: RawHandler,
-    limits: ClientLimits,
-    environment: HandlerEnvironment,
-    connection: Connection,
-    version: int,
-    correlation_id: int,
-    buffer: memoryview,
-    body_start: int,
-    end: int,
+    answer: _Answer, limits: ClientLimits, connection: Connection, version: int, size_bytes: int
 ) -> GiveUp | None:
     """Count the bytes of the request before the answer tells of them; without acks the client only waits."""
     if limits.produced_bytes is not None:
-        limits.produced_bytes.count(end - body_start)
+        limits.produced_bytes.count(size_bytes)
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
 
-    def telling(answer: list[Part]) -> list[Part]:
-        for part in answer:
+    def telling(parts: list[Part]) -> list[Part]:
+        for part in parts:
             tell_producer(cast("bytearray", part), version, throttle_ms)
-        return answer
+        return parts
 
-    channel = _ThrottledChannel(connection, telling) if throttle_ms else connection
     began_s = perf_counter()
-    give_up = handler(environment, channel, version, correlation_id, buffer, body_start, end)
+    give_up = answer(_ThrottledChannel(connection, telling) if throttle_ms else connection)
     _count_time(limits, perf_counter() - began_s)
     _mute(connection, throttle_ms)
     return give_up
 
 
 def _fetch(
-    handler: RawHandler,
-    limits: ClientLimits,
-    environment: HandlerEnvironment,
-    connection: Connection,
-    version: int,
-    correlation_id: int,
-    buffer: memoryview,
-    body_start: int,
-    end: int,
+    answer: _Answer, limits: ClientLimits, connection: Connection, version: int, correlation_id: int
 ) -> GiveUp | None:
     """Count the bytes of the answer. In place of one that is too much goes an empty one, which counts nothing.
 
     No answer has more than the quota of a whole window, but for one batch that is larger: nobody could ever read it.
     """
-    request = parse_fetch(buffer, body_start, end, version)
-    if request.replica_id >= 0:
-        return handler(environment, connection, version, correlation_id, buffer, body_start, end)
 
-    def telling(answer: list[Part]) -> list[Part]:
-        size_bytes = sum(part.length if part.__class__ is FileSlice else len(part) for part in answer)
+    def telling(parts: list[Part]) -> list[Part]:
+        size_bytes = sum(part.length if part.__class__ is FileSlice else len(part) for part in parts)
         bytes_ms, is_refused = _consumed(limits.consumed_bytes, size_bytes)
         throttle_ms = max(bytes_ms, _wait_ms(limits.request_share))
         if is_refused:
-            answer = encode_fetch_response(correlation_id, version, [])
+            parts = encode_fetch_response(correlation_id, version, [])
         if throttle_ms:
-            tell_consumer(answer, version, throttle_ms)
+            tell_consumer(parts, version, throttle_ms)
             _mute(connection, throttle_ms)
-        return answer
+        return parts
 
-    if limits.consumed_bytes is not None:
-        lower_bytes(buffer, body_start, version, int(limits.consumed_bytes.limit * FULL_WINDOW_S))
-    channel = _ThrottledChannel(connection, telling)
     began_s = perf_counter()
-    give_up = handler(environment, channel, version, correlation_id, buffer, body_start, end)
+    give_up = answer(_ThrottledChannel(connection, telling))
     _count_time(limits, perf_counter() - began_s)
     return give_up
 

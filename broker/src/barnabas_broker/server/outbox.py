@@ -48,12 +48,13 @@ class Outbox:
         """Drop all unsent parts."""
         self.unsent.clear()
 
+    def add(self, parts: list[Part]) -> None:
+        """Add `parts` to those that wait."""
+        self.unsent.extend(parts)
+        self._held_bytes += memory_bytes(parts)
+
     def put(self, parts: list[Part]) -> bool:
-        """Send `parts` after those that wait; return True if nothing is left to send."""
-        if self.unsent:
-            self.unsent.extend(parts)
-            self._held_bytes += memory_bytes(parts)
-            return False
+        """Send `parts` while none wait; return True if nothing is left to send."""
         first = parts[0]
         if len(parts) == 1 and first.__class__ is not FileSlice:
             sent = self._send_now(first)  # type: ignore[arg-type]  # no FileSlice, by the test above

@@ -63,6 +63,9 @@ _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
 _ONE_PARTITION: Final = struct.Struct(">BhiB16sBi")
 """v13 for one partition, up to its records: no transactional id, acks, timeout_ms, one topic, its id, one partition."""
+_ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
+_ONE_PARTITION_MIN: Final = _ONE_PARTITION_BYTES + 8
+"""A shorter one could end within the length of its records, which has five bytes at most, and three follow."""
 _ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqqB8x")
 """The answer: size, correlation id, no tagged fields, one topic, its id, one result, no record errors.
 
@@ -110,18 +113,18 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
     """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest."""
+    if version >= TOPIC_IDS_SINCE and end - start >= _ONE_PARTITION_MIN:
+        one = _parse_one_partition(buffer, start, end)
+        if one is not None:
+            return one
     data = buffer[:end]
     try:
         if version < FLEXIBLE_SINCE:
             request, position = _parse_classic(data, start)
+        elif data[start]:
+            request, position = _parse_transactional(data, start, version)
         else:
-            one = _parse_one_partition(data, start) if version >= TOPIC_IDS_SINCE else None
-            if one is not None:
-                request, position = one
-            elif data[start]:
-                request, position = _parse_transactional(data, start, version)
-            else:
-                request, position = _parse_flexible(data, start + 1, version)
+            request, position = _parse_flexible(data, start + 1, version)
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Produce: {error}") from None
     if position > end:
@@ -160,19 +163,17 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
     return ProduceRequest(acks, timeout_ms, topics, batches, transactional_id), position
 
 
-def _parse_one_partition(data: memoryview, position: int) -> tuple[ProduceRequest, int] | None:
+def _parse_one_partition(data: memoryview, position: int, end: int) -> ProduceRequest | None:
     """Parse a request with one batch and no tagged fields, as most clients send; return None for any other."""
-    if len(data) - position < _ONE_PARTITION.size:
-        return None
     unnamed, acks, timeout_ms, topic_count, topic_id, count, partition = _ONE_PARTITION.unpack_from(data, position)
     if unnamed or topic_count != _ONE or count != _ONE:
         return None
-    length, start = read_unsigned_varint(data, position + _ONE_PARTITION.size)
-    end = start + length - 1
-    if not length or data[end : end + 3] != _NO_TAGS_OF_ALL:
+    length, start = read_unsigned_varint(data, position + _ONE_PARTITION_BYTES)
+    batch_end = start + length - 1
+    if not length or data[batch_end:end] != _NO_TAGS_OF_ALL:
         return None
     topic = ProduceTopic(None, topic_id, 1)
-    return ProduceRequest(acks, timeout_ms, [topic], [(topic, partition, start, end)]), end + 3
+    return ProduceRequest(acks, timeout_ms, [topic], [(topic, partition, start, batch_end)])
 
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:

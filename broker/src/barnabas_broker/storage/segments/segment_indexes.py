@@ -69,7 +69,8 @@ class SegmentIndexes:
             return
         self._bytes_since_entry = size_bytes
         is_page_full = self.offsets.append(last_offset - self._base_offset, position)
-        self._add_time_entry()
+        if self.max_timestamp_ms > self._indexed_timestamp_ms:
+            self._add_time_entry()
         if is_page_full:
             with suppress(OSError):  # The batch is written; its entry stays in memory and goes with the next ones.
                 self.flush()
