@@ -23,12 +23,10 @@ PartitionResult = TopicResult.DescribeLogDirsPartition
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Answer with every directory, and with the partitions asked for (null: all); offline ones are errors.
+    """Answer with every directory, and with the partitions asked for (null: all).
 
     An offline directory has KAFKA_STORAGE_ERROR. Each partition is described as it is when its turn comes, the
     directories as they are at the end.
-
-    Each partition is told as it is when its turn comes, the directories as they are at the end.
     """
     answer = AnswerInTurns(DescribeLogDirsResponse, context, environment.answers)
     sizes = await _sizes(environment, answer, request)

@@ -81,7 +81,7 @@ class HandlerEnvironment:
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """The loggers of the process, unless a test has others."""
     passwords: StoredPasswords | None = None
-    """What seals password settings; None where there is no store of secrets, as in the simulation."""
+    """The keeper of password configs; None if there is no store of secrets, as in the simulation."""
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
     """A check that raises InvalidConfig where a listener cannot use the certificates of these settings."""
     quotas: ClientQuotas = field(init=False)

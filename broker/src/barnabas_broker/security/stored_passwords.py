@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 OptionalTexts = Mapping[str, str | None]
 _SEALED: Final = "sealed:"
-"""What a stored text begins with that only the key opens."""
+"""The prefix of a stored text that only the key opens."""
 _SECRET_KEY: Final = "config-key"
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12

@@ -65,7 +65,7 @@ class InvalidConfig(Exception):
 
 
 class Check(Protocol):
-    """The check of which values of a type are allowed."""
+    """The check that decides which values of a type are allowed."""
 
     @property
     def allowed(self) -> str:

@@ -183,7 +183,7 @@ class ClusterWorker:
         return {body["metadata"]["name"]: body for body in self._inventory.resources_of(kind, self.key)}
 
     async def _stand_by(self, body: Json) -> float:
-        """Only ask the brokers, as the webhook needs their state; another operator acts."""
+        """Ask the brokers and do nothing else, as the webhook needs their state; another operator acts."""
         self.state = await self._ask_brokers(_read(body)[0])
         return self._settings.drift_s
 

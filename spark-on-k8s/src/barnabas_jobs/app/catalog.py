@@ -1,4 +1,4 @@
-"""Which jobs there are."""
+"""The table of jobs."""
 
 import importlib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Job(NamedTuple):
     conf: Mapping[str, str] = {}
 
     def load(self) -> Any:
-        """Imports the module of the job."""
+        """Import the module of the job."""
         return importlib.import_module(self.module)
 
 

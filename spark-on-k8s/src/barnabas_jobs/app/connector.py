@@ -29,7 +29,7 @@ class Jar(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Its name in the folder of jars."""
+        """The name of the file in the folder of jars."""
         return f"{self.name}-{self.version}.jar"
 
 
@@ -89,7 +89,7 @@ class ConnectorMissing(JobFailed):
 
 
 def default_folder() -> Path:
-    """Where jars are kept unless somebody says otherwise: what the environment names, as in the image, or a cache."""
+    """Return the folder of jars if no option names one: that of the environment, as in the image, or a cache."""
     if named := os.environ.get("BARNABAS_SPARK_JARS"):
         return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -97,7 +97,7 @@ def default_folder() -> Path:
 
 
 def is_of_image(folder: Path) -> bool:
-    """Whether the image has it, and so all pods of a run do."""
+    """True if the folder is that of the image, so that all pods of a run have it."""
     return str(folder) == os.environ.get("BARNABAS_SPARK_JARS")
 
 
@@ -126,7 +126,7 @@ def java() -> str:
 
 
 def _fetch(folder: Path, wanted: Sequence[Jar]) -> None:
-    """Fetches into a folder beside it first, so that a run that ends early leaves nothing half done."""
+    """Fetch into a folder beside it first, so that a run that ends early leaves nothing half done."""
     with _beside(folder) as partial:
         module = partial / "ivy.xml"
         module.write_text(_module(wanted), encoding="utf-8")

@@ -49,7 +49,7 @@ class DriverPod:
         return cls(url, ACCOUNT, TERMINATION_LOG)
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Reports new progress, at most every 5 s; the last one always.
+        """Report new progress, at most every 5 s; the last one always.
 
         Prints only the first failure. The next report tries again.
         """
@@ -67,14 +67,14 @@ class DriverPod:
             self._refused = True
 
     def end(self, ending: Ending) -> None:
-        """Writes the termination message, as the last act of a driver. Without it the pod has its exit code only."""
+        """Write the termination message, as the last act of a driver. Without it the pod has its exit code only."""
         try:
             self._termination_log.write_bytes(ending.shortened())
         except OSError as error:
             print(f"barnabas jobs: {self._termination_log}: {error.strerror}", file=sys.stderr)
 
     def _patch(self, change: object) -> None:
-        """Reads the token each time: Kubernetes replaces it every hour."""
+        """Patch the pod, with the token as it is now: Kubernetes replaces it every hour."""
         token = (self._account / "token").read_text(encoding="ascii").strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
         request = urllib.request.Request(self._url, json.dumps(change).encode(), headers, method="PATCH")

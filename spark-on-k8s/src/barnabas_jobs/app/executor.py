@@ -52,7 +52,7 @@ def executor_command(java_program: str, environment: Mapping[str, str]) -> list[
 
 
 def local_folder(environment: Mapping[str, str]) -> str:
-    """Where Spark wants temporary files. Raises BadOption."""
+    """Return the folder for Spark's temporary files. Raises BadOption."""
     return _given("SPARK_LOCAL_DIRS", environment).split(",", maxsplit=1)[0]
 
 

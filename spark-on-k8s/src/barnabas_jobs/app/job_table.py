@@ -60,7 +60,7 @@ def _given(**bounds: object) -> dict[str, object]:
 
 
 def main() -> None:
-    """Writes the file."""
+    """Write the file."""
     Path(sys.argv[1]).write_text(job_table(), encoding="utf-8")
 
 

@@ -69,7 +69,7 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
 
 
 def _run(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
-    """Prints the job's result as JSON."""
+    """Run the job, and print its result as JSON."""
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # No job uses it.
     request = Request(job=given.job, words=given.option, master=given.master, jars=given.jars, conf=dict(given.conf))
     ending = run_job(request, pod)

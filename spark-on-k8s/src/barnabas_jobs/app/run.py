@@ -25,7 +25,7 @@ from barnabas_jobs.spark.status import SparkStatus
 
 EXIT_FINDINGS: Final = 3
 STOP_SECONDS_MAX: Final = 20.0
-"""Less than the 30 s that Kubernetes gives a pod to end."""
+"""The seconds to wait for the end, less than the 30 s that Kubernetes gives a pod."""
 
 
 class Terminated(BaseException):
@@ -33,7 +33,7 @@ class Terminated(BaseException):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What `barnabas jobs run` was asked for."""
+    """The job and options that `barnabas jobs run` was given."""
 
     job: str
     words: Sequence[str]
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_job(request: Request, pod: DriverPod | None) -> Ending:
-    """Looks at the options before Spark starts, which takes seconds. Raises JobFailed, BadOption.
+    """Run a job; look at its options before Spark starts, which takes seconds. Raises JobFailed, BadOption.
 
     `sigterm_raises` is around it.
     """

@@ -15,7 +15,7 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Whoever watches reads the jobs that run, and remembers those that have ended.
+    # The thread that watches reads the jobs that run, and remembers those that have ended.
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET_LOG}",
@@ -23,7 +23,7 @@ DEFAULTS: Final = {
 
 
 def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool = False) -> SparkSession:
-    """Started, or the one that runs. Its Python workers are this Python. Raises ConnectorMissing.
+    """Start a session, or return the running one. Its Python workers are this Python. Raises ConnectorMissing.
 
     `s3`: with Hadoop's client for S3.
     """
@@ -39,7 +39,10 @@ def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool
 
 
 def _with_s3(conf: Mapping[str, str], master: str, folder: Path) -> dict[str, str]:
-    """Who has the jars reads them where they are: a copy of 700 MB for each executor takes its time."""
+    """Return the settings with the jars for S3, read where they are if the image has them.
+
+    A copy of 700 MB for each executor takes its time.
+    """
     paths = [str(each) for each in jars(folder, S3_JARS)]
     classpath = {"spark.driver.extraClassPath": ":".join(paths)}
     if master.startswith("local"):

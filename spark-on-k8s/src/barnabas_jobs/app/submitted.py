@@ -21,6 +21,6 @@ def submitted_words(words: Sequence[str]) -> Sequence[str]:
 
 
 def forget_submission(environment: MutableMapping[str, str]) -> None:
-    """Before Spark reads it."""
+    """Remove what the submission left in the environment, before Spark reads it."""
     for name in OF_SUBMISSION:
         environment.pop(name, None)

@@ -16,7 +16,7 @@ LINE_PAUSE_S: Final = 10.0
 
 
 class Page(Protocol):
-    """Where progress is shown."""
+    """The page on which progress is shown."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
         """The latest; the last of a job takes its place."""
@@ -36,7 +36,7 @@ class LinesPage:
         self._printed_at_s = clock()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Prints nothing of a job that ends within 10 s, and nothing at the end: the result says it."""
+        """Print a line of progress; none of a job that ends within 10 s, and none at the end: the result says it."""
         now_s = self._clock()
         if not last and now_s - self._printed_at_s >= LINE_PAUSE_S:
             self._printed_at_s = now_s

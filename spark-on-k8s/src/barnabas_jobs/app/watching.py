@@ -18,12 +18,12 @@ class Listener(Protocol):
     """Gets each progress, and knows which is the last."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Takes the progress; `last` if no other follows. It must not raise."""
+        """Take the progress; `last` if no other follows. It must not raise."""
 
 
 @contextmanager
 def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = PAUSE_S) -> Iterator[None]:
-    """Inside, a thread informs the listeners; at the end it passes on the last progress once more."""
+    """Inform the listeners inside, by a thread; at the end pass on the last progress once more."""
     ended = threading.Event()
     thread = threading.Thread(target=_watch, args=(look, listeners, ended, pause_s), name="progress", daemon=True)
     thread.start()

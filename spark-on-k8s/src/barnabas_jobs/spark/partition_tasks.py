@@ -79,7 +79,7 @@ def check_one_task_each(spark: SparkSession) -> None:
 
 @contextmanager
 def _all_tasks_ended(spark: SparkSession) -> Iterator[None]:
-    """After a failure, wait until no task that was started inside runs any more: Spark only asks them to end.
+    """Wait after a failure until no task that was started inside runs any more: Spark only asks them to end.
 
     Raises JobFailed if a task goes on.
     """

@@ -148,7 +148,7 @@ class LogEnds:
         self._pause = pause
         self._broker_epoch = -1
         self._lacking: set[tuple[UUID, int]] = set()
-        """The partitions that the start found incomplete and of which the metadata may not know yet."""
+        """The partitions that the start found incomplete and that the metadata may not know yet."""
         self._unknown_topics: dict[UUID, str] = {}
         """The topics that the metadata does not know, also those of logs in a log dir that is offline since."""
         self._turns = asyncio.Lock()
