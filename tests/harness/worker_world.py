@@ -8,6 +8,7 @@ from typing import Protocol, cast
 import pytest
 
 from barnabas_core.clock import LoopClock
+from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import REVISION
@@ -49,8 +50,9 @@ def environment_of(
     leadership: Leadership = ALONE,
 ) -> WorkerEnvironment:
     """One broker, unless `connect` answers with others, such as a BrokersMemory."""
+    brokers = cast(Connect, connect or BrokersMemory())
     return WorkerEnvironment(
-        api, settings, clock or SystemClock(), cast(Connect, connect or BrokersMemory()), lambda: "a" * 32, leadership
+        api, settings, clock or SystemClock(), brokers, lambda _: IN_CLEAR, lambda: "a" * 32, leadership
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.properties import parse_properties
-from barnabas_operator.planning.brokers.local_security import BrokerSecrets, refuse_in_pods
+from barnabas_operator.planning.brokers.local_security import BrokerSecrets
 from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
 from barnabas_operator.planning.brokers.server_properties import BrokerPlace, properties_text, server_properties
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
@@ -87,18 +87,6 @@ def test_a_broker_understands_what_a_secured_cluster_makes_of_it(kind: Authentic
     assert config.listeners.inter_broker == "REPLICATION"
     assert "super.users=User:broker;User:operator;User:admin;User:alice\n" in text
     assert ('user_alice="two"' in text) is (kind == "plain")
-
-
-def test_brokers_in_pods_refuse_each_of_these_fields() -> None:
-    assert [message for _, message in refuse_in_pods(secured("tls"))] == [
-        "spec.listeners[0].tls is true; allowed: false, for brokers in pods have no certificates",
-        "spec.listeners[0].authentication.type is tls; allowed: leave it out, brokers in pods have no users",
-        (
-            "spec.authorization is set; allowed: leave it out, for brokers in pods have no users;"
-            " such a Cluster runs with `barnabas up`"
-        ),
-    ]
-    assert not list(refuse_in_pods(Cluster(metadata=ObjectMeta(name="c"), spec=ClusterSpec())))
 
 
 def secured(kind: AuthenticationType) -> Cluster:

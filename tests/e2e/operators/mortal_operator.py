@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import Credentials
 from barnabas_kube.client import ApiClient
 from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import KubeApi
@@ -108,12 +110,12 @@ class MortalAdmin(ClusterAdmin):
 def new_workers(api: KubeApi, bootstrap: str, life: Life = IMMORTAL) -> ClusterWorkers:
     """An operator that has just started and was told nothing yet. What it writes to brokers counts in its `life`."""
 
-    def connect(bootstrap: str, configs_kept_s: float, writing: TimedWrite) -> ClusterAdmin:
-        return MortalAdmin(life, bootstrap, SystemClock(), CONNECT_S, configs_kept_s, writing)
+    def connect(bootstrap: str, configs_kept_s: float, writing: TimedWrite, security: Credentials) -> ClusterAdmin:
+        return MortalAdmin(life, bootstrap, SystemClock(), CONNECT_S, configs_kept_s, writing, security)
 
     inventory = Inventory()
     settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
-    environment = WorkerEnvironment(api, settings, SystemClock(), connect, lambda: "a" * 32)
+    environment = WorkerEnvironment(api, settings, SystemClock(), connect, tls_identity, lambda: "a" * 32)
     return ClusterWorkers(inventory, environment, OperatorMetrics(inventory))
 
 

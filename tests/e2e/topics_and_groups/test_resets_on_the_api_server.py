@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas_core.reset_mark import RESET_MARK, reset_mark
+from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.admission.webhook import Previewed, answer
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.reset_preview import preview
@@ -155,7 +156,7 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
 
     async def ask(_: Cluster, group: Previewed) -> tuple[str, ...]:
         assert isinstance(group, ConsumerGroup)
-        return await asyncio.to_thread(preview, world.bootstrap, group, SystemClock())
+        return await asyncio.to_thread(preview, world.bootstrap, IN_CLEAR, group, SystemClock())
 
     async def nothing_wrong(_now: object, _before: object) -> None:
         return None

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Final
 
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import Credentials
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
@@ -10,13 +12,15 @@ from barnabas_operator.admission.run_preview import missing_claims
 from barnabas_operator.admission.webhook import Previewed
 from barnabas_operator.app.passwords import new_password
 from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, TimedWrite
 from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
-from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.leader_election.election import Election
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
@@ -62,7 +66,9 @@ class Operator:
         """Connects to the API server, and begins."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
-        environment = WorkerEnvironment(api, self._settings, self.clock, self._connect, new_password, self.leadership)
+        environment = WorkerEnvironment(
+            api, self._settings, self.clock, self._connect, tls_identity, new_password, self.leadership
+        )
         self.workers = ClusterWorkers(self.inventory, environment, self.metrics)
         self.dry_run = DryRun(api, self._settings.broker_image, self.clock)
         self._tasks = [asyncio.create_task(self._watch(api, self.workers))]
@@ -82,8 +88,10 @@ class Operator:
         identity, lease = self._settings.identity, Key(namespace, name)
         return Election(api, lease, identity, self.leadership, self.clock, workers.begin_anew)
 
-    def _connect(self, bootstrap: str, configs_kept_s: float, writing: TimedWrite) -> ClusterAdmin:
-        return ClusterAdmin(bootstrap, self.clock, CONNECT_S, configs_kept_s, writing)
+    def _connect(
+        self, bootstrap: str, configs_kept_s: float, writing: TimedWrite, security: Credentials
+    ) -> ClusterAdmin:
+        return ClusterAdmin(bootstrap, self.clock, CONNECT_S, configs_kept_s, writing, security)
 
     async def preview(self, cluster: Cluster, resource: Previewed) -> tuple[str, ...]:
         """The warnings about a group's reset, or a run's claims; called by the webhook as its `Preview`."""
@@ -91,10 +99,12 @@ class Operator:
             return await self._preview_run(resource)
         if resource.spec.offsets.reset is None:
             return ()
+        assert self._client is not None, "the webhook waits for the start"
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
-                return await blocking(preview, self._settings.bootstrap_of(cluster), resource, self.clock)
-        except TimeoutError:
+                security = await broker_access(KubeApi(self._client), cluster, tls_identity)
+                return await blocking(preview, self._settings.bootstrap_of(cluster), security, resource, self.clock)
+        except (TimeoutError, ClusterUnreachable, KubeUnreachable, KubeRefused):
             return (UNKNOWN,)
 
     async def _preview_run(self, run: MaintenanceJob) -> tuple[str, ...]:

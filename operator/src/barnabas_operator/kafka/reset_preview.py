@@ -5,6 +5,7 @@ from typing import Final
 
 from barnabas_core.clock import Clock
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
+from barnabas_kafka.security import Credentials
 from barnabas_operator.kafka.group_admin import GroupAdmin
 from barnabas_operator.kafka.reset_planning import plan_now
 from barnabas_operator.planning.groups.reset_times import utc_time
@@ -15,13 +16,13 @@ CONNECT_S: Final = 1.0
 UNKNOWN: Final = "nobody can say now what the reset would do, for the brokers do not answer; the status will"
 
 
-def preview(bootstrap: str, group: ConsumerGroup, clock: Clock) -> tuple[str, ...]:
+def preview(bootstrap: str, security: Credentials, group: ConsumerGroup, clock: Clock) -> tuple[str, ...]:
     """Warnings. Blocks, for as long as brokers take to answer."""
     reset = group.spec.offsets.reset
     if reset is None:
         return ()
     try:
-        client = connected_client(bootstrap, CONNECT_S, "barnabas-operator-preview")
+        client = connected_client(bootstrap, CONNECT_S, "barnabas-operator-preview", security)
     except ClusterUnreachable:
         return (UNKNOWN,)
     try:

@@ -37,6 +37,7 @@ API_RESOURCES: Final = {
     "NetworkPolicy": ApiResource("apis/networking.k8s.io/v1", "networkpolicies"),
     "PodDisruptionBudget": ApiResource("apis/policy/v1", "poddisruptionbudgets"),
     "PodMonitor": ApiResource("apis/monitoring.coreos.com/v1", "podmonitors"),
+    "Role": ApiResource("apis/rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": ApiResource("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
 }
 """The places of the kinds that Clusters own, and of others that the operator asks for."""

@@ -10,6 +10,7 @@ from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.stateful_set import BROKER
 from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
 from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.brokers.pod_security import CERTIFICATES
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
@@ -74,9 +75,11 @@ def _broker_set(found: Json) -> BrokerSet:
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
     revision = status.get("updateRevision", "") if is_seen else ""
     is_ending = "deletionTimestamp" in found["metadata"]
-    containers = found["spec"].get("template", {}).get("spec", {}).get("containers", ())
-    image = next((each.get("image", "") for each in containers if each["name"] == BROKER), "")
-    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found), image)
+    pod = found["spec"].get("template", {}).get("spec", {})
+    image = next((each.get("image", "") for each in pod.get("containers", ()) if each["name"] == BROKER), "")
+    is_secured = any(each["name"] == CERTIFICATES for each in pod.get("volumes", ()))
+    replicas, given = found["spec"]["replicas"], addresses_given(found)
+    return BrokerSet(replicas, revision, volumes, is_ending, given, image, is_secured)
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:

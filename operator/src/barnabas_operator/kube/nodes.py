@@ -13,10 +13,19 @@ class Nodes:
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._found: dict[str, Json] = {}
+        self._has_all = False
 
     def forget(self) -> None:
         """Drop what is known of the nodes: the next question goes to the API server."""
         self._found.clear()
+        self._has_all = False
+
+    async def all(self) -> Mapping[str, Json]:
+        """Return all nodes by name. Raises KubeUnreachable and KubeRefused."""
+        if not self._has_all:
+            self._found = {each["metadata"]["name"]: each for each in await self._api.listing("Node", None, {})}
+            self._has_all = True
+        return self._found
 
     async def of(self, names: Collection[str]) -> Mapping[str, Json]:
         """Return the nodes that exist by name. Raises KubeUnreachable and KubeRefused."""

@@ -32,6 +32,11 @@ def account_with_role(cluster: Cluster, name: str, role: str, patches: Sequence[
         cluster,
         name,
         roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": account["metadata"]["namespace"]}],
+        subjects=[account_subject(cluster, name)],
     )
     return [account, binding]
+
+
+def account_subject(cluster: Cluster, name: str) -> KubeObject:
+    """Return a ServiceAccount of the Cluster's namespace as bindings name it."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": cluster.metadata.namespace or "default"}

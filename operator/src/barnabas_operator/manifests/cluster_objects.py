@@ -10,6 +10,7 @@ from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
 from barnabas_operator.manifests.protection import MONITORING, disruption_budget, network_policy, pod_monitor
+from barnabas_operator.manifests.secrets import credential_objects
 from barnabas_operator.manifests.services import services
 from barnabas_operator.manifests.stateful_set import stateful_set
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
@@ -27,7 +28,8 @@ def supporting_objects(
     to go, as far as they have `places`, are reached until then.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
-    objects = [*broker_access(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
+    access = (*broker_access(cluster), *credential_objects(cluster))
+    objects = [*access, *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
     return [*objects, pod_monitor(cluster, neighbours)] if MONITORING in apis else objects
 
 

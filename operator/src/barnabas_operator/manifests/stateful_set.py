@@ -9,13 +9,16 @@ from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECUR
 from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.given_addresses import given_addresses
+from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.brokers.pod_properties import restart_hash, volume_folder
+from barnabas_operator.planning.brokers.pod_security import CERTIFICATES, CERTIFICATES_FOLDER
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     CLUSTER_LABEL,
     GIVEN,
     HTTP_PORT,
     REPLICATION_PORT,
+    broker_certificates_name,
     brokers_name,
     claim_name,
     labels,
@@ -31,6 +34,7 @@ START_S_MAX: Final = 1_800
 PROBE_S: Final = 10
 TOKEN_S: Final = 3_600
 END_S_MAX: Final = 60
+FOR_ITS_GROUP: Final = 0o440
 BROKER: Final = "broker"
 
 
@@ -69,7 +73,7 @@ def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> Kub
             "terminationGracePeriodSeconds": END_S_MAX,
             "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
             "containers": [_container(cluster, image)],
-            "volumes": _volumes(config_map_name(cluster, external)),
+            "volumes": [*_volumes(config_map_name(cluster, external)), *_certificates(cluster)],
             "topologySpreadConstraints": _spread(cluster),
         },
     }
@@ -121,6 +125,7 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "access", "mountPath": ACCESS_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
+            *_mounted_certificates(cluster),
             *(
                 {"name": claim_name(volume.id), "mountPath": volume_folder(volume.id)}
                 for volume in cluster.spec.storage.volumes
@@ -154,6 +159,19 @@ def _volumes(settings: str) -> list[KubeObject]:
         {"name": "access", "projected": {"sources": [token, authority]}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
     ]
+
+
+def _certificates(cluster: Cluster) -> list[KubeObject]:
+    """Return the volume, which is mounted as a whole, never by subPath: so the kubelet brings what is renewed."""
+    if not is_secured(cluster):
+        return []
+    source = {"secretName": broker_certificates_name(cluster.metadata.name), "defaultMode": FOR_ITS_GROUP}
+    return [{"name": CERTIFICATES, "secret": source}]
+
+
+def _mounted_certificates(cluster: Cluster) -> list[KubeObject]:
+    mount = {"name": CERTIFICATES, "mountPath": CERTIFICATES_FOLDER, "readOnly": True}
+    return [mount] if is_secured(cluster) else []
 
 
 def claims_of_pod(cluster: Cluster, pod: str) -> list[KubeObject]:

@@ -66,6 +66,26 @@ def certificate_name(authority: str) -> str:
     return f"{authority}-cert"
 
 
+def broker_certificates_name(cluster: str) -> str:
+    """Return the name of the Secret that brokers mount: their certificate, and whom they trust."""
+    return f"{brokers_name(cluster)}-certificates"
+
+
+def operator_certificate_name(cluster: str) -> str:
+    """Return the name of the Secret with which the operator connects to the brokers, and of its certificate."""
+    return f"{cluster}-operator"
+
+
+def administrator_name(cluster: str) -> str:
+    """Return the name of the Secret with all that the user `admin` needs."""
+    return f"{cluster}-admin"
+
+
+def credentials_access_name(cluster: str) -> str:
+    """Return the name of the Role and RoleBinding for the Secrets with the credentials of users."""
+    return f"{brokers_name(cluster)}-credentials"
+
+
 def bootstrap_name(cluster: str) -> str:
     """The Service that any broker answers at."""
     return f"{cluster}-bootstrap"

@@ -3,6 +3,11 @@
 from datetime import UTC, datetime
 
 
+def utc_moment(now_ms: int) -> datetime:
+    """Return the moment, as certificates have it. `now_ms` counts from the epoch."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC)
+
+
 def time_text(now_ms: int) -> str:
     """RFC 3339 in UTC, to the second: a `Time` of Kubernetes. `now_ms` counts from the epoch."""
     return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

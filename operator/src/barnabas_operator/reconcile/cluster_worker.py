@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
@@ -30,7 +31,9 @@ from barnabas_operator.planning.refusal import (
 from barnabas_operator.planning.status.cluster_status import cluster_status
 from barnabas_operator.planning.status.readiness import NOTHING_FOUND, Findings
 from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import BrokerBackoff, blocking
+from barnabas_operator.reconcile.brokers.administrator_reconciler import AdministratorReconciler
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import DynamicConfigReconciler
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
@@ -74,13 +77,15 @@ class ClusterWorker:
         self._settings = environment.settings
         self._leadership = environment.leadership
         self._clock = environment.clock
-        self._connect = environment.connect
+        self._connect, self._prove, self._api = environment.connect, environment.prove, environment.api
+        self._access = IN_CLEAR
         self._statuses = StatusWriter(environment.api, self._clock)
         self._brokers = BrokerReconciler(environment)
         self._on_round = on_round
         reconciling = ReconcilerEnvironment(key, environment, self._statuses, self._connected, self._found)
         self._resources = ResourceReconcilers(reconciling)
         self._running = DynamicConfigReconciler(self._connected)
+        self._administrator = AdministratorReconciler(environment.api, self._connected)
         self._last_known = LastKnownState(self._clock.monotonic_s)
         self._outages = ShortOutages(self._clock.monotonic_s)
         self._backoff = BrokerBackoff(self._settings.busy_s, self._clock.monotonic_s)
@@ -171,6 +176,7 @@ class ClusterWorker:
             self._brokers.forget()
             self._statuses.forget()
             self._running.forget()
+            self._administrator.forget()
             self._applied_at = self._clock.monotonic_s()
         if "deletionTimestamp" in body["metadata"]:
             return await self._delete(body, resources)
@@ -289,12 +295,13 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Balances leaders, sets dynamic configs, unregisters removed brokers."""
+        """Balances leaders, sets dynamic configs and the administrator's password, unregisters removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False
         await self._running.set_configs(cluster, brokers.pods, state)
         await self._running.look_for_strays(cluster, state)
+        await self._administrator.reconcile(cluster, self._brokers.secrets.data)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
 
@@ -303,6 +310,8 @@ class ClusterWorker:
         if not self._backoff.is_over:
             return None
         try:
+            if self._admin is None:
+                self._access = await broker_access(self._api, cluster, self._prove)
             state = await blocking(lambda: self._connected(cluster).cluster_state())
         except ClusterUnreachable as error:
             log.debug("%s/%s: %s", *self.key, error)
@@ -337,7 +346,7 @@ class ClusterWorker:
         admin = self._admin
         if admin is None:
             bootstrap, writing = self._settings.bootstrap_of(cluster), self._leadership.writing
-            admin = self._admin = self._connect(bootstrap, self._settings.drift_s, writing)
+            admin = self._admin = self._connect(bootstrap, self._settings.drift_s, writing, self._access)
         if self._has_ended:
             admin.close()
             raise ClusterUnreachable("nobody asks any more")

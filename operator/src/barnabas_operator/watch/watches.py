@@ -21,6 +21,7 @@ OWNED: Final = (
     "PersistentVolumeClaim",
     "Pod",
     "PodDisruptionBudget",
+    "Role",
     "RoleBinding",
     "Service",
     "ServiceAccount",

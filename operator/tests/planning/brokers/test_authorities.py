@@ -2,7 +2,6 @@
 
 import datetime as dt
 
-import pytest
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
 from barnabas_operator.certificates.authority import Authority, certificates_in, renewed_at
@@ -53,7 +52,7 @@ def test_the_next_authority_is_trusted_for_a_month_before_it_signs_and_the_forme
     assert planned(stored(both), due + TRUSTED_FIRST - DAY)[1:] == both[1:]
     turned = planned(stored(both), due + TRUSTED_FIRST)
     assert signer(turned) == both.key["next.key"]
-    assert list(turned.key) == ["ca.key"]
+    assert "next.key" not in turned.key
     assert list(certificates_in(turned.trusted)) == [new, old]
     assert list(certificates_in(planned(stored(turned), old.not_valid_after_utc).trusted)) == [new]
 
@@ -76,17 +75,24 @@ def test_a_certificate_never_outlives_its_authority() -> None:
     assert not planned(NOTHING, BEGIN).signer.has_issued(issued)
 
 
-@pytest.mark.parametrize("lost", ["key", "certificate"])
-def test_half_an_authority_is_refused_with_what_to_do(lost: str) -> None:
-    half = stored(planned(NOTHING, BEGIN))._replace(**{lost: None})
-    refusal = plan_authority("one-cluster-ca", half, BEGIN, lambda: "")
+def test_an_authority_without_its_key_is_refused_with_what_to_do() -> None:
+    refusal = plan_authority("one-cluster-ca", stored(planned(NOTHING, BEGIN))._replace(key=None), BEGIN, lambda: "")
     assert isinstance(refusal, Refusal)
     assert refusal.reason == BROKEN_SECRET
-    assert "allowed: both as they were, from a backup, or neither" in refusal.message
+    assert "allowed: the Secret as it was, from a backup, or delete one-cluster-ca and one-cluster-ca-cert" in (
+        refusal.message
+    )
+
+
+def test_the_certificates_for_clients_are_made_again_of_those_beside_the_key() -> None:
+    first = planned(NOTHING, BEGIN)
+    again = planned(stored(first)._replace(certificate=None), BEGIN)
+    assert (again.key, again.trusted) == (first.key, first.trusted)
 
 
 def test_the_key_of_another_authority_is_refused() -> None:
-    mixed = AuthoritySecrets(planned(NOTHING, BEGIN).key, planned(NOTHING, BEGIN).certificate)
+    one, other = planned(NOTHING, BEGIN).key, planned(NOTHING, BEGIN).key
+    mixed = AuthoritySecrets({**one, "ca.key": other["ca.key"]}, None)
     refusal = plan_authority("one-cluster-ca", mixed, BEGIN, lambda: "")
     assert isinstance(refusal, Refusal)
     assert "the key of the authority is not that of its certificate" in refusal.message

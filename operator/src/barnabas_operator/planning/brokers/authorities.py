@@ -1,9 +1,11 @@
 """The authorities of a Cluster: what their Secrets hold, and when which key signs. Pure but for the keys.
 
 Each authority has two Secrets, named and keyed as Strimzi's: NAME with `ca.key`, which only the operator reads, and
-NAME-cert with `ca.crt`, `ca.p12` and `ca.password` for clients. The certificates in `ca.crt` say all: the first is of
-the key that signs. At two thirds of its lifetime another is added, which everybody trusts and which signs nothing
-(`next.key`). It signs after 30 days, when clients have had the time to fetch it. The former stays until it expires.
+NAME-cert with `ca.crt`, `ca.p12` and `ca.password` for clients. NAME has `ca.crt`, too: so one write changes all, and
+the other Secret is made of it. The first certificate in `ca.crt` is of the key that signs.
+
+At two thirds of its lifetime another authority is added, which everybody trusts and which signs nothing (`next.key`).
+It signs after 30 days, when clients have had the time to fetch it. The former stays until it expires.
 """
 
 import datetime as dt
@@ -59,18 +61,17 @@ def plan_authority(
         keys = _Keys(Authority.create(name, now).pem)
     else:
         try:
-            keys = _advanced(name, _read(found, now), now)
+            keys = _advanced(name, _read(found.key or {}, now), now)
         except (KeyError, ValueError) as error:
             return _broken(name, error)
     return _plan(keys, found, now, new_password)
 
 
-def _read(found: AuthoritySecrets, now: dt.datetime) -> _Keys:
-    """Read the two Secrets. Raises KeyError and ValueError."""
-    key, bundle = (found.key or {})["ca.key"].decode(), (found.certificate or {})["ca.crt"].decode()
-    first, *others = certificates_in(bundle)
-    signer = Authority(Pem(key, pem_of([first])), now).pem
-    following = (found.key or {}).get("next.key")
+def _read(secret: Data, now: dt.datetime) -> _Keys:
+    """Read the Secret with the keys. Raises KeyError and ValueError."""
+    first, *others = certificates_in(secret["ca.crt"].decode())
+    signer = Authority(Pem(secret["ca.key"].decode(), pem_of([first])), now).pem
+    following = secret.get("next.key")
     if following is None:
         return _Keys(signer, None, others)
     second, *others = others
@@ -105,9 +106,8 @@ def _plan(keys: _Keys, found: AuthoritySecrets, now: dt.datetime, new_password: 
         store = pkcs12_of(certificates, password)
         before = {"ca.crt": trusted.encode(), "ca.p12": store, "ca.password": password.encode()}
     following = {"next.key": keys.successor.key.encode()} if keys.successor is not None else {}
-    return AuthorityPlan(
-        Authority(keys.signer, now), trusted, {"ca.key": keys.signer.key.encode(), **following}, before
-    )
+    secret = {"ca.key": keys.signer.key.encode(), "ca.crt": trusted.encode(), **following}
+    return AuthorityPlan(Authority(keys.signer, now), trusted, secret, before)
 
 
 def _certificate(pem: Pem) -> x509.Certificate:
@@ -116,6 +116,6 @@ def _certificate(pem: Pem) -> x509.Certificate:
 
 def _broken(name: str, error: Exception) -> Refusal:
     why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-    both = f"Secrets {name} and {certificate_name(name)}"
-    message = f"{both} do not hold an authority: {why}; allowed: both as they were, from a backup, or neither"
-    return Refusal(BROKEN_SECRET, f"{message}. Without both, all clients need another ca.crt")
+    message = f"Secret {name} does not hold an authority: {why}; allowed: the Secret as it was, from a backup"
+    both = f"or delete {name} and {certificate_name(name)}, and give all clients the new ca.crt"
+    return Refusal(BROKEN_SECRET, f"{message}, {both}")

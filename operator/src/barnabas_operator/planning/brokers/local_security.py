@@ -102,7 +102,7 @@ def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: B
     """Return a broker's settings of listeners and rights. `addresses` are those of REPLICATION and the listener."""
     (listener,) = cluster.spec.listeners
     name = listener.name.upper()
-    protocols = {name: _protocol(listener), REPLICATION: "SSL"}
+    protocols = {name: protocol_of(listener), REPLICATION: "SSL"}
     return {
         "listeners": ",".join(f"{each}://{addresses[each]}" for each in protocols),
         "listener.security.protocol.map": ",".join(f"{each}:{protocol}" for each, protocol in protocols.items()),
@@ -114,11 +114,12 @@ def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: B
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
         "listener.name.replication.ssl.client.auth": "required",
         **_of_listener(listener, secrets.passwords),
-        **_of_authorization(cluster),
+        **authorization_settings(cluster, OWN_USERS),
     }
 
 
-def _protocol(listener: Listener) -> str:
+def protocol_of(listener: Listener) -> str:
+    """Return a listener's security protocol by Kafka's name."""
     return ("SASL_" if mechanism_of(listener) else "") + ("SSL" if listener.tls else "PLAINTEXT")
 
 
@@ -134,10 +135,11 @@ def _of_listener(listener: Listener, passwords: Mapping[str, str]) -> dict[str, 
     return settings
 
 
-def _of_authorization(cluster: Cluster) -> dict[str, str]:
+def authorization_settings(cluster: Cluster, own_users: Sequence[str]) -> dict[str, str]:
+    """Return a broker's settings of rights; `own_users` are the brokers and what works for them."""
     if cluster.spec.authorization is None:
         return {}
-    names = (*OWN_USERS, *users_of(cluster))
+    names = (*own_users, *users_of(cluster))
     open_else = cluster.spec.authorization.allow_everyone_if_no_acl_found
     return {
         "authorizer.class.name": _AUTHORIZER,
@@ -156,20 +158,24 @@ def owner_of(cluster: Cluster, setting: str) -> str | None:
 def java_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
     """Return what Kafka's tools need, as `--command-config` takes it."""
     mechanism = mechanism_of(listener)
-    settings = {"bootstrap.servers": bootstrap, "security.protocol": _protocol(listener)}
+    settings = {"bootstrap.servers": bootstrap, "security.protocol": protocol_of(listener)}
     if listener.tls:
         settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": files.authority}
     if mechanism is None:
         keystore = {"ssl.keystore.type": "PEM", "ssl.keystore.location": files.both}
         return settings | (keystore if listener.authentication is not None else {})
-    login = f'{_LOGIN_MODULES[mechanism]} required username="{files.name}" password="{password}";'
-    return {**settings, "sasl.mechanism": mechanism, "sasl.jaas.config": login}
+    return {**settings, "sasl.mechanism": mechanism, "sasl.jaas.config": login_of(mechanism, files.name, password)}
+
+
+def login_of(mechanism: str, user: str, password: str) -> str:
+    """Return the line by which clients of Java log in."""
+    return f'{_LOGIN_MODULES[mechanism]} required username="{user}" password="{password}";'
 
 
 def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
     """Return the same for kcat, and whatever uses librdkafka."""
     mechanism = mechanism_of(listener)
-    settings = {"bootstrap.servers": bootstrap, "security.protocol": _protocol(listener)}
+    settings = {"bootstrap.servers": bootstrap, "security.protocol": protocol_of(listener)}
     if listener.tls:
         settings["ssl.ca.location"] = files.authority
     if mechanism is None:
@@ -202,23 +208,3 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
                 where,
                 f"{dotted(where)} is {name}, which is Barnabas itself; allowed: any but {', '.join(OWN_USERS)}",
             )
-
-
-def refuse_in_pods(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each of these fields that is set: brokers in pods have no certificates and users yet."""
-    for index, listener in enumerate(cluster.spec.listeners):
-        path = ("spec", "listeners", index)
-        if listener.tls:
-            yield (
-                (*path, "tls"),
-                f"{dotted(path)}.tls is true; allowed: false, for brokers in pods have no certificates",
-            )
-        if listener.authentication is not None:
-            where, kind = f"{dotted(path)}.authentication", listener.authentication.type
-            yield (
-                (*path, "authentication"),
-                f"{where}.type is {kind}; allowed: leave it out, brokers in pods have no users",
-            )
-    if cluster.spec.authorization is not None:
-        why = "brokers in pods have no users; such a Cluster runs with `barnabas up`"
-        yield ("spec", "authorization"), f"spec.authorization is set; allowed: leave it out, for {why}"

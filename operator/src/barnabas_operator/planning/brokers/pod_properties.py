@@ -10,7 +10,7 @@ from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Dynamic, InvalidConfig
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
-from barnabas_operator.planning.brokers.local_security import refuse_in_pods
+from barnabas_operator.planning.brokers.pod_security import pod_security_problems, protocols, security_of_pods
 from barnabas_operator.planning.brokers.quantity_checks import resource_problems
 from barnabas_operator.planning.brokers.server_properties import (
     impossible_replicas,
@@ -40,6 +40,7 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
     start. The brokers replicate through a listener of their own; one without an outside address yet is left out.
     """
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+    protocol_of = protocols(cluster)
     host = pod_host(name, namespace, broker_id)
     bound, advertised = [(REPLICATION, ANYWHERE, REPLICATION_PORT)], [(REPLICATION, host, REPLICATION_PORT)]
     for listener in cluster.spec.listeners:
@@ -51,8 +52,9 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
         "node.id": str(broker_id),
         "listeners": _listed(bound),
         "advertised.listeners": _listed(advertised),
-        "listener.security.protocol.map": ",".join(f"{each}:PLAINTEXT" for each, _, _ in bound),
+        "listener.security.protocol.map": ",".join(f"{each}:{protocol_of[each]}" for each, _, _ in bound),
         "inter.broker.listener.name": REPLICATION,
+        **security_of_pods(cluster),
         "http.listener": f"{ANYWHERE}:{HTTP_PORT}",
         "log.dirs": ",".join(log_dir(volume.id) for volume in cluster.spec.storage.volumes),
         "metadata.store": f"kubernetes://{namespace}/{name}",
@@ -102,7 +104,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
     yield from _unfit_name(cluster)
-    yield from refuse_in_pods(cluster)
+    yield from pod_security_problems(cluster)
     yield from volumes_twice(cluster)
     yield from resource_problems(cluster)
     yield from lag_exporter_problems(cluster)

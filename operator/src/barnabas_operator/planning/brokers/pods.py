@@ -58,6 +58,7 @@ class BrokerSet:
 
     `volumes` are its claim templates' volumes by template name. While `is_ending`, no new one can have its name.
     `given` are the outside addresses that its brokers advertise, by Service; `image` is the one that they run.
+    `is_secured`: they have certificates.
     """
 
     replicas: int
@@ -66,6 +67,7 @@ class BrokerSet:
     is_ending: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
+    is_secured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def internal_replicas(cluster: Cluster) -> int:
 
 def properties_text(properties: Mapping[str, str]) -> str:
     """The file's text. Backslashes are the format's escapes."""
-    lines = (f"{name}={value}".replace("\\", "\\\\") for name, value in properties.items())
+    lines = (f"{name}={value}".replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items())
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -28,6 +28,7 @@ POD: Final[Mapping[Steps, str]] = {
     ("spec", "initContainers", "broker"): "which is the name of the brokers' container",
     ("spec", "volumes", "config"): "which has the brokers' settings",
     ("spec", "volumes", "access"): RIGHTS,
+    ("spec", "volumes", "barnabas-certificates"): "which has the brokers' certificates",
     ("spec", "volumes", "volume-*"): "which spec.storage sets",
     ("spec", "serviceAccountName"): RIGHTS,
     ("spec", "serviceAccount"): RIGHTS,

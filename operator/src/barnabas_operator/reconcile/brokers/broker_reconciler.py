@@ -22,6 +22,7 @@ from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRE
 from barnabas_operator.planning.brokers.given_addresses import stale_addresses
 from barnabas_operator.planning.brokers.metadata_version import refuse_older_image
 from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.brokers.pod_security import refuse_other_security
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.restart_batch import restart_batch
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -34,6 +35,7 @@ from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, 
 from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
 from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
 from barnabas_operator.reconcile.brokers.claims_ahead import ClaimsAhead
+from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
@@ -65,6 +67,10 @@ class BrokersOutcome(NamedTuple):
     trouble: str = ""
 
 
+def _other_security(cluster: Cluster, pods: PodsState) -> Refusal | None:
+    return refuse_other_security(pods.broker_set.is_secured, cluster) if pods.broker_set is not None else None
+
+
 class BrokerReconciler:
     """The reconciler of one Cluster's brokers. It keeps knowledge between reconciliations only to save requests."""
 
@@ -85,6 +91,7 @@ class BrokerReconciler:
         self._supporting = SupportingObjects(api, self._objects, settings.neighbours)
         self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
         self._schedules = ScheduleReconciler(api, self._objects, settings)
+        self.secrets = ClusterSecretsReconciler(api, self._objects, self._nodes, clock, environment.new_password)
         self._places = 0
         self.unbalanced = True  # A new operator does not know.
 
@@ -92,6 +99,7 @@ class BrokerReconciler:
         """Apply everything again: undoes what others have changed."""
         self._objects.forget()
         self._nodes.forget()
+        self.secrets.forget()
         self._disks.forget()
         self._claims.forget()
         self._garbage.forget()
@@ -112,13 +120,15 @@ class BrokerReconciler:
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
-        left_behind = await self._disks.refuse(cluster, pods.volumes)
-        if left_behind is not None:
-            return BrokersOutcome(pods, left_behind)
         running = pods.broker_set.image if pods.broker_set is not None else ""
-        too_old = refuse_older_image(cluster, state, running, self._settings.broker_image)
-        if too_old is not None:
-            return BrokersOutcome(pods, too_old)
+        blocked = (
+            _other_security(cluster, pods)
+            or await self._disks.refuse(cluster, pods.volumes)
+            or refuse_older_image(cluster, state, running, self._settings.broker_image)
+            or await self.secrets.reconcile(cluster, pods)
+        )
+        if blocked is not None:
+            return BrokersOutcome(pods, blocked)
         try:
             is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:
@@ -155,6 +165,7 @@ class BrokerReconciler:
         if cluster.spec.deletion_policy == "Delete":
             for kind in ("StateDocument", "Lease"):
                 await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
+            await self.secrets.erase(cluster)
         await self._disks.erase(cluster)
         return None
 

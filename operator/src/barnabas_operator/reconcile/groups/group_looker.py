@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_operator.kafka.group_looks import GroupLooks, Looked
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
@@ -23,6 +24,7 @@ from barnabas_operator.planning.refusal import (
 )
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.waiting_resources import has_news, why_waiting
+from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.finalizers import with_finalizers
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
@@ -69,7 +71,9 @@ class GroupLooker(Looker):
         self._api: Final = worker_environment.api
         self._statuses: Final = StatusWriter(worker_environment.api, worker_environment.clock)
         self._group_statuses: Final = GroupStatuses(self._statuses, worker_environment.clock.monotonic_s)
-        self._client: Final = GroupClient(self._bootstrap)
+        self._client: Final = GroupClient(self._bootstrap, lambda: self._access)
+        self._prove: Final = worker_environment.prove
+        self._access: Credentials = IN_CLEAR
         self._looks: Final = looks
         self._work: Final = GroupWork(
             GroupEnvironment(
@@ -154,7 +158,9 @@ class GroupLooker(Looker):
         group_ids = {group.group_id for group in groups}
         if not group_ids:
             return Looked({}, "")
+        assert self._cluster is not None, "without a Cluster nobody is asked"
         try:
+            self._access = await broker_access(self._api, self._cluster, self._prove)
             return await blocking(lambda: self._looks.look(self._client.connected, group_ids))
         except ClusterUnreachable as error:
             self._client.drop()

@@ -1,0 +1,211 @@
+"""The Secrets of a secured Cluster: its authorities, and the certificates of brokers, operator and administrator. Pure.
+
+All is decided from what the Secrets hold now, so an operator that is killed between two writes goes on where it was.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Final, NamedTuple
+
+from barnabas_operator.certificates.authority import (
+    Authority,
+    Pem,
+    canonical_host,
+    certificates_in,
+    hosts_of,
+    renewed_at,
+)
+from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_authority
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, SCRAM, login_of
+from barnabas_operator.planning.brokers.pod_security import (
+    BROKER_PEM,
+    CLIENTS_AUTHORITY,
+    CLUSTER_AUTHORITY,
+    ORGANIZATION,
+    client_settings,
+    has_administrator,
+    needs_password,
+    own_names,
+)
+from barnabas_operator.planning.object_names import (
+    administrator_name,
+    bootstrap_name,
+    broker_certificates_name,
+    brokers_name,
+    certificate_name,
+    clients_authority_name,
+    cluster_authority_name,
+    operator_certificate_name,
+)
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.cluster import Cluster, Listener
+
+DOMAIN: Final = "cluster.local"
+"""The domain of Kubernetes clusters, unless somebody chose another."""
+
+
+class WantedSecret(NamedTuple):
+    """A Secret as it is to be. `outlives`: it stays as long as the disks do, so no owner takes it along."""
+
+    name: str
+    data: Data
+    outlives: bool = False
+
+
+class SecretsPlan(NamedTuple):
+    """All Secrets in the order in which they are written."""
+
+    secrets: tuple[WantedSecret, ...]
+
+    @property
+    def by_name(self) -> Mapping[str, Data]:
+        """Return what each is to hold."""
+        return {each.name: each.data for each in self.secrets}
+
+
+class _Moment(NamedTuple):
+    """The facts that a plan is made of, beside the Cluster."""
+
+    found: Mapping[str, Data]
+    now: dt.datetime
+    new_password: Callable[[], str]
+
+
+def secret_names(cluster: Cluster) -> tuple[str, ...]:
+    """Return the names of all Secrets that a plan looks at."""
+    name = cluster.metadata.name
+    authorities = (cluster_authority_name(name), clients_authority_name(name))
+    own = (broker_certificates_name(name), operator_certificate_name(name), administrator_name(name))
+    return (*authorities, *map(certificate_name, authorities), *own)
+
+
+def plan_secrets(
+    cluster: Cluster,
+    hosts: Set[str],
+    external: ExternalAccess,
+    found: Mapping[str, Data],
+    now: dt.datetime,
+    new_password: Callable[[], str],
+) -> SecretsPlan | Refusal:
+    """Return what all Secrets are to hold. `hosts` are those of `broker_hosts`; `found` is what there is, by name."""
+    moment, name = _Moment(found, now, new_password), cluster.metadata.name
+    authorities = []
+    for each in (cluster_authority_name(name), clients_authority_name(name)):
+        plan = _authority(each, moment)
+        if isinstance(plan, Refusal):
+            return plan
+        authorities.append((each, plan))
+    (_, of_cluster), (_, of_clients) = authorities
+    kept = [
+        wanted
+        for each, plan in authorities
+        for wanted in (
+            WantedSecret(each, plan.key, outlives=True),
+            WantedSecret(certificate_name(each), plan.certificate, outlives=True),
+        )
+    ]
+    made = [
+        WantedSecret(broker_certificates_name(name), _of_brokers(cluster, hosts, of_cluster, of_clients, moment)),
+        WantedSecret(operator_certificate_name(name), _of_operator(cluster, of_cluster, moment)),
+    ]
+    if has_administrator(cluster):
+        data = _of_administrator(cluster, external, of_cluster, of_clients, moment)
+        made.append(WantedSecret(administrator_name(name), data))
+    return SecretsPlan((*kept, *made))
+
+
+def _authority(name: str, moment: _Moment) -> AuthorityPlan | Refusal:
+    secrets = AuthoritySecrets(moment.found.get(name), moment.found.get(certificate_name(name)))
+    return plan_authority(name, secrets, moment.now, moment.new_password)
+
+
+def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set[str]) -> frozenset[str]:
+    """Return the names and addresses by which clients and other brokers reach the brokers."""
+    namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+    inside = (bootstrap_name(name), brokers_name(name), f"*.{brokers_name(name)}")
+    domains = (f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.{DOMAIN}")
+    services = {f"{service}{domain}" for service in inside for domain in domains} | {bootstrap_name(name)}
+    declared = {each.advertised_host for each in cluster.spec.listeners if each.advertised_host}
+    at_nodes = node_addresses if any(each.is_at_node for each in cluster.spec.listeners) else frozenset()
+    hosts = services | declared | at_nodes | set(external.balancer_hosts.values())
+    return frozenset(canonical_host(each) for each in hosts if each.isascii())
+
+
+def _of_brokers(
+    cluster: Cluster, hosts: Set[str], of_cluster: AuthorityPlan, of_clients: AuthorityPlan, moment: _Moment
+) -> Data:
+    """Return the one certificate that all brokers show, and whom they trust."""
+    before = moment.found.get(broker_certificates_name(cluster.metadata.name), {})
+    common_name, _ = own_names(cluster)
+    keystore = before.get(BROKER_PEM, b"")
+    if not _holds(keystore, hosts, of_cluster.signer, moment.now):
+        keystore = of_cluster.signer.issue(common_name, sorted(hosts), ORGANIZATION).both.encode()
+    return {
+        BROKER_PEM: keystore,
+        CLUSTER_AUTHORITY: of_cluster.trusted.encode(),
+        CLIENTS_AUTHORITY: of_clients.trusted.encode(),
+    }
+
+
+def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: _Moment) -> Data:
+    before = moment.found.get(operator_certificate_name(cluster.metadata.name), {})
+    _, common_name = own_names(cluster)
+    pem = _user_pem(before, ("tls.crt", "tls.key"), common_name, of_cluster.signer, moment, ORGANIZATION)
+    return {"tls.crt": pem.certificate.encode(), "tls.key": pem.key.encode(), "ca.crt": of_cluster.trusted.encode()}
+
+
+def _of_administrator(
+    cluster: Cluster,
+    external: ExternalAccess,
+    of_cluster: AuthorityPlan,
+    of_clients: AuthorityPlan,
+    moment: _Moment,
+) -> Data:
+    before = moment.found.get(administrator_name(cluster.metadata.name), {})
+    data: dict[str, bytes] = {"ca.crt": of_cluster.trusted.encode()}
+    if needs_password(cluster):
+        password = before.get("password", b"").decode() or moment.new_password()
+        data |= {"password": password.encode(), "sasl.jaas.config": login_of(SCRAM, ADMINISTRATOR, password).encode()}
+    if _asks_for_certificates(cluster):
+        pem = _user_pem(before, ("user.crt", "user.key"), ADMINISTRATOR, of_clients.signer, moment)
+        data |= {"user.crt": pem.certificate.encode(), "user.key": pem.key.encode()}
+    listener = next(_preferred(cluster))
+    settings = client_settings(listener, _bootstrap(cluster, listener, external), data)
+    return {**data, "client.properties": settings.encode()}
+
+
+def _asks_for_certificates(cluster: Cluster) -> bool:
+    return any(each.authentication is not None and each.authentication.type == "tls" for each in cluster.spec.listeners)
+
+
+def _preferred(cluster: Cluster) -> Iterator[Listener]:
+    """Yield the listeners where clients prove who they are, those inside first."""
+    found = (each for each in cluster.spec.listeners if each.authentication is not None)
+    yield from sorted(found, key=lambda each: each.type != "internal")
+
+
+def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess) -> str:
+    if listener.type == "internal":
+        namespace = cluster.metadata.namespace or "default"
+        return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
+    addresses = (external.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
+    return ",".join(f"{host}:{port}" for host, port in filter(None, addresses) if host)
+
+
+def _user_pem(
+    before: Data, keys: tuple[str, str], name: str, signer: Authority, moment: _Moment, organization: str = ""
+) -> Pem:
+    certificate, key = (before.get(each, b"") for each in keys)
+    if key and _holds(certificate, frozenset(), signer, moment.now):
+        return Pem(key.decode(), certificate.decode())
+    return signer.issue(name, (), organization)
+
+
+def _holds(pem: bytes, hosts: Set[str], signer: Authority, now: dt.datetime) -> bool:
+    """Return whether a certificate is of the authority that signs now, has these hosts, and need not be renewed yet."""
+    try:
+        (certificate,) = certificates_in(pem.decode())
+    except ValueError:
+        return False
+    return signer.has_issued(certificate) and hosts <= hosts_of(certificate) and now < renewed_at(certificate)

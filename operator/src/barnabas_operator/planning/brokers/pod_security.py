@@ -1,0 +1,142 @@
+"""The security of brokers in pods: their settings, and what cannot be declared there. Pure.
+
+Where it is declared, brokers and operator speak to each other with certificates of the cluster's authority alone. Their
+subjects have an organization, which no certificate of a user has: so no user can be one of them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from barnabas_operator.planning.brokers.local_security import (
+    authorization_settings,
+    is_secured,
+    mechanism_of,
+    protocol_of,
+    security_problems,
+)
+from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.planning.object_names import brokers_name, operator_certificate_name
+from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
+from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.object_meta import GROUP
+from barnabas_operator.resources.schema_check import Path
+
+CERTIFICATES: Final = "barnabas-certificates"
+"""The volume of the brokers' pods with their certificate."""
+CERTIFICATES_FOLDER: Final = "/etc/barnabas-certificates"
+BROKER_PEM: Final = "broker.pem"
+CLUSTER_AUTHORITY: Final = "cluster-ca.crt"
+CLIENTS_AUTHORITY: Final = "clients-ca.crt"
+ORGANIZATION: Final = GROUP
+SECURED_BY: Final = "spec.listeners[].tls, spec.listeners[].authentication and spec.authorization"
+_BETWEEN_BROKERS: Final = "listener.name.replication"
+
+
+def protocols(cluster: Cluster) -> Mapping[str, str]:
+    """Return the security protocol by the name of a listener, that between brokers among them."""
+    found = {each.name.upper(): protocol_of(each) for each in cluster.spec.listeners}
+    return {"REPLICATION": "SSL" if is_secured(cluster) else "PLAINTEXT", **found}
+
+
+def security_of_pods(cluster: Cluster) -> dict[str, str]:
+    """Return a broker's settings of certificates, users and rights; none for an open Cluster."""
+    if not is_secured(cluster):
+        return {}
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": f"{CERTIFICATES_FOLDER}/{BROKER_PEM}",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLIENTS_AUTHORITY}",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
+        "ssl.allow.san.changes": "true",  # Nodes and balancers come and go.
+        f"{_BETWEEN_BROKERS}.ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLUSTER_AUTHORITY}",
+        f"{_BETWEEN_BROKERS}.ssl.client.auth": "required",
+        **_listener_settings(cluster),
+        **authorization_settings(cluster, [subject(name) for name in own_names(cluster)]),
+    }
+
+
+def own_names(cluster: Cluster) -> tuple[str, str]:
+    """Return the common names of the certificates of the brokers and of the operator."""
+    name = cluster.metadata.name
+    return brokers_name(name), operator_certificate_name(name)
+
+
+def subject(common_name: str) -> str:
+    """Return the subject of a certificate of the cluster's authority, as Java prints it."""
+    return f"CN={common_name},O={ORGANIZATION}"
+
+
+def _listener_settings(cluster: Cluster) -> dict[str, str]:
+    found = {}
+    for each in cluster.spec.listeners:
+        prefix, mechanism = f"listener.name.{each.name}", mechanism_of(each)
+        if each.tls:
+            asked = each.authentication is not None and each.authentication.type == "tls"
+            found[f"{prefix}.ssl.client.auth"] = "required" if asked else "none"
+        if mechanism is not None:
+            found[f"{prefix}.sasl.enabled.mechanisms"] = mechanism
+    return found
+
+
+def has_administrator(cluster: Cluster) -> bool:
+    """Return whether clients have to prove who they are, so that somebody has to be the first."""
+    return any(each.authentication is not None for each in cluster.spec.listeners)
+
+
+def needs_password(cluster: Cluster) -> bool:
+    """Return whether the administrator has a password."""
+    return any(mechanism_of(each) is not None for each in cluster.spec.listeners)
+
+
+def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield what a secured Cluster cannot be, in pods or at all: the field, and what is wrong."""
+    if not is_secured(cluster):
+        return
+    yield from security_problems(cluster)
+    for index, each in enumerate(cluster.spec.listeners):
+        if each.authentication is not None and each.authentication.type == "plain":
+            where, allowed = ("spec", "listeners", index, "authentication", "type"), "scram-sha-512 or tls"
+            why = "for brokers in pods keep no passwords in clear"
+            yield where, f"spec.listeners[{index}].authentication.type is plain; allowed: {allowed}, {why}"
+    for field, what, is_set in (
+        ("lagExporter", "the lag exporter", cluster.spec.lag_exporter is not None),
+        ("maintenance", "maintenance jobs", bool(cluster.spec.maintenance)),
+    ):
+        if is_set:
+            why = f"{what} cannot log in to brokers with any of {SECURED_BY}"
+            yield ("spec", field), f"spec.{field} is set; allowed: leave it out, for {why}"
+
+
+def refuse_other_security(was_secured: bool, cluster: Cluster) -> Refusal | None:
+    """Return the refusal of a change between an open Cluster and a secured one; brokers of both cannot talk."""
+    if was_secured == is_secured(cluster):
+        return None
+    message = f"The Cluster was made {'with' if was_secured else 'without'} any of {SECURED_BY}"
+    allowed = "keep at least one of them" if was_secured else "leave them out"
+    return Refusal(NOT_SUPPORTED, f"{message}; allowed: {allowed}, or another Cluster")
+
+
+def refuse_runs(cluster: Cluster) -> Refusal | None:
+    """Return why maintenance jobs cannot run on a secured Cluster."""
+    if not is_secured(cluster):
+        return None
+    why = f"maintenance jobs cannot log in to brokers with any of {SECURED_BY}"
+    return Refusal(NOT_SUPPORTED, f"{why}; allowed: Clusters without them")
+
+
+def client_settings(listener: Listener, bootstrap: str, files: Mapping[str, bytes]) -> str:
+    """Return the administrator's `client.properties`, with all certificates in it: it holds wherever the file is."""
+    mechanism, found = mechanism_of(listener), {"security.protocol": protocol_of(listener)}
+    if listener.tls:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": files["ca.crt"].decode()}
+    if mechanism is not None:
+        found |= {"sasl.mechanism": mechanism, "sasl.jaas.config": files["sasl.jaas.config"].decode()}
+    else:
+        found |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": files["user.crt"].decode(),
+            "ssl.keystore.key": files["user.key"].decode(),
+        }
+    settings = {"bootstrap.servers": bootstrap, **found}
+    return properties_text(settings)

@@ -1,0 +1,28 @@
+"""The way to the brokers of a Cluster: in clear where it is open, else with the operator's own certificate."""
+
+from base64 import b64decode
+from collections.abc import Mapping
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kafka.security import IN_CLEAR, Credentials
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.brokers.local_security import is_secured
+from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.object_names import operator_certificate_name
+from barnabas_operator.reconcile.worker_environment import Identity, Prove
+from barnabas_operator.resources.cluster import Cluster
+
+
+async def broker_access(api: KubeApi, cluster: Cluster, prove: Prove) -> Credentials:
+    """Return what the operator connects with now. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
+    if not is_secured(cluster):
+        return IN_CLEAR
+    name = operator_certificate_name(cluster.metadata.name)
+    found = await api.get("Secret", cluster.metadata.namespace or "default", name)
+    if found is None or not is_owned(cluster, found):
+        raise ClusterUnreachable(f"the operator has no certificate yet: it makes the Secret {name}")
+    data: Mapping[str, str] = found.get("data") or {}
+    try:
+        return prove(Identity(*(b64decode(data[each]).decode() for each in ("ca.crt", "tls.crt", "tls.key"))))
+    except (KeyError, ValueError) as error:
+        raise ClusterUnreachable(f"the Secret {name} has no certificate that can be used: {error}") from error

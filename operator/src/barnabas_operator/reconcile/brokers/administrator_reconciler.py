@@ -1,0 +1,55 @@
+"""Gives the brokers the password of the user `admin`, which the operator has made."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.brokers.authorities import Data
+from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, SCRAM
+from barnabas_operator.planning.object_names import administrator_name
+from barnabas_operator.planning.users.cluster_users import FoundUser
+from barnabas_operator.planning.users.user_steps import SetPassword, describe
+from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.resources.cluster import Cluster
+
+PASSWORD_ID: Final = "barnabas.dev/password-id"
+"""The annotation of the Secret with a digest of the password that brokers have: one set again ends connections."""
+
+
+def _has_password(admin: ClusterAdmin) -> bool:
+    return SCRAM in admin.users().users.get(ADMINISTRATOR, FoundUser()).mechanisms
+
+
+class AdministratorReconciler:
+    """The reconciler of one Cluster's administrator. It asks the brokers once, and again after `forget`."""
+
+    def __init__(self, api: KubeApi, connected: Callable[[Cluster], ClusterAdmin]) -> None:
+        self._api = api
+        self._connected = connected
+        self._known = b""
+
+    def forget(self) -> None:
+        """Ask again: the brokers may have lost it."""
+        self._known = b""
+
+    async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
+        """Bring the password, unless brokers have it. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
+        name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"
+        password = secrets.get(name, {}).get("password", b"")
+        if password == self._known:
+            return
+        found, mark = await self._api.get("Secret", namespace, name), hashlib.sha256(password).hexdigest()[:16]
+        marks: Mapping[str, str] = (found or {"metadata": {}})["metadata"].get("annotations") or {}
+        is_set = marks.get(PASSWORD_ID) == mark
+        admin = self._connected(cluster)
+        if not (is_set and await blocking(_has_password, admin)):
+            step = SetPassword(ADMINISTRATOR, SCRAM, password.decode())
+            refused = await blocking(admin.apply_to_users, [step])
+            if refused:
+                raise ClusterUnreachable(f"the brokers refuse to {describe(step)}: {refused[ADMINISTRATOR][1]}")
+        if not is_set:
+            await self._api.patch("Secret", namespace, name, {"metadata": {"annotations": {PASSWORD_ID: mark}}})
+        self._known = password

@@ -1,0 +1,118 @@
+"""Makes and renews the Secrets of a secured Cluster: authorities, certificates, the administrator's password."""
+
+import asyncio
+import logging
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from barnabas_core.clock import LoopClock
+from barnabas_core.credential_secrets import credential_secrets
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.manifests.secrets import secret
+from barnabas_operator.planning.brokers.authorities import Data
+from barnabas_operator.planning.brokers.cluster_secrets import broker_hosts, plan_secrets, secret_names
+from barnabas_operator.planning.brokers.local_security import is_secured
+from barnabas_operator.planning.brokers.ownership import conflict, is_owned
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.time_text import utc_moment
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
+
+log = logging.getLogger(__name__)
+
+NODES_MAX: Final = 500
+"""The most nodes whose addresses are all in a certificate; of more, only those that brokers are on."""
+
+
+class ClusterSecretsReconciler:
+    """The reconciler of one Cluster's Secrets. It looks when something about them has changed, and after `forget`."""
+
+    def __init__(
+        self, api: KubeApi, objects: AppliedObjects, nodes: Nodes, clock: LoopClock, new_password: Callable[[], str]
+    ) -> None:
+        self._api = api
+        self._objects = objects
+        self._nodes = nodes
+        self._clock = clock
+        self._new_password = new_password
+        self._seen: object = None
+        self.data: Mapping[str, Data] = {}
+        """The content of the Secrets by name; empty for an open Cluster."""
+
+    def forget(self) -> None:
+        """Look again: time has passed, and others may have changed something."""
+        self._seen = None
+
+    async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
+        """Return why the Secrets are not as they are to be. Raises KubeUnreachable and KubeRefused."""
+        if not is_secured(cluster):
+            self.data = {}
+            return None
+        hosts = broker_hosts(cluster, pods.external, await self._node_addresses(cluster, pods))
+        about = cluster.metadata.generation, hosts, pods.external
+        if about == self._seen:
+            return None
+        refused = await self._bring(cluster, hosts, pods)
+        if refused is None:
+            self._seen = about
+        return refused
+
+    async def _bring(self, cluster: Cluster, hosts: frozenset[str], pods: PodsState) -> Refusal | None:
+        found = await self._found(cluster)
+        for name, item in found.items():
+            if not is_owned(cluster, item):
+                return conflict(cluster, {"kind": "Secret", "metadata": {"name": name}}, item)
+        data, now = {name: _data(item) for name, item in found.items()}, utc_moment(self._clock.now_ms())
+        plan = plan_secrets(cluster, hosts, pods.external, data, now, self._new_password)
+        if isinstance(plan, Refusal):
+            return plan
+        for wanted in plan.secrets:
+            try:
+                if await self._objects.apply(cluster, secret(cluster, wanted)) and data.get(wanted.name) != wanted.data:
+                    log.info("%s/%s: Secret %s is renewed", *_key(cluster), wanted.name)
+            except ObjectRefused as error:
+                return error.refusal
+        self.data = plan.by_name
+        return None
+
+    async def erase(self, cluster: Cluster) -> None:
+        """Delete the Secrets that outlive the Cluster, as far as they are its own."""
+        if not is_secured(cluster):
+            return
+        name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+        found = {**await self._found(cluster), **await self._get(namespace, credential_secrets(name))}
+        for each, item in found.items():
+            if is_owned(cluster, item):
+                uid = item["metadata"]["uid"]
+                await self._api.delete("Secret", namespace, each, preconditions={"uid": uid})
+
+    async def _found(self, cluster: Cluster) -> Mapping[str, Json]:
+        return await self._get(cluster.metadata.namespace or "default", secret_names(cluster))
+
+    async def _get(self, namespace: str, names: Sequence[str]) -> Mapping[str, Json]:
+        """Return those that there are, by name."""
+        found = await asyncio.gather(*(self._api.get("Secret", namespace, name) for name in names))
+        return {name: item for name, item in zip(names, found, strict=True) if item is not None}
+
+    async def _node_addresses(self, cluster: Cluster, pods: PodsState) -> frozenset[str]:
+        """Return the addresses of all nodes, as a pod may move to any: its listeners then tell clients another one."""
+        if not any(each.is_at_node for each in cluster.spec.listeners):
+            return frozenset()
+        nodes = await self._nodes.all()
+        of_pods = {pod.node for pod in pods.pods.values()}
+        chosen = [node for name, node in nodes.items() if len(nodes) <= NODES_MAX or name in of_pods]
+        lists = (node.get("status", {}).get("addresses", ()) for node in chosen)
+        return frozenset(each["address"] for addresses in lists for each in addresses)
+
+
+def _key(cluster: Cluster) -> tuple[str, str]:
+    return cluster.metadata.namespace or "default", cluster.metadata.name
+
+
+def _data(item: Json) -> Data:
+    data: Mapping[str, str] = item.get("data") or {}
+    return {name: b64decode(value) for name, value in data.items()}

@@ -1,0 +1,206 @@
+"""The Secrets of a secured Cluster, and what its brokers make of them."""
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.x509 import Certificate
+from msgspec.structs import replace
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.properties import parse_properties
+from barnabas_core.credential_secrets import credential_secrets
+from barnabas_core.distinguished_name import rfc2253
+from barnabas_operator.certificates.authority import certificates_in, hosts_of, renewed_at
+from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
+from barnabas_operator.planning.brokers.authorities import Data
+from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.cluster_secrets import SecretsPlan, broker_hosts, plan_secrets
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.pod_properties import pod_problems, pod_properties
+from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
+from barnabas_operator.resources.lag_exporter import LagExporter
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.security import Authentication, AuthenticationType, Authorization
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+META = ObjectMeta(name="one", namespace="air", uid="u-1")
+OPEN = Cluster(metadata=META, spec=ClusterSpec())
+CLUSTER_CA, CLIENTS_CA = "one-cluster-ca", "one-clients-ca"
+BROKERS, OPERATOR, ADMIN = "one-broker-certificates", "one-operator", "one-admin"
+
+
+ALICE = Authorization(super_users=("alice",))
+
+
+def listener(kind: AuthenticationType, name: str = "clients", *, tls: bool = True) -> Listener:
+    return Listener(name=name, tls=tls, authentication=Authentication(type=kind))
+
+
+def secured(*listeners: Listener) -> Cluster:
+    return Cluster(metadata=META, spec=ClusterSpec(listeners=listeners, authorization=ALICE))
+
+
+SCRAM, TLS = secured(listener("scram-sha-512")), secured(listener("tls"))
+
+
+def planned(
+    cluster: Cluster,
+    found: Mapping[str, Data] | None = None,
+    now: dt.datetime = NOW,
+    nodes: frozenset[str] = frozenset(),
+) -> Mapping[str, Data]:
+    hosts = broker_hosts(cluster, ExternalAccess(), nodes)
+    plan = plan_secrets(cluster, hosts, ExternalAccess(), found or {}, now, lambda: "a password")
+    assert isinstance(plan, SecretsPlan), plan
+    return plan.by_name
+
+
+def test_a_second_plan_changes_nothing() -> None:
+    for cluster in (SCRAM, TLS):
+        first = planned(cluster)
+        assert planned(cluster, first, NOW + DAY) == first
+
+
+def test_a_plan_goes_on_where_an_operator_was_killed() -> None:
+    first = planned(SCRAM)
+    for kept in range(1, len(first)):
+        half = dict(list(first.items())[:kept])
+        whole = planned(SCRAM, half)
+        assert {name: whole[name] for name in half} == half
+        assert planned(SCRAM, whole) == whole
+
+
+def test_certificates_are_renewed_at_two_thirds_of_their_lifetime_and_the_authority_stays() -> None:
+    first = planned(TLS)
+    (own,) = certificates_in(first[OPERATOR]["tls.crt"].decode())
+    later = planned(TLS, first, renewed_at(own))
+    changed = {name for name, data in later.items() if data != first[name]}
+    assert changed == {BROKERS, OPERATOR, ADMIN}
+    (renewed,) = certificates_in(later[OPERATOR]["tls.crt"].decode())
+    assert renewed.not_valid_after_utc > own.not_valid_after_utc
+
+
+def test_an_authority_that_is_to_sign_next_is_trusted_by_brokers_before_it_does() -> None:
+    first = planned(TLS)
+    (authority,) = certificates_in(first[f"{CLUSTER_CA}-cert"]["ca.crt"].decode())
+    found, now = planned(TLS, first, renewed_at(authority) - DAY), renewed_at(authority)
+    signers = set()
+    for _ in range(40):
+        trusted = certificates_in(found[BROKERS]["cluster-ca.crt"].decode())
+        found, now = planned(TLS, found, now), now + DAY
+        (shown,) = certificates_in(found[BROKERS]["broker.pem"].decode())
+        (signer,) = (each for each in trusted if _has_signed(each, shown))
+        signers.add(signer)
+    assert len(signers) == 2
+
+
+def _has_signed(authority: Certificate, shown: Certificate) -> bool:
+    try:
+        shown.verify_directly_issued_by(authority)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def test_brokers_have_the_names_of_pods_services_and_nodes_and_keep_them_when_nodes_go() -> None:
+    cluster = secured(replace(listener("tls"), type="nodeport"))
+    first = planned(cluster, nodes=frozenset({"10.0.0.7", "node-a"}))
+    (shown,) = certificates_in(first[BROKERS]["broker.pem"].decode())
+    assert {
+        "*.one-broker.air.svc",
+        "one-broker.air.svc",
+        "one-bootstrap.air.svc",
+        "one-bootstrap.air.svc.cluster.local",
+        "10.0.0.7",
+        "node-a",
+    } <= hosts_of(shown)
+    assert planned(cluster, first) == first
+    more = planned(cluster, first, nodes=frozenset({"10.0.0.8"}))
+    assert more[BROKERS]["broker.pem"] != first[BROKERS]["broker.pem"]
+
+
+def test_brokers_and_operator_are_super_users_that_no_user_can_be() -> None:
+    found = planned(TLS)
+    config = parse_broker_config(parse_properties(properties_text(pod_properties(TLS, 0, ExternalAccess()))))
+    users = config.originals["super.users"].split(";")
+    for name, key in ((BROKERS, "broker.pem"), (OPERATOR, "tls.crt")):
+        (shown,) = certificates_in(found[name][key].decode())
+        assert f"User:{rfc2253(shown.subject.public_bytes())}" in users
+    assert {"User:admin", "User:alice"} <= set(users)
+    replication = config.listener_security("REPLICATION")
+    assert replication.value("ssl.client.auth") == "required"
+    assert replication.text("ssl.truststore.location") == "/etc/barnabas-certificates/cluster-ca.crt"
+    assert (
+        config.listener_security("CLIENTS").text("ssl.truststore.location")
+        == "/etc/barnabas-certificates/clients-ca.crt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "keys"), [(SCRAM, {"password", "sasl.jaas.config"}), (TLS, {"user.crt", "user.key"})]
+)
+def test_the_administrator_has_all_that_a_client_needs_in_one_file(cluster: Cluster, keys: set[str]) -> None:
+    found = planned(cluster)[ADMIN]
+    assert found.keys() == {"ca.crt", "client.properties", *keys}
+    settings = {key: each.value for key, each in parse_properties(found["client.properties"].decode()).items()}
+    assert settings["bootstrap.servers"] == "one-bootstrap.air.svc:9092"
+    assert settings["ssl.truststore.certificates"] == found["ca.crt"].decode()
+    for key, setting in (("sasl.jaas.config", "sasl.jaas.config"), ("user.key", "ssl.keystore.key")):
+        assert settings.get(setting) == (found[key].decode() if key in found else None)
+
+
+def test_pods_mount_their_certificates_as_a_whole_and_may_use_their_own_credentials_alone() -> None:
+    (_, brokers) = broker_objects(SCRAM, ExternalAccess(), "image", 1)
+    spec = brokers["spec"]["template"]["spec"]
+    assert [each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each] == [BROKERS]
+    (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "barnabas-certificates")
+    assert "subPath" not in mount
+    (role,) = (each for each in supporting_objects(SCRAM) if each["kind"] == "Role")
+    (rule,) = role["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == (list(credential_secrets("one")), ["get", "watch", "patch"])
+
+
+REFUSED = {
+    "passwords in clear": (
+        secured(listener("plain")),
+        "spec.listeners[0].authentication.type is plain; allowed: scram",
+    ),
+    "rights of nobody": (secured(Listener(name="a")), "spec.listeners[0].authentication is missing"),
+    "a lag exporter": (
+        replace(TLS, spec=replace(TLS.spec, lag_exporter=LagExporter())),
+        "spec.lagExporter is set; allowed: leave it out, for the lag exporter cannot log in to brokers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_secured_cluster_cannot_be_yet_is_refused_with_what_is_allowed(name: str) -> None:
+    cluster, message = REFUSED[name]
+    assert [each for _, each in pod_problems(cluster) if each.startswith(message)]
+
+
+def test_an_open_cluster_keeps_what_it_has_byte_for_byte() -> None:
+    """Otherwise all brokers would restart when the operator is upgraded."""
+    listeners = (Listener(name="plain"), Listener(name="outside", port=9094, type="nodeport"))
+    spec = ClusterSpec(brokers=Brokers(replicas=3), listeners=listeners, config={"num.partitions": "3"})
+    cluster = Cluster(metadata=replace(META, name="flights"), spec=spec)
+    external = ExternalAccess({("outside", number): 30000 + number for number in range(3)})
+    made = [broker_objects(cluster, external, "broker:1", 3), supporting_objects(cluster)]
+    assert [hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16] for each in made] == [
+        "9c08ee14db59c2c5",
+        "d710a3b4e75a3f52",
+    ]
+
+
+def test_a_cluster_is_not_secured_nor_opened_later() -> None:
+    for before, after in ((OPEN, TLS), (TLS, OPEN)):
+        refusal = refuse_change(before, after, in_pods=True)
+        assert refusal is not None
+        assert "or another Cluster" in refusal.message
+    assert refuse_change(TLS, SCRAM, in_pods=True) is None

@@ -1,0 +1,61 @@
+"""The Secrets of a secured Cluster over an API server of a few dicts."""
+
+from typing import Any
+
+from harness.worker_world import Play, World, of_broker, resource
+
+ASKS: dict[str, Any] = {
+    "listeners": [{"name": "clients", "tls": True, "authentication": {"type": "scram-sha-512"}}],
+    "authorization": {},
+    "deletionPolicy": "Delete",
+}
+KEPT = {"one-cluster-ca", "one-cluster-ca-cert", "one-clients-ca", "one-clients-ca-cert"}
+OF_USERS = {f"one-credentials-{number}" for number in range(8)}
+MADE = {*KEPT, *OF_USERS, "one-broker-certificates", "one-operator", "one-admin"}
+
+
+def secrets(world: World) -> set[str]:
+    return {each["metadata"]["name"] for each in world.api.of_kind("Secret")}
+
+
+def test_all_secrets_are_there_before_the_brokers_and_the_brokers_get_the_password(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.api.put(resource("Cluster", "one", **ASKS))
+        await world.round()
+        written = [each.rpartition("/")[2] for each in world.api.writes if "?dryRun" not in each]
+        assert max(map(written.index, MADE)) < written.index("one-broker", written.index("one-admin"))
+        assert secrets(world) == MADE
+        world.worker.object_event(of_broker(0), is_gone=False)  # Brokers are asked again at once.
+        await world.round()
+        assert world.brokers.passwords == {"admin": "a" * 32}
+
+    play(scenario)
+
+
+def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what_to_do(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.api.put({"kind": "Secret", "metadata": {"name": "one-operator"}, "data": {"a": "Yg=="}})
+        world.api.put(resource("Cluster", "one", **ASKS))
+        await world.round()
+        status, reason, message = world.said("Cluster", "one")
+        assert (status, reason) == ("False", "ResourceConflict")
+        assert "Secret one-operator already exists and belongs to no Cluster; allowed: delete or rename it" in message
+        assert (world.api.found("Secret", "one-operator") or {})["data"] == {"a": "Yg=="}
+        assert world.api.found("StatefulSet", "one-broker") is None
+
+    play(scenario)
+
+
+def test_what_outlives_a_cluster_goes_with_its_disks(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.api.put(resource("Cluster", "one", **ASKS))
+        await world.round()
+        owners = {
+            each["metadata"]["name"]: each["metadata"].get("ownerReferences") for each in world.api.of_kind("Secret")
+        }
+        assert {name for name, found in owners.items() if not found} == KEPT | OF_USERS
+        world.api.put(resource("Cluster", "one", goes=True, held=True, **ASKS))
+        await world.round()
+        assert not secrets(world) & (KEPT | OF_USERS)
+
+    play(scenario)

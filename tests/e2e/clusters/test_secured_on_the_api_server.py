@@ -1,0 +1,67 @@
+"""The Secrets and rights of a secured Cluster, on a real API server."""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from barnabas_core.credential_secrets import credential_secrets
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in
+from barnabas_operator.planning.time_text import utc_moment
+from e2e.world import World
+from harness.deadline import PATIENCE_S, wait_for
+from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+
+LISTENERS = [{"name": "clients", "tls": True, "authentication": {"type": "tls"}}]
+
+
+@pytest.fixture
+def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
+    namespace = f"secured-{uuid4().hex[:8]}"
+    defined_api_server.kubectl("create", "namespace", namespace)
+    found = World(defined_api_server, namespace, broker, tmp_path)
+    with closing(found.operator()):
+        yield found
+        defined_api_server.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def secret(world: World, name: str) -> dict[str, str]:
+    data = json.loads(world.kubectl("get", "secret", name, "-ojson"))["data"]
+    return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}
+
+
+def test_a_secured_cluster_has_its_secrets_and_its_brokers_rights_to_their_own(world: World) -> None:
+    world.apply_cluster("one", listeners=LISTENERS, authorization={})
+    wait_for(lambda: world.stateful_set("one-broker"), seconds_max=PATIENCE_S)
+    authority, certificate = secret(world, "one-clients-ca"), secret(world, "one-clients-ca-cert")
+    signer = Authority(Pem(authority["ca.key"], certificate["ca.crt"]), utc_moment(0))
+    (shown,) = certificates_in(secret(world, "one-admin")["user.crt"])
+    assert signer.has_issued(shown)
+    account = f"--as=system:serviceaccount:{world.namespace}:one-broker"
+    own, other = credential_secrets("one")[0], "one-cluster-ca"
+
+    def may(verb: str, name: str) -> bool:
+        asked = ("-n", world.namespace, "auth", "can-i", verb, f"secrets/{name}", account)
+        return world.plane.kubectl.ask(*asked).stdout == "yes\n"
+
+    wait_for(lambda: may("patch", own))
+    assert [may(verb, name) for verb, name in (("get", own), ("get", other), ("create", own))] == [True, False, False]
+
+
+def test_an_authority_of_somebody_else_is_left_alone(world: World) -> None:
+    world.kubectl("create", "secret", "generic", "one-cluster-ca", "--from-literal=ca.key=a")
+    world.apply_cluster("one", listeners=LISTENERS, authorization={})
+
+    def said() -> list[str]:
+        found = json.loads(world.kubectl("get", "cluster", "one", "-ojson"))
+        return [each.get("message", "") for each in found.get("status", {}).get("conditions", ())]
+
+    why = "Secret one-cluster-ca already exists and belongs to no Cluster; allowed: delete or rename it"
+    wait_for(said, lambda messages: any(why in each for each in messages), PATIENCE_S)
+    assert secret(world, "one-cluster-ca") == {"ca.key": "a"}
+    assert not world.stateful_set("one-broker")

@@ -1,0 +1,83 @@
+"""A Cluster with TLS, users and rights, and clients that use its Secret as it comes."""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from e2e.pods.castle import Castle
+from harness.deadline import PATIENCE_S, wait_for
+from local_kubernetes.kubectl import PATIENTLY
+
+NAME = "vault"
+LISTENERS = [
+    {"name": "inside", "port": 9092, "tls": True, "authentication": {"type": "tls"}},
+    {"name": "outside", "port": 9094, "type": "nodeport", "tls": True, "authentication": {"type": "scram-sha-512"}},
+]
+CLUSTER = {
+    "apiVersion": "barnabas.dev/v1alpha1",
+    "kind": "Cluster",
+    "metadata": {"name": NAME},
+    "spec": {
+        "brokers": {"replicas": 2},
+        "storage": {"volumes": [{"id": 0, "size": "1Gi", "deleteClaim": True}]},
+        "listeners": LISTENERS,
+        "authorization": {"type": "simple"},
+        "deletionPolicy": "Delete",
+    },
+}
+
+
+@pytest.fixture
+def vault(castle: Castle) -> Iterator[Castle]:
+    castle.kubectl("apply", "-f-", stdin=json.dumps(CLUSTER))
+    castle.kubectl("wait", "--for=condition=Ready", f"cluster/{NAME}", PATIENTLY)
+    yield castle
+    castle.kubectl("delete", "cluster", NAME, "--wait=false")
+
+
+def secret(castle: Castle, name: str) -> dict[str, str]:
+    data = json.loads(castle.kubectl("get", "secret", name, "-ojson"))["data"]
+    return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}
+
+
+def settings(castle: Castle, folder: Path, password: str) -> dict[str, Any]:
+    """Of a client from outside, which trusts what the Secret says."""
+    authority = folder / "ca.crt"
+    authority.write_text(secret(castle, f"{NAME}-admin")["ca.crt"])
+    status = castle.read("cluster", NAME)["status"]
+    (bootstrap,) = (each["bootstrapServers"] for each in status["listeners"] if each["name"] == "outside")
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(authority),
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "admin",
+        "sasl.password": password,
+        "log_level": 0,
+    }
+
+
+def test_the_administrator_writes_and_reads_with_its_secret_and_nobody_without_it(
+    vault: Castle, tmp_path: Path
+) -> None:
+    own = settings(vault, tmp_path, secret(vault, f"{NAME}-admin")["password"])
+    topic = f"gold-{uuid4().hex[:8]}"
+    AdminClient(own).create_topics([NewTopic(topic, 2, 2)])[topic].result(PATIENCE_S)
+    producer = Producer(own)
+    producer.produce(topic, b"bar")
+    assert producer.flush(PATIENCE_S) == 0
+    consumer = Consumer({**own, "group.id": "guards", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found = wait_for(lambda: consumer.poll(1), lambda record: record is not None and not record.error())
+    assert found is not None
+    assert found.value() == b"bar"
+    consumer.close()
+    with pytest.raises(KafkaException):
+        AdminClient({**own, "sasl.password": "another"}).list_topics(timeout=10)
