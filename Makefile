@@ -95,6 +95,13 @@ docs: .venv-docs
 docs-test: venv
 	$(BIN)/pytest -q tests/documents
 
+# Each client library does what `tests/compat` asks of it; the page says what came of it. Some minutes.
+.PHONY: validated
+VALIDATED = $(addprefix tests/compat/,test_every_client.py test_kcat.py test_transactions_of_clients.py)
+validated: venv
+	-$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --junitxml .cache/validated.xml $(VALIDATED)
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m documents.validated_page .cache/validated.xml docs/reference/validated.md
+
 # A picture of each for docs/, of a real cluster under load; needs Debian's chromium, npm, and what `make e2e-tools` builds.
 dashboards-pictures: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.pictures docs/pictures
