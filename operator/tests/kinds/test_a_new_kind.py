@@ -156,7 +156,7 @@ def test_a_scale_of_one_that_the_watch_has_not_told_of_is_allowed() -> None:
 def test_manifest_files_have_it_only_where_it_says_so() -> None:
     text = "apiVersion: barnabas.dev/v1alpha1\nkind: Mirror\nmetadata: {name: a}\nspec: {source: b}\n"
     (error,) = parse_manifests({"a.yaml": text}).errors
-    assert error.message == "kind is 'Mirror' (string); allowed: Cluster or Topic or ConsumerGroup"
+    assert error.message == "kind is 'Mirror' (string); allowed: Cluster or Topic or User or ConsumerGroup"
 
 
 class MirrorReconciler(KindReconciler):

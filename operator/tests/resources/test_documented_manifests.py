@@ -17,7 +17,6 @@ from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
 from barnabas_operator.resources.manifests import parse_manifests
-from barnabas_operator.resources.user import USER, User
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(page for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md") if "```yaml" in page.read_text())
@@ -35,9 +34,6 @@ def test_manifests_in_pages_are_right(page: Path) -> None:
         if f"kind: {MAINTENANCE_JOB.name}" in text:  # `barnabas up` does not read it.
             run = resource_of(MaintenanceJob, YAML(typ="safe").load(text))
             assert list(run_problems(run.spec)) == []
-            continue
-        if f"kind: {USER.name}" in text:
-            resource_of(User, YAML(typ="safe").load(text))
             continue
         found = parse_manifests({page.name: text})
         assert found.errors == ()

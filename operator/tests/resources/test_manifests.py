@@ -118,22 +118,22 @@ ERRORS = {
     ),
     "another kind": (
         "apiVersion: barnabas.dev/v1alpha1\nkind: Topics\n",
-        "a.yaml:2:7: kind is 'Topics' (string); allowed: Cluster or Topic or ConsumerGroup",
+        "a.yaml:2:7: kind is 'Topics' (string); allowed: Cluster or Topic or User or ConsumerGroup",
     ),
     "another version": (
         "kind: Topic\napiVersion: barnabas.dev/v2\nspec: {anything: 1}\n",
         "a.yaml:2:13: apiVersion is 'barnabas.dev/v2' (string); allowed: barnabas.dev/v1alpha1",
     ),
-    "no kind": (HEAD, "a.yaml:1:1: kind is missing; allowed: Cluster or Topic or ConsumerGroup"),
+    "no kind": (HEAD, "a.yaml:1:1: kind is missing; allowed: Cluster or Topic or User or ConsumerGroup"),
     "no mapping": (
         "- 1\n- 2\n",
         "a.yaml:1:1: the document is a list; allowed: a mapping with apiVersion, kind, metadata, spec",
     ),
     "a file without a document": (
         "# soon\n",
-        "a.yaml:1:1: holds no resource; allowed: Cluster or Topic or ConsumerGroup",
+        "a.yaml:1:1: holds no resource; allowed: Cluster or Topic or User or ConsumerGroup",
     ),
-    "an empty file": ("", "a.yaml:1:1: holds no resource; allowed: Cluster or Topic or ConsumerGroup"),
+    "an empty file": ("", "a.yaml:1:1: holds no resource; allowed: Cluster or Topic or User or ConsumerGroup"),
     "a key twice": (
         "kind: Topic\nkind: Topic\n",
         'a.yaml:2:1: not YAML: found duplicate key "kind" with value "Topic" (original value: "Topic")',

@@ -98,10 +98,10 @@ def replace_file(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def replace_secret_file(path: Path, text: str) -> None:
+def replace_secret_file(path: Path, content: str | bytes) -> None:
     """Do as `replace_file` does, with a file that only its user may read."""
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
-    with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, SECRET_MODE), "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, SECRET_MODE), "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
     partial.replace(path)

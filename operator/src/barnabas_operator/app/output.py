@@ -19,6 +19,7 @@ from barnabas_operator.resources.object_meta import (
     condition_of,
 )
 from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.user import User
 from barnabas_operator.resources.yaml_documents import ManifestError
 
 WIDTH_WITHOUT_TERMINAL = 160
@@ -88,6 +89,19 @@ def _ready(conditions: Conditions) -> tuple[str, str]:
 NUMBERS: Final = re.compile(r"[0-9][0-9.,]*")
 GROUP_NUMBERS: Final = slice(3, 6)
 """The columns of a group's row that change all the time."""
+
+
+def users_table(rows: Iterable[Sequence[str]]) -> Table:
+    """Return rows of `user_rows` as a table, as `kubectl get users` would print them."""
+    return table("", ("USER", "READY", "AUTHENTICATION", "MESSAGE"), rows)
+
+
+def user_rows(users: Iterable[User]) -> list[tuple[str, ...]]:
+    """Return what a person wants to know of each user that a manifest declares."""
+    return [
+        (user.username, _ready(user.conditions)[0], user.spec.authentication.type, _ready(user.conditions)[1])
+        for user in users
+    ]
 
 
 def declared_groups_table(rows: Iterable[Sequence[str]]) -> Table:

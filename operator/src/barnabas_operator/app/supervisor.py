@@ -17,6 +17,7 @@ from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
 from barnabas_operator.app.local_exporter import LocalExporter
 from barnabas_operator.app.local_groups import LOOK_S, LocalGroups
 from barnabas_operator.app.local_security import SecurityBroken
+from barnabas_operator.app.local_users import LocalUsers
 from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import (
     Log,
@@ -24,6 +25,8 @@ from barnabas_operator.app.output import (
     group_rows,
     topic_rows,
     topics_table,
+    user_rows,
+    users_table,
     without_numbers,
 )
 from barnabas_operator.app.rollout import Rollout
@@ -88,6 +91,7 @@ class Supervisor:
         self._groups = LocalGroups(
             lambda: self._cluster.own_bootstrap, nullcontext, self._clock, lambda: self._cluster.own_security
         )
+        self._users = LocalUsers(data_dir.path, self._connected, self._clock)
         self._rollout = Rollout(self._cluster, self._look, self._balance, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
@@ -95,6 +99,7 @@ class Supervisor:
         self._cluster_problem: Refusal | None = None
         self._rows_shown: list[tuple[str, ...]] = []
         self._groups_shown: list[tuple[str, ...]] = []
+        self._users_shown: list[tuple[str, ...]] = []
         self._troubles_said = (0, 0)
         self._failures_said: Sequence[str] = ()
         self._version_refused: Refusal | None = None
@@ -174,6 +179,7 @@ class Supervisor:
         try:
             await asyncio.to_thread(lambda: self._cluster.bring_users(self._connected().client, self._proven))
             outcome = await asyncio.to_thread(self._reconcile)
+            await self._bring_users()
             version = await asyncio.to_thread(self._bring_version, outcome.state)
         except ClusterUnreachable as error:
             if self._reachable:
@@ -192,6 +198,20 @@ class Supervisor:
         self._tell_version(version)
         problem = self._cluster_problem or waiting or version.refusal
         self._write_status(problem, outcome.state, outcome.ahead)
+
+    async def _bring_users(self) -> None:
+        wanted = self._wanted
+        if not wanted.users and not wanted.removed_users:
+            return
+        brought = await self._users.bring(self._proven, wanted.users, wanted.removed_users, self._cluster.bootstrap)
+        users = tuple(each.user for each in brought.declared)
+        self._wanted = wanted._replace(users=users, removed_users=brought.kept)
+        for line in brought.done:
+            self._log.say(line)
+        rows = user_rows((*users, *brought.kept))
+        if rows and rows != self._users_shown:
+            self._log.out.print(users_table(rows))
+        self._users_shown = rows
 
     async def _bring_groups(self) -> None:
         wanted = self._wanted

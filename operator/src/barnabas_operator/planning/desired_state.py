@@ -11,10 +11,11 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.manifests import Manifests, ResourceT
 from barnabas_operator.resources.resource import Resource
 from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.user import User
 
 
 class DesiredState(NamedTuple):
-    """The declared state, with what is remembered of it, and the topics and groups that are declared no more."""
+    """The declared resources, with what is remembered of them, and the topics, groups and users that are to go."""
 
     cluster: Cluster
     topics: tuple[Topic, ...]
@@ -23,20 +24,25 @@ class DesiredState(NamedTuple):
     removed_groups: tuple[ConsumerGroup, ...] = ()
     named: NamedRebalance | None = None
     """The plan that the Cluster's annotation names."""
+    users: tuple[User, ...] = ()
+    removed_users: tuple[User, ...] = ()
 
     @property
     def resources(self) -> tuple[Resource, ...]:
         """All resources of all kinds."""
-        return (self.cluster, *self.topics, *self.removed, *self.groups, *self.removed_groups)
+        kept = (*self.groups, *self.removed_groups, *self.users, *self.removed_users)
+        return (self.cluster, *self.topics, *self.removed, *kept)
 
 
 def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid: Callable[[], str]) -> DesiredState:
     """Give each declared resource its uid, creation time, generation and last status; exactly one is a Cluster."""
     topics = (*known.topics, *known.removed) if known else ()
     groups = (*known.groups, *known.removed_groups) if known else ()
+    users = (*known.users, *known.removed_users) if known else ()
     (cluster,) = _merge(manifests.of_kind(Cluster), (known.cluster,) if known else (), now, new_uid)
     declared = _merge(manifests.of_kind(Topic), topics, now, new_uid)
     declared_groups = _merge(manifests.of_kind(ConsumerGroup), groups, now, new_uid)
+    declared_users = _merge(manifests.of_kind(User), users, now, new_uid)
     name = named_run(cluster)
     return DesiredState(
         cluster,
@@ -45,6 +51,8 @@ def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid
         declared_groups,
         _no_more(groups, declared_groups),
         named_rebalance(name, None) if name is not None else None,  # Files declare no MaintenanceJobs.
+        declared_users,
+        _no_more(users, declared_users),
     )
 
 

@@ -265,4 +265,5 @@ USER: Final = Kind(
         ],
     },
     name_field="username",
+    is_in_files=True,
 )

@@ -49,18 +49,16 @@ def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
     return Endpoint(addresses.get(listener.name) or bootstrap, listener.tls, bool(fitting))
 
 
-def client_files(user: User, endpoint: Endpoint, proof: Proof) -> dict[str, bytes]:
-    """Return all files of a user's Secret by name. kcat.conf names the others as they are called in one folder."""
+def client_files(user: User, endpoint: Endpoint, proof: Proof, folder: str = "") -> dict[str, bytes]:
+    """Return all files of a user's Secret by name. kcat.conf names the others with `folder` before their names."""
     files = {AUTHORITY: proof.authority, CERTIFICATE: proof.certificate, KEY: proof.key}
     files |= {PASSWORD: proof.password, KEYSTORE_PASSWORD: proof.keystore_password}
     if proof.password:
         files[JAAS] = _jaas(user, proof)
-    inline = dict(_librdkafka(user, endpoint, proof, is_inline=True))
+    inline = dict(_librdkafka(user, endpoint, proof))
     files |= {
         "client.properties": _java_text(dict(_java(user, endpoint, proof))),
-        "kcat.conf": "".join(
-            f"{name}={value}\n" for name, value in _librdkafka(user, endpoint, proof, is_inline=False)
-        ),
+        "kcat.conf": "".join(f"{name}={value}\n" for name, value in _in_files(inline, folder).items()),
         "librdkafka.json": json.dumps(inline, indent=2) + "\n",
     }
     found = {name: text.encode() for name, text in files.items() if text}
@@ -105,8 +103,8 @@ def _java_text(settings: Mapping[str, str]) -> str:
     )
 
 
-def _librdkafka(user: User, endpoint: Endpoint, proof: Proof, *, is_inline: bool) -> Iterator[tuple[str, str]]:
-    """Yield the settings of librdkafka, with certificates in them or as names of files beside."""
+def _librdkafka(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
+    """Yield the settings of librdkafka, with certificates in them."""
     yield "bootstrap.servers", endpoint.bootstrap
     yield "security.protocol", _protocol(endpoint, proof)
     if proof.password:
@@ -114,7 +112,14 @@ def _librdkafka(user: User, endpoint: Endpoint, proof: Proof, *, is_inline: bool
         yield "sasl.username", user.username
         yield "sasl.password", proof.password
     if proof.authority and (endpoint.is_tls or proof.key):
-        yield ("ssl.ca.pem", proof.authority) if is_inline else ("ssl.ca.location", AUTHORITY)
+        yield "ssl.ca.pem", proof.authority
     if proof.key:
-        yield ("ssl.certificate.pem", proof.certificate) if is_inline else ("ssl.certificate.location", CERTIFICATE)
-        yield ("ssl.key.pem", proof.key) if is_inline else ("ssl.key.location", KEY)
+        yield "ssl.certificate.pem", proof.certificate
+        yield "ssl.key.pem", proof.key
+
+
+def _in_files(settings: Mapping[str, str], folder: str) -> Mapping[str, str]:
+    """Return the same settings with the names of files in place of their content."""
+    names = {"ssl.ca": AUTHORITY, "ssl.certificate": CERTIFICATE, "ssl.key": KEY}
+    places = {f"{name}.pem": (f"{name}.location", f"{folder}{file}") for name, file in names.items()}
+    return dict(places.get(name, (name, value)) for name, value in settings.items())

@@ -46,6 +46,10 @@ class KubeSecrets(UserSecrets):
         self._kept: dict[str, _Kept] = {}
         self._given: dict[SecretKeyRef, tuple[float, GivenPassword]] = {}
 
+    def folder(self, _user: User) -> str:
+        """Return nothing: nobody knows where a Secret will be mounted."""
+        return ""
+
     async def read(self, user: User) -> StoredSecret | None:
         """Return the Secret of the user's name; one of its own as it was read less than `kept_s` ago."""
         name = user.metadata.name

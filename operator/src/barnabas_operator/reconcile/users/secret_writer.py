@@ -116,7 +116,9 @@ class SecretWriter:
             return ReadySecret(stored is not None, refusal=problem)
         password = password_of(user, stored, given, self._new_password)
         marks = marks_of(user, stored, self._new_password)
-        await self._write(user, stored, client_files(user, endpoint, Proof(authority, password)), marks)
+        await self._write(
+            user, stored, client_files(user, endpoint, Proof(authority, password), self._secrets.folder(user)), marks
+        )
         return ReadySecret(is_there=True, known=known_password(password, marks))
 
     async def _with_certificate(
@@ -131,7 +133,7 @@ class SecretWriter:
         except ValueError as error:
             return ReadySecret(stored is not None, refusal=Refusal(NO_AUTHORITY, f"nobody can sign: {error}"))
         proof = Proof(authorities.brokers, "", has.certificate, has.key, has.keystore, has.keystore_password)
-        await self._write(user, stored, client_files(user, endpoint, proof), {})
+        await self._write(user, stored, client_files(user, endpoint, proof, self._secrets.folder(user)), {})
         return ReadySecret(is_there=True)
 
     def _certificate(

@@ -17,6 +17,10 @@ class SecretsRefused(Exception):
 class UserSecrets(Protocol):
     """The Secrets of the users of one Cluster. Every method may raise SecretsRefused."""
 
+    def folder(self, user: User) -> str:
+        """Return what comes before the names of the user's files in kcat.conf: nothing, or a folder."""
+        ...
+
     async def read(self, user: User) -> StoredSecret | None:
         """Return the Secret of the user's name, even one of somebody else; None if there is none."""
 

@@ -1,0 +1,124 @@
+"""The users that manifest files declare, over the brokers of this machine; their Secrets are folders of files."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from barnabas_core.clock import Clock
+from barnabas_operator.app.data_dir import replace_secret_file
+from barnabas_operator.app.local_access import security_folder
+from barnabas_operator.app.passwords import new_password
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.brokers.local_security import OWN_USERS, users_of
+from barnabas_operator.planning.users.client_files import AUTHORITY
+from barnabas_operator.planning.users.cluster_users import ClusterUsers
+from barnabas_operator.planning.users.user_certificate import ClientsAuthority
+from barnabas_operator.planning.users.user_secret import GivenPassword, StoredSecret
+from barnabas_operator.planning.users.user_steps import UserStep
+from barnabas_operator.reconcile.users.reconcile_users import RefusedSteps, UserBrokers, UsersOutcome, UsersWork
+from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.maintenance_run import SecretKeyRef
+from barnabas_operator.resources.user import User
+
+MARKS: Final = ".marks.json"
+_PRIVATE: Final = 0o700
+
+
+class FileSecrets(UserSecrets):
+    """The folder `users` of a data directory: a folder for each user, with files that only their owner may read."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir: Final = data_dir
+
+    def folder(self, user: User) -> str:
+        """Return the folder of a user, with a slash at its end."""
+        return f"{self._path(user)}/"
+
+    async def read(self, user: User) -> StoredSecret | None:
+        """Return the files of a user; None if it has no folder."""
+        path = self._path(user)
+        if not path.is_dir():
+            return None
+        try:
+            data = {file.name: file.read_bytes() for file in path.iterdir() if not file.name.startswith(".")}
+            marks = json.loads((path / MARKS).read_bytes()) if (path / MARKS).exists() else {}
+        except (OSError, ValueError) as error:
+            raise SecretsRefused(f"{path} cannot be read: {error}; allowed: delete that folder") from error
+        return StoredSecret(data, marks, is_own=True)
+
+    async def given(self, reference: SecretKeyRef) -> GivenPassword:
+        """Refuse it: there are no Secrets to refer to."""
+        raise SecretsRefused(
+            f"barnabas up knows no Secret {reference.name}; allowed: leave authentication.password out"
+        )
+
+    async def write(
+        self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
+    ) -> None:
+        """Write the files that differ, and remove those that are no more."""
+        path = self._path(user)
+        try:
+            path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
+            path.mkdir(mode=_PRIVATE, exist_ok=True)
+            replace_secret_file(path / MARKS, json.dumps(marks))
+            for name, content in data.items():
+                replace_secret_file(path / name, content)
+            for name in stored.data.keys() - data.keys() if stored is not None else ():
+                (path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise SecretsRefused(f"{path} cannot be written: {error}") from error
+
+    async def delete(self, user: User, _stored: StoredSecret) -> None:
+        """Delete the folder of a user."""
+        await self.dismiss(user)
+
+    async def dismiss(self, user: User) -> None:
+        """Delete the folder of a user that is declared no more."""
+        shutil.rmtree(self._path(user), ignore_errors=True)
+
+    async def brokers_authority(self, _cluster: Cluster) -> str:
+        """Return the certificate that brokers have theirs from."""
+        return self._text(AUTHORITY)
+
+    async def clients_authority(self, _cluster: Cluster) -> ClientsAuthority | None:
+        """Return the same authority: brokers on this machine have one for everybody."""
+        key, trusted = self._text("ca.key"), self._text(AUTHORITY)
+        return ClientsAuthority(key, trusted) if key and trusted else None
+
+    def missing_authority(self, _cluster: Cluster) -> str:
+        """Name the setting that makes one."""
+        return "no listener of it has tls: true"
+
+    def _path(self, user: User) -> Path:
+        return self._data_dir / "users" / user.metadata.name
+
+    def _text(self, name: str) -> str:
+        file = security_folder(self._data_dir) / name
+        return file.read_text() if file.exists() else ""
+
+
+class LocalUsers:
+    """The declared users of one Cluster. `connected` raises ClusterUnreachable, and is called in threads."""
+
+    def __init__(self, data_dir: Path, connected: Callable[[], ClusterAdmin], clock: Clock) -> None:
+        self._secrets: Final = FileSecrets(data_dir)
+        self._connected: Final = connected
+        self._clock: Final = clock
+
+    async def bring(
+        self, cluster: Cluster, declared: Sequence[User], removed: Sequence[User], bootstrap: str
+    ) -> UsersOutcome:
+        """Reconcile all once. Raises ClusterUnreachable."""
+        reserved = (*OWN_USERS, *users_of(cluster))
+        work = UsersWork(UserBrokers(self._look, self._apply), self._secrets, new_password, reserved)
+        return await work.reconcile(cluster, declared, removed, bootstrap, self._clock.now_ms())
+
+    async def _look(self) -> ClusterUsers:
+        return await asyncio.to_thread(lambda: self._connected().users())
+
+    async def _apply(self, steps: Sequence[UserStep]) -> RefusedSteps:
+        return await asyncio.to_thread(lambda: self._connected().apply_to_users(steps))

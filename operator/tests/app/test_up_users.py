@@ -1,0 +1,65 @@
+"""`barnabas up` over manifests of users: their files let clients in, as long as the manifests are there."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from barnabas_operator.app.data_dir import read_status
+from barnabas_operator.resources.object_meta import READY, condition_of
+from harness.deadline import wait_for
+from harness.running_up import CLUSTER, RunningUp, topic_manifest
+
+SECURED = """\
+      tls: true
+      authentication: {type: scram-sha-512}
+  authorization: {}
+"""
+LOADER = """\
+apiVersion: barnabas.dev/v1alpha1
+kind: User
+metadata: {name: NAME}
+spec:
+  authentication: {type: KIND}
+  authorization:
+    acls: [{resource: {type: topic, name: flights}, operations: [Describe]}]
+"""
+
+
+def reason(up: RunningUp, name: str) -> str:
+    known = read_status(up.data)
+    users = known.users if known is not None else ()
+    ready = next((condition_of(each.conditions, READY) for each in users if each.metadata.name == name), None)
+    return ready.reason if ready is not None else ""
+
+
+def topics(settings: dict[str, str]) -> set[str]:
+    return set(AdminClient({**settings, "log_level": 0}).list_topics(timeout=5).topics)
+
+
+def settings_of(file: Path) -> dict[str, str]:
+    pairs = (line.partition("=") for line in file.read_text().splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def test_a_user_of_a_file_comes_in_until_the_file_goes_and_may_do_what_it_declares(up: RunningUp) -> None:
+    listener = "      port: 0\n"
+    up.write("cluster.yaml", CLUSTER.replace(listener, listener + SECURED))
+    up.write("flights.yaml", topic_manifest("flights", "partitions: 1"))
+    up.write("hidden.yaml", topic_manifest("hidden", "partitions: 1"))
+    up.write("loader.yaml", LOADER.replace("NAME", "loader").replace("KIND", "scram-sha-512"))
+    up.write("reader.yaml", LOADER.replace("NAME", "reader").replace("KIND", "tls"))
+    up.write("admin.yaml", LOADER.replace("NAME", "admin").replace("KIND", "scram-sha-512"))
+    up.start()
+    wait_for(lambda: {reason(up, name) for name in ("loader", "reader")}, lambda found: found == {"Reconciled"})
+    assert reason(up, "admin") == "ResourceConflict", "that name is the administrator's"
+    folder = up.data / "users" / "loader"
+    assert all(each.stat().st_mode & 0o077 == 0 for each in (up.data / "users").rglob("*"))
+    settings = settings_of(folder / "kcat.conf")
+    wait_for(lambda: topics(settings), lambda found: found == {"flights"})
+    assert (up.data / "users" / "reader" / "user.p12").stat().st_size > 0
+    (up.manifests / "loader.yaml").unlink()
+    wait_for(lambda: not folder.exists())
+    with pytest.raises(KafkaException):
+        topics(settings)
