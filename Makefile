@@ -153,7 +153,7 @@ images: venv
 	tests/local_kubernetes/install.sh images
 
 # All of a release of this commit in `dist/`: wheel, sdist, images, chart, bills of materials, checksums, notes. SIGN_KEY=FILE signs it
-# (SIGN_PASSWORD in the environment), PUBLISH=HOST/PATH pushes images and chart. Needs root, `make e2e-tools` and skopeo.
+# (SIGN_PASSWORD in the environment), PUBLISH=HOST/PATH pushes images and chart. Needs root and `make e2e-tools`.
 RELEASE = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m release
 .PHONY: release
 release: venv

@@ -1,7 +1,7 @@
 """Makes a release of the commit that is checked out, as root on Debian: `python -m release dist`.
 
 Only what is committed goes into it: the sources are those of `git archive`, with the version in pyproject.toml.
-It needs what `make e2e-tools` installs, and skopeo.
+It needs what `make e2e-tools` installs.
 """
 
 import argparse

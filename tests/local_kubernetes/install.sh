@@ -4,7 +4,7 @@
 # enough for the tests that need an API server and no pods. `install.sh images` builds the images too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-packages=(buildah conntrack containerd containernetworking-plugins iproute2 iptables mmdebstrap openssl runc util-linux)
+packages=(buildah conntrack containerd containernetworking-plugins iproute2 iptables mmdebstrap openssl runc skopeo util-linux)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
