@@ -19,6 +19,7 @@ from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.executor import run_executor
 from barnabas_jobs.app.run import Request, Terminated, run_job, sigterm_raises
 from barnabas_jobs.app.submitted import forget_submission, submitted_words
+from barnabas_jobs.credentials import OPTION, use_command_config
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import BadOption, JobFailed, JobFailedLate, Refused
 
@@ -71,6 +72,8 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
 def _run(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
     """Run the job, and print its result as JSON."""
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # No job uses it.
+    if given.command_config is not None:
+        use_command_config(given.command_config)
     request = Request(job=given.job, words=given.option, master=given.master, jars=given.jars, conf=dict(given.conf))
     ending = run_job(request, pod)
     result = msgspec.json.encode(ending.result)
@@ -119,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="see `barnabas jobs list`")
     run.add_argument("--master", type=_master, default="local[*]", help="Spark's master; local[*] is this machine")
     run.add_argument("--conf", type=_conf, action="append", default=[], metavar="spark.NAME=VALUE")
+    run.add_argument(
+        OPTION, type=Path, metavar="FILE", help="Kafka's client properties: security.protocol, sasl.*, ssl.*"
+    )
     run.set_defaults(command=_run)
     listed = commands.add_parser("list", help="the jobs and their options")
     listed.set_defaults(command=_list)

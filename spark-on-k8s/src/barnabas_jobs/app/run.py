@@ -18,6 +18,7 @@ from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.session import session
 from barnabas_jobs.app.terminal import page
 from barnabas_jobs.app.watching import watched
+from barnabas_jobs.credentials import for_executors
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.options import in_bucket, parse
@@ -80,7 +81,9 @@ def _needs_s3(options: msgspec.Struct) -> bool:
 @contextmanager
 def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
     try:
-        spark = session(request.master, request.jars, {**JOBS[request.job].conf, **request.conf}, s3=s3)
+        spark = session(
+            request.master, request.jars, {**JOBS[request.job].conf, **for_executors(), **request.conf}, s3=s3
+        )
     except (PySparkException, OSError) as error:
         raise JobFailed(f"Spark did not start: {error}") from error
     try:

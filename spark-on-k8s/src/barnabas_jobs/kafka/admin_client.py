@@ -7,6 +7,7 @@ from typing import Any, Final
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from barnabas_jobs.credentials import for_kafka_python
 from barnabas_jobs.planning.errors import JobFailed
 
 TIMEOUT_MS: Final = 30_000
@@ -21,6 +22,7 @@ def admin_client(bootstrap: str, complaint: str, timeout_ms: int = TIMEOUT_MS) -
             client_id="barnabas-jobs",
             bootstrap_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
+            **for_kafka_python(),
         )
         try:
             yield admin

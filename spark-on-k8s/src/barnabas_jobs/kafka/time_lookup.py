@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition as Asked
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_jobs.credentials import for_librdkafka
 from barnabas_jobs.kafka.topics import ASKING
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Ends
@@ -23,7 +24,7 @@ class TimeLookup:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING, **for_librdkafka()})
 
     def ends(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Ends]:
         """Return where the log of each wanted partition that exists begins and ends."""

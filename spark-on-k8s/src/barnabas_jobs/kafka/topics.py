@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from barnabas_jobs.credentials import for_librdkafka
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds
 from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
@@ -54,7 +55,7 @@ class Cluster:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING, **for_librdkafka()})
         self._made_s: dict[str, float] = {}
         """The topics that were made here, and when: some brokers may not know them yet."""
         self._topics(CONNECT_S)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from barnabas_jobs.credentials import for_librdkafka
 from barnabas_jobs.kafka.quiet import QUIET_S, SILENT_S, quiet_ends
 
 TIMEOUT_S: Final = 30.0
@@ -78,7 +79,7 @@ class TopicWriter:
 
         `is_again`: a task before this one had the same records, and may have written some.
         """
-        producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER})
+        producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER, **for_librdkafka()})
         for partition, of_partition in groupby(records, key=itemgetter(0)):
             yield self._write(producer, partition, of_partition, is_again)
 
@@ -102,7 +103,7 @@ class TopicWriter:
 
     def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
         """Skip the records that were already written, and return their number. The last must be the topic's last."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER})
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER, **for_librdkafka()})
         try:
             place = TopicPartition(self.topic, partition)
             ask = partial(consumer.get_watermark_offsets, place, TIMEOUT_S)

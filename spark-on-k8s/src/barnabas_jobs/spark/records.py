@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 from pyspark.sql.streaming.query import StreamingQuery
 
+from barnabas_jobs.credentials import for_spark
 from barnabas_jobs.planning.ranges import OffsetRange
 
 SCHEMA: Final = (
@@ -79,6 +80,7 @@ def read_to(query: StreamingQuery, topic: str) -> dict[int, int]:
 
 def _source(bootstrap: str) -> dict[str, str]:
     return {
+        **for_spark(),
         "kafka.bootstrap.servers": bootstrap,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
