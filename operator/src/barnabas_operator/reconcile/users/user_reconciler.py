@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, is_secured
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.kube_event import Said, kube_event
 from barnabas_operator.planning.object_names import bootstrap_name
@@ -67,7 +68,7 @@ class UserReconciler(KindReconciler):
         declared = [user for user in users if user.metadata.deletion_timestamp is None]
         ending = [user for user in users if user.metadata.deletion_timestamp is not None]
         declared = await with_finalizers(self._statuses, declared, bodies, _needs_finalizer, self._now())
-        work = UsersWork(self._brokers(cluster), self._secrets, self._new_password)
+        work = UsersWork(self._brokers(cluster), self._secrets, self._new_password, _reserved(cluster))
         outcome = await work.reconcile(cluster, declared, ending, _bootstrap(cluster), self._clock.now_ms())
         for line in outcome.done:
             log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, line)
@@ -121,6 +122,11 @@ class UserReconciler(KindReconciler):
 
 def _needs_finalizer(user: User) -> bool:
     return user.spec.deletion_policy != "Retain"
+
+
+def _reserved(cluster: Cluster) -> Sequence[str]:
+    """Return the names that the Cluster itself gives passwords."""
+    return (ADMINISTRATOR,) if is_secured(cluster) else ()
 
 
 def _bootstrap(cluster: Cluster) -> str:
