@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
+from e2e.pods.chart_release import Release
 from e2e.pods.providers import Cluster
 from e2e.pods.reader import Reader
-from e2e.pods.release import Release
 from harness.deadline import wait_for
 from local_kubernetes.images import ROOT
 from local_kubernetes.kubectl import PATIENTLY, Kubectl

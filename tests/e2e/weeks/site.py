@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from e2e.pods.chart_release import Release
 from e2e.pods.providers import Cluster
-from e2e.pods.release import Release
 from e2e.weeks.tenant import Tenant
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
