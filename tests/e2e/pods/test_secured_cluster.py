@@ -69,7 +69,8 @@ def test_the_administrator_writes_and_reads_with_its_secret_and_nobody_without_i
 ) -> None:
     own = settings(vault, tmp_path, secret(vault, f"{NAME}-admin")["password"])
     topic = f"gold-{uuid4().hex[:8]}"
-    AdminClient(own).create_topics([NewTopic(topic, 2, 2)])[topic].result(PATIENCE_S)
+    admin = AdminClient(own)
+    admin.create_topics([NewTopic(topic, 2, 2)])[topic].result(PATIENCE_S)
     producer = Producer(own)
     producer.produce(topic, b"bar")
     assert producer.flush(PATIENCE_S) == 0
@@ -79,5 +80,6 @@ def test_the_administrator_writes_and_reads_with_its_secret_and_nobody_without_i
     assert found is not None
     assert found.value() == b"bar"
     consumer.close()
+    stranger = AdminClient({**own, "sasl.password": "another"})
     with pytest.raises(KafkaException):
-        AdminClient({**own, "sasl.password": "another"}).list_topics(timeout=10)
+        stranger.list_topics(timeout=10)

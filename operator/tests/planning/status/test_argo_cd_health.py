@@ -16,6 +16,7 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob, Maintena
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, ROLLING, Condition, ObjectMeta
 from barnabas_operator.resources.resource import Resource
 from barnabas_operator.resources.topic import Topic, TopicSpec
+from barnabas_operator.resources.user import User, UserAuthentication, UserSpec
 
 ROOT = Path(__file__).resolve().parents[4]
 CHECKS = YAML(typ="safe").load(ROOT / "examples" / "kubernetes" / "argocd" / "argocd-cm.yaml")["data"]
@@ -27,8 +28,13 @@ SPECS: dict[type[Resource], Any] = {
     Topic: TopicSpec(),
     ConsumerGroup: ConsumerGroupSpec(),
     MaintenanceJob: MaintenanceJobSpec(job="verify"),
+    User: UserSpec(authentication=UserAuthentication(type="tls")),
 }
 BROKEN = {
+    "BrokenSecret",
+    "NoAuthority",
+    "NoAuthorizer",
+    "NoPassword",
     "ClusterNotFound",
     "DeadlineExceeded",
     "FoundSomething",
