@@ -152,7 +152,7 @@ def test_the_password_of_a_key_that_is_set_live_opens_it_and_is_found_nowhere(
     cluster.restart(number)
     wait_for(is_shown)
     resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
-    admin = admin_of(authority)
+    admin = admin_of(authority)  # The old client has dropped the broker if it asked for metadata while that was away.
     described = admin.describe_configs([resource])[resource].result(PATIENCE_S)
     assert described["listener.name.secure.ssl.key.password"].value is None
     files = [file for file in cluster.folder.rglob("*") if file.is_file()]
