@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 venv: .venv/ready
 
-.venv/ready: pyproject.toml
+.venv/ready: pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/dev.txt

@@ -33,7 +33,7 @@ def declared(pyproject: str) -> str:
 
 
 def version_of(number: str, tags: Collection[str], commits: int) -> Version:
-    """Return the version of a commit with these tags, of which so many commits make the history.
+    """Return the version of a commit by its tags and the number of commits up to it.
 
     Without a tag it is a development version, which every tool sorts before the release.
     """

@@ -40,7 +40,7 @@ class Versions:
         (folder / "sitecustomize.py").write_text(RAISE, encoding="utf-8")
 
     def choose(self, number: int, *, is_next: bool) -> None:
-        """Say of which version the broker is from its next start on."""
+        """Set the version that the broker has from its next start on."""
         environment = self.cluster.brokers[number].environment
         paths = [path for path in environment["PYTHONPATH"].split(":") if path != str(self._folder)]
         environment["PYTHONPATH"] = ":".join([str(self._folder), *paths] if is_next else paths)

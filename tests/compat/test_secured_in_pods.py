@@ -1,4 +1,4 @@
-"""A broker with the settings and the Secrets that a secured Cluster has in pods: who comes in, and by which port."""
+"""A broker with the settings and Secrets of a secured Cluster in pods: each listener lets in its own clients."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping

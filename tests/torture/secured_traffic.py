@@ -49,14 +49,14 @@ class Traffic:
         self._end(*before)
 
     def await_answers(self) -> None:
-        """Return once all that is sent by now has an answer."""
+        """Wait until each record that was sent has an answer."""
         writer = self._writer
         assert writer is not None, "no clients are in use"
         sent = writer.sent + 1
         wait_for(lambda: writer.done >= sent)
 
     def problems(self) -> list[str]:
-        """End the clients, and compare what they were told with what is there."""
+        """End the clients, and compare the acknowledged records with the stored ones."""
         writer, reader = self._writer, self._reader
         if writer is not None:
             self._end(writer, None)

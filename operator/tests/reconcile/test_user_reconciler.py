@@ -81,6 +81,19 @@ def test_a_secret_of_somebody_else_is_never_written(play: Play) -> None:
     play(scenario)
 
 
+def test_no_user_may_have_the_name_of_the_operator_or_of_brokers(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.api.put(resource("Cluster", "one"))
+        world.api.put(user("mallory", username="CN=one-operator,O=barnabas.dev"))
+        await world.round()
+        _, reason, message = world.said("User", "mallory")
+        assert reason == "ResourceConflict"
+        assert message.startswith("spec.username is CN=one-operator,O=barnabas.dev")
+        assert not world.brokers.accounts
+
+    play(scenario)
+
+
 def test_a_user_without_what_it_needs_says_so_and_goes_on_when_it_is_there(play: Play) -> None:
     async def scenario(world: World) -> None:
         ref = {"valueFrom": {"secretKeyRef": {"name": "theirs", "key": "pw"}}}

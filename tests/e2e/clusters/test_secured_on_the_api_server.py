@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from barnabas_core.credential_secrets import credential_secrets
-from barnabas_operator.certificates.authority import Authority, Pem, certificates_in
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, has_issued
 from barnabas_operator.planning.time_text import utc_moment
 from e2e.world import World
 from harness.deadline import PATIENCE_S, wait_for
@@ -41,7 +41,7 @@ def test_a_secured_cluster_has_its_secrets_and_its_brokers_rights_to_their_own(w
     authority, certificate = secret(world, "one-clients-ca"), secret(world, "one-clients-ca-cert")
     signer = Authority(Pem(authority["ca.key"], certificate["ca.crt"]), utc_moment(0))
     (shown,) = certificates_in(secret(world, "one-admin")["user.crt"])
-    assert signer.has_issued(shown)
+    assert has_issued(signer.certificate, shown)
     account = f"--as=system:serviceaccount:{world.namespace}:one-broker"
     own, other = credential_secrets("one")[0], "one-cluster-ca"
 

@@ -1,4 +1,4 @@
-"""The operator as a process on a real API server, with a real broker: what becomes of Users, and who comes in."""
+"""The operator as a process on a real API server, with a real broker: Users log in with their Secrets."""
 
 import json
 import os

@@ -82,13 +82,14 @@ class Authority:
             )
         return _pem(key, builder.sign(self._key, hashes.SHA256()))
 
-    def has_issued(self, certificate: x509.Certificate) -> bool:
-        """Return whether this authority has signed the certificate."""
-        try:
-            certificate.verify_directly_issued_by(self._certificate)
-        except (ValueError, TypeError, InvalidSignature):
-            return False
-        return True
+
+def has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Return whether the key of an authority's certificate has signed another one."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def certificates_in(pem: str) -> Sequence[x509.Certificate]:

@@ -67,7 +67,7 @@ def certificate_name(authority: str) -> str:
 
 
 def broker_certificates_name(cluster: str) -> str:
-    """Return the name of the Secret that brokers mount: their certificate, and whom they trust."""
+    """Return the name of the Secret with the certificate of the brokers and the authorities that they trust."""
     return f"{brokers_name(cluster)}-certificates"
 
 

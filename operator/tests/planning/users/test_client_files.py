@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 from declared_users import cluster, user
 
-from barnabas_operator.certificates.authority import Authority, certificates_in, renewed_at
+from barnabas_operator.certificates.authority import Authority, certificates_in, has_issued, renewed_at
 from barnabas_operator.planning.users.client_files import Endpoint, Proof, client_files, endpoint_of
 from barnabas_operator.planning.users.user_certificate import ClientsAuthority, is_due, issue
 from barnabas_operator.planning.users.user_secret import (
@@ -67,7 +67,7 @@ def test_a_certificate_is_of_the_clients_authority_and_renewed_at_two_thirds() -
     authority = ClientsAuthority(signer.pem.key, signer.pem.certificate)
     has = issue("alice", authority, NOW_MS, "geheim")
     (made,) = certificates_in(has.certificate)
-    assert signer.has_issued(made)
+    assert has_issued(signer.certificate, made)
     assert load_pkcs12(has.keystore, b"geheim").cert is not None
     assert not is_due(has.certificate, "alice", authority, NOW_MS)
     due_ms = int(renewed_at(made).timestamp() * 1000)

@@ -12,6 +12,7 @@ from barnabas_operator.certificates.authority import (
     Pem,
     canonical_host,
     certificates_in,
+    has_issued,
     hosts_of,
     renewed_at,
 )
@@ -135,7 +136,7 @@ def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set
 def _of_brokers(
     cluster: Cluster, hosts: Set[str], of_cluster: AuthorityPlan, of_clients: AuthorityPlan, moment: _Moment
 ) -> Data:
-    """Return the one certificate that all brokers show, and whom they trust."""
+    """Return the one certificate of all brokers, and the authorities that they trust."""
     before = moment.found.get(broker_certificates_name(cluster.metadata.name), {})
     common_name, _ = own_names(cluster)
     keystore = before.get(BROKER_PEM, b"")
@@ -208,4 +209,6 @@ def _holds(pem: bytes, hosts: Set[str], signer: Authority, now: dt.datetime) -> 
         (certificate,) = certificates_in(pem.decode())
     except ValueError:
         return False
-    return signer.has_issued(certificate) and hosts <= hosts_of(certificate) and now < renewed_at(certificate)
+    return (
+        has_issued(signer.certificate, certificate) and hosts <= hosts_of(certificate) and now < renewed_at(certificate)
+    )

@@ -1,7 +1,7 @@
 """The security of brokers in pods: their settings, and what cannot be declared there. Pure.
 
 Where it is declared, brokers and operator speak to each other with certificates of the cluster's authority alone. Their
-subjects have an organization, which no certificate of a user has: so no user can be one of them.
+subjects have an organization, which no certificate of a user has, and no User may have their names (`own_users`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def security_of_pods(cluster: Cluster) -> dict[str, str]:
         f"{_BETWEEN_BROKERS}.ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLUSTER_AUTHORITY}",
         f"{_BETWEEN_BROKERS}.ssl.client.auth": "required",
         **_listener_settings(cluster),
-        **authorization_settings(cluster, [subject(name) for name in own_names(cluster)]),
+        **authorization_settings(cluster, own_users(cluster)),
     }
 
 
@@ -65,6 +65,11 @@ def own_names(cluster: Cluster) -> tuple[str, str]:
 def subject(common_name: str) -> str:
     """Return the subject of a certificate of the cluster's authority, as Java prints it."""
     return f"CN={common_name},O={ORGANIZATION}"
+
+
+def own_users(cluster: Cluster) -> list[str]:
+    """Return the names of the super users that are brokers and operator."""
+    return [subject(name) for name in own_names(cluster)]
 
 
 def _listener_settings(cluster: Cluster) -> dict[str, str]:

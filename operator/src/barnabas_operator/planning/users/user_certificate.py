@@ -4,12 +4,11 @@ import datetime as dt
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
-from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, renewed_at
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, has_issued, renewed_at
 from barnabas_operator.planning.refusal import Refusal
 
 NO_AUTHORITY: Final = "NoAuthority"
@@ -42,16 +41,8 @@ def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms:
     except ValueError:
         return True
     names = [each.value for each in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    is_usable = names == [username] and any(_has_issued(each, found) for each in trusted)
+    is_usable = names == [username] and any(has_issued(each, found) for each in trusted)
     return not is_usable or _time(now_ms) >= renewed_at(found)
-
-
-def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str) -> UserCertificate:
