@@ -8,14 +8,15 @@ import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from store_conformance import OpenStore, StoreConformance, changes_until
 
 from barnabas_broker.app.loop_time import SystemClock
-from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable, Write
-from barnabas_broker.metadata.store.sqlite import documents
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, Lease, StoreUnavailable, Write
+from barnabas_broker.metadata.store.sqlite import documents, leases
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
@@ -136,6 +137,22 @@ async def read_line(process: asyncio.subprocess.Process) -> bytes:
 async def kill(process: asyncio.subprocess.Process) -> None:
     process.send_signal(signal.SIGKILL)
     await process.communicate()
+
+
+class ClockBesideARenewal(ManualClock):
+    """A clock; after each reading another process renews a lease a second later, unless it has to wait for a writer."""
+
+    def __init__(self, path: Path, lease: Lease) -> None:
+        super().__init__()
+        self.path, self.lease = path, lease
+
+    def monotonic_s(self) -> float:
+        """Return the time of the reading."""
+        read_s = super().monotonic_s()
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.path, timeout=0)) as connection:
+            connection.isolation_level = None
+            leases.renew(connection, self.lease, round(read_s * 1000) + 1_000)
+        return read_s
 
 
 class TestSqliteStore(StoreConformance):
@@ -320,6 +337,15 @@ class TestSqliteStore(StoreConformance):
         assert await one.acquire_lease("broker-1", "a", 9_000) is not None
         other = await SqliteStore.open(path, clock, "another container's")
         assert await other.acquire_lease("broker-1", "b", 9_000) is None
+        await other.close()
+        await one.close()
+
+    async def test_a_lease_that_is_renewed_while_another_process_opens_the_store_goes_on(self, path: Path) -> None:
+        one = await SqliteStore.open(path, ManualClock())
+        lease = await one.acquire_lease("broker-1", "a", 9_000)
+        assert lease is not None
+        other = await SqliteStore.open(path, ClockBesideARenewal(path, lease))
+        assert await one.renew_lease(lease)
         await other.close()
         await one.close()
 

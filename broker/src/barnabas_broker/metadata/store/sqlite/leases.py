@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from barnabas_broker.metadata.store.metadata_store import Lease, LeaseLost
 from barnabas_broker.metadata.store.sqlite.change_signal import Answer, ring
 from barnabas_broker.metadata.store.sqlite.schema import transaction, unsynced
+from barnabas_core.clock import Clock, monotonic_ms
 
 _COLUMNS = "name, holder, token, duration_ms, expires_at_ms"
 
@@ -74,12 +75,12 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
     return [Lease(*row[:-1]) for row in rows if ring(row[-1]) is not Answer.GONE]
 
 
-def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, now_ms: int) -> None:
+def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, clock: Clock) -> None:
     """Let every writer ring at `address` from now on; leases from before the machine's start have ended.
 
     Containers may each have a boot id of their own: a process that answers is alive in any case.
     """
-    _end_leases_of_other_uptimes(connection, now_ms)
+    _end_leases_of_other_uptimes(connection, clock)
     known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()
     others = [each for each, of_boot in known if of_boot not in ("", boot_id) and ring(each) is not Answer.ALIVE]
     for each in others:
@@ -89,11 +90,15 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, now_
         connection.execute("INSERT INTO watchers VALUES (?, ?)", (address, boot_id))
 
 
-def _end_leases_of_other_uptimes(connection: sqlite3.Connection, now_ms: int) -> None:
-    """End the leases that would last longer than any that was taken or renewed since the machine was started."""
+def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -> None:
+    """End the leases that would last longer than any that was taken or renewed since the machine was started.
+
+    The time is read while nobody else can write: a lease that is renewed after the reading would seem to last too long.
+    """
     with transaction(connection):
         connection.execute(
-            "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE expires_at_ms > ? + duration_ms", (now_ms,)
+            "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE expires_at_ms > ? + duration_ms",
+            (monotonic_ms(clock),),
         )
 
 

@@ -59,7 +59,7 @@ class SqliteStore:
             raise StoreUnavailable(f"{path}: {error}") from error
         store = cls(connection, path, clock, worker)
         try:
-            await store._run(leases.add_watcher, store._change_signal.address, boot_id, monotonic_ms(clock))
+            await store._run(leases.add_watcher, store._change_signal.address, boot_id, clock)
         except BaseException:
             await store.close()
             raise
