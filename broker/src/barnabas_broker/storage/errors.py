@@ -11,7 +11,7 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class StorageError(Exception):
-    """Something on disk failed; `log_dir` says where, the message what and what to do."""
+    """A failure on disk; `log_dir` is the directory, the message says what happened and what to do."""
 
     def __init__(self, log_dir: str, message: str) -> None:
         super().__init__(f"{log_dir}: {message}")
@@ -19,12 +19,14 @@ class StorageError(Exception):
 
 
 class DiskFull(StorageError):
-    """No space left: the directory takes no appends until there is; reads go on."""
+    """A disk without free space: the directory takes no appends until there is some; reads go on."""
 
 
 class Exhausted(DiskFull):
-    """The process lacks file descriptors or memory. Nothing is wrong with the disk; as on a full one, the next try may
-    pass."""
+    """A lack of file descriptors or memory in the process.
+
+    Nothing is wrong with the disk. As on a full one, the next try may pass.
+    """
 
 
 class LogDirFailed(StorageError):
@@ -36,7 +38,7 @@ class CorruptLog(StorageError):
 
 
 class LogDirRefused(StorageError):
-    """Another process uses the directory, or it is another broker's: this broker must not start."""
+    """A directory that another process uses, or that is another broker's: this broker must not start."""
 
 
 class SyncFailed(OSError):
@@ -47,7 +49,7 @@ class SyncFailed(OSError):
 
 
 class HalfDone(OSError):
-    """A disk took some of several steps, and lets them neither be finished nor undone: the log is to be loaded anew."""
+    """A failure between several steps that can neither be finished nor undone: the log has to be loaded again."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
@@ -63,9 +65,9 @@ def half_done() -> Iterator[None]:
 
 
 class InvalidBatch(Exception):
-    """What lies at byte `position` of a segment is no whole batch; the message says why. It never leaves this floor.
+    """A place in a segment, at byte `position`, that holds no whole batch; the message says why.
 
-    `torn`: so far it could be one, but the file ends within it.
+    It never leaves this floor. `torn` is True if the file ends within what could be a batch so far.
     """
 
     def __init__(self, position: int, reason: str, *, torn: bool = False) -> None:
@@ -75,12 +77,12 @@ class InvalidBatch(Exception):
 
 
 def lacks_space(error: OSError) -> bool:
-    """Whether the disk is full, or the quota used up."""
+    """True if the disk is full, or the quota used up."""
     return error.errno in _NO_SPACE
 
 
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
-    """What the operating system said, or what a scan of `path` found, as the failure it is."""
+    """Return the StorageError for an error of the operating system, or for what a scan of `path` found."""
     if isinstance(error, InvalidBatch):
         return CorruptLog(log_dir, f"{path} is damaged {error}: restore it from a replica or a backup, or delete it")
     if isinstance(error, SyncFailed):
@@ -111,7 +113,7 @@ _Result = TypeVar("_Result")
 def disk_access(
     method: Callable[Concatenate[_Owner, _Arguments], _Result],
 ) -> Callable[Concatenate[_Owner, _Arguments], _Result]:
-    """For a method that touches the disk, off the hot path: OSError and InvalidBatch leave it as a StorageError."""
+    """Decorate a method that touches the disk, off the hot path: OSError and InvalidBatch become a StorageError."""
 
     @wraps(method)
     def translated(self: _Owner, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -43,9 +43,9 @@ _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10
 WAIT_S_MAX: Final = 3600.0
 SIGN_OF_LIFE_S: Final = 10.0
-"""So often whoever waits for a response hears that this process is at work on it."""
+"""The interval at which a waiting broker hears that this process is at work."""
 OOM_SCORE: Final = 500
-"""When memory runs out the kernel takes this process, not the broker: all it loses is a round of compaction."""
+"""The score by which the kernel kills this process, not the broker, when memory runs out: it loses only a round."""
 
 
 class Worker:
@@ -64,7 +64,7 @@ class Worker:
         }
 
     def answer(self, request: Request) -> Response:
-        """Never raises but SystemExit: what goes wrong is the answer."""
+        """Return the response; a failure is a response, too. Raises nothing but SystemExit."""
         try:
             return self._answers[type(request)](request)
         except (OSError, InvalidBatch) as error:
@@ -94,7 +94,7 @@ class Worker:
 
 
 def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
-    """Until the other end closes the pipe: between two requests, or within one where the broker was killed."""
+    """Answer requests until the broker closes the pipe, or dies in the middle of a request."""
     while len(length := requests.read(LENGTH.size)) == LENGTH.size:
         (size_bytes,) = LENGTH.unpack(length)
         request = requests.read(size_bytes)

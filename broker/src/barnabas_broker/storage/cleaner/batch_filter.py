@@ -1,4 +1,4 @@
-"""Which records of a batch stay, and the batch that they make. Pure."""
+"""The rules that say which records of a batch compaction keeps, and the batch that holds them. Pure."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -136,9 +136,10 @@ def emptied(header: BatchHeader) -> bytearray:
 
 
 def rebuilt(header: BatchHeader, data: bytes, kept: Sequence[WalkedRecord], horizon_ms: int | None) -> bytearray:
-    """The batch with only these records, in its own codec; all else stays but the largest timestamp.
+    """Return the batch with only these records, in its own codec; of the header only what depends on them changes.
 
-    The delete horizon takes the place of the base timestamp, so the records' deltas are written anew (KIP-534).
+    With a `horizon_ms`, the delete horizon replaces the base timestamp, so each timestamp delta is written again
+    (KIP-534).
     """
     base_ms, attributes = header.base_timestamp_ms, header.attributes
     if horizon_ms is None:

@@ -22,7 +22,7 @@ class ReadBatch(NamedTuple):
 
     @property
     def end_position(self) -> int:
-        """Where in the segment the next one begins."""
+        """The position in the segment at which the next batch begins."""
         return self.position + self.header.size_bytes
 
     @property

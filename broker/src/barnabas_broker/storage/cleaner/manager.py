@@ -89,7 +89,7 @@ class LogCleaner:
 
     @property
     def helper_starts(self) -> int:
-        """How often the helper process was started; more than a few means that it dies."""
+        """The number of times that the helper process was started; more than a few means that it dies."""
         return self._helper.starts
 
     def start(
@@ -150,7 +150,7 @@ class LogCleaner:
         return True
 
     async def _dirtiest(self) -> DirtyLog | None:
-        """Of the logs that are due the one with the largest dirty share; those that failed lately have a pause."""
+        """Return the log with the largest dirty share of those that are due, except those that failed lately."""
         now_ms = self._clock.now_ms()
         for gone in [each for each in self.backoff.failed if self._logs.get(each) is None]:
             self.backoff.success(gone)

@@ -18,7 +18,7 @@ class OffsetMap:
     __slots__ = ("_numbers", "_slots", "count", "count_max")
 
     def __init__(self, bytes_max: int, keys_max: int, load_factor: float) -> None:
-        """For `keys_max` keys, or for as many as fit in `bytes_max`, filled up to `load_factor` (0 to 1)."""
+        """Make room for `keys_max` keys, or for as many as fit in `bytes_max`, filled up to `load_factor` (0 to 1)."""
         wanted = min(bytes_max // SLOT_BYTES, int(keys_max / load_factor * _ROOM) + 11)
         self._slots = _prime_at_most(max(wanted, 3))
         self._numbers = array("Q", [0]) * (self._slots * _NUMBERS)
@@ -43,7 +43,7 @@ class OffsetMap:
         return self._numbers[self._find(key)[0]] - 1
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Where the key is, or where it would go, and the two halves of its hash."""
+        """Return the place of the key, or the free place that it would take, and the two halves of its hash."""
         numbers, slots = self._numbers, self._slots
         low, high = mmh3_x64_128_utupledigest(key)
         slot = low % slots
@@ -58,7 +58,7 @@ class OffsetMap:
 
 
 def _prime_at_most(number: int) -> int:
-    """With a prime number of slots every step comes past all of them."""
+    """Return the largest prime up to `number`: with a prime number of slots every step comes past all of them."""
     while any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
         number -= 1
     return number

@@ -1,4 +1,4 @@
-"""Which part of a log is dirty, whether it is worth a round, and which segments become one. Decides only."""
+"""The plan of a round: the dirty part of a log, whether cleaning it is due, and which segments become one. Pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -27,16 +27,17 @@ class DirtySection(NamedTuple):
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether a round is worth it."""
+        """True if the dirty part is large or old enough for a round."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
 def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
-    """What a round would be about. `stable_offset` bounds what is committed and belongs to no open transaction.
+    """Return the part of the log that a round would clean.
 
-    Whole segments only, and never the active one. Nothing past `stable_offset`, and nothing younger than
-    `min.compaction.lag.ms`. Nothing that is not synced: a power cut could take the newer value after the older one was
-    removed. Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
+    It has whole segments only, without the active one. It ends before `stable_offset` (all below is committed and
+    belongs to no open transaction), before records younger than `min.compaction.lag.ms`, and before what is not synced:
+    a power cut could lose the newer value after the older one was removed. Raises OSError or InvalidBatch where a
+    segment has to be read for its timestamps.
     """
     start = max(log.log_start_offset, log.compaction.clean_until or 0)
     safe_end, config = min(stable_offset, log.syncs.recovery_point), log.config

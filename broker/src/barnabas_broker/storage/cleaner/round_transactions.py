@@ -1,4 +1,4 @@
-"""What a round of compaction has met of each transaction so far. Pure; batches come in the order of their offsets."""
+"""The transactions that a round of compaction has met so far. Pure; batches come in the order of their offsets."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ class Ended(NamedTuple):
     """The transaction that a marker ends."""
 
     aborted: AbortedTransaction | None
-    """As the index names it, if it does."""
+    """The entry of the transaction index; None if the transaction was committed."""
     has_batches: bool
     """True if the round has met a batch of it, which may be gone now: who reads meanwhile needs the marker."""
 
@@ -22,7 +22,7 @@ class RoundTransactions:
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=_first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
-        """By producer id, each one's last that has begun."""
+        """The last aborted transaction of each producer id that has begun."""
         self._met: set[int] = set()
         """Producers with a batch behind their last marker."""
 

@@ -17,7 +17,7 @@ class CleanerSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CleanerSettings":
-        """As they are now; some change while the broker runs."""
+        """Return the settings at this moment; some change while the broker runs."""
         return cls(
             config.log_cleaner_enable,
             config.log_cleaner_backoff_ms,
@@ -29,4 +29,4 @@ class CleanerSettings(NamedTuple):
 
 
 BATCH_MEMORY_BYTES: int = 768 * 1024 * 1024
-"""What a helper process may take beside its map of keys: Python, and the largest batch packed and unpacked."""
+"""The memory of a helper process beside its map of keys: Python, and the largest batch, packed and unpacked."""

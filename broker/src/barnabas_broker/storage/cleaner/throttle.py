@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class CleanerThrottle:
-    """How long to pause, so that no more is spent than the time that has passed allows."""
+    """The pauses that keep the bytes spent within the rate allowed."""
 
     def __init__(self, bytes_per_s: float, monotonic_s: Callable[[], float]) -> None:
         self._bytes_per_s = bytes_per_s

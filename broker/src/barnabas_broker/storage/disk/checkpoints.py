@@ -1,5 +1,8 @@
-"""The small text files of a log dir in Kafka's formats: offset checkpoints, leader epochs, `partition.metadata`,
-`meta.properties`. Pure: bytes to values and back. ValueError says what is wrong with a file."""
+"""The small text files of a log dir in Kafka's formats.
+
+They are offset checkpoints, leader epochs, `partition.metadata` and `meta.properties`. Pure: bytes to values and back.
+A ValueError says what is wrong with a file.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -40,7 +43,7 @@ def _decode_lines(data: bytes, fields: int) -> list[list[str]]:
 
 
 def _number(text: str) -> int:
-    """No epoch, partition or offset is less than 0, or has more than 63 bits."""
+    """Parse an epoch, partition or offset; ValueError unless it is from 0 to 2**63 - 1."""
     number = int(text)
     if not 0 <= number < 2**63:
         raise ValueError(f"{number} is out of range; 0 to {2**63 - 1} are allowed")
@@ -99,10 +102,10 @@ def decode_clean_mark(data: bytes) -> int:
 
 
 class LastIncarnation(NamedTuple):
-    """What a start has to know of the broker's incarnation before: the epochs that its clean marks may name.
+    """The broker's previous incarnation, as far as a start needs it: the epochs that its clean marks may name.
 
-    Where the machine was booted since, what was not synced may be lost. Of `cut_dirs`, which were away in that
-    incarnation, it may be lost though the machine ran on since: they were used last before an earlier boot.
+    `machine_ran_on` is False if the machine was booted since: what was not synced may be lost. The `cut_dirs` were
+    offline in that incarnation and last used before an earlier boot, so unsynced data may be lost there in any case.
     """
 
     mark_epochs: tuple[int, ...] = (NO_EPOCH,)
@@ -114,7 +117,7 @@ NO_INCARNATION: Final = LastIncarnation()
 
 
 class MetaProperties(NamedTuple):
-    """Whose log dir this is."""
+    """The owner of a log dir, and the id of the directory."""
 
     cluster_id: str
     node_id: int

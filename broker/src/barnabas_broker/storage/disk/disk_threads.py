@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 R = TypeVar("R")
 
 THREADS_PER_LOG_DIR: Final = 4
-"""So many syncs and reads of one disk at once; the others wait their turn."""
+"""The number of syncs and reads of one disk at the same time; others wait."""
 
 
 class DiskThreads:
@@ -24,5 +24,5 @@ class DiskThreads:
         return self._pools[log_dir]
 
     async def run(self, log_dir: str, call: Callable[[], R]) -> R:
-        """What `call` returns, by a thread of this log dir."""
+        """Run `call` in a thread of this log dir, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self.of(log_dir), call)

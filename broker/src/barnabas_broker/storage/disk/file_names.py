@@ -28,12 +28,12 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
 SYNCED_LOGS: Final = "synced-logs-checkpoint"
-"""Not one of Kafka's: the logs of which nothing was acknowledged before it was synced (`Log.promises_synced`)."""
+"""The logs that acknowledge nothing before it is synced (`Log.promises_synced`). Kafka has no such file."""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 SYNC_FAILED: Final = ".sync-failed"
-"""Not one of Kafka's: a sync failed here, and not all is written again yet."""
+"""The mark of a log dir in which a sync failed, until all is written again. Kafka has no such file."""
 
 FUTURE_DIR: Final = "-future"
 DELETED_DIR: Final = "-delete"
@@ -55,7 +55,10 @@ class SegmentFile(NamedTuple):
 
 
 class PartitionDir(NamedTuple):
-    """Like `flights-3` or `flights-3.<32 hex digits>-delete`; `state` is `""`, `-delete`, `-future` or `-stray`."""
+    """The parsed name of a directory, such as `flights-3` or `flights-3.<32 hex digits>-delete`.
+
+    The `state` is `""`, `-delete`, `-future` or `-stray`.
+    """
 
     topic_partition: TopicPartition
     state: str
@@ -67,7 +70,7 @@ def segment_file(offset: int, suffix: str) -> str:
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """None for a file of another kind."""
+    """Parse the name of a segment's file; None for a file of another kind."""
     match = _SEGMENT_FILE.fullmatch(name)
     return SegmentFile(int(match[1]), match[2], match[3] or "") if match else None
 
@@ -79,6 +82,6 @@ def marked_dir(topic_partition: TopicPartition, unique: UUID, state: str) -> str
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """None for a directory that is no partition's."""
+    """Parse the name of a partition's directory; None for any other directory."""
     match = _PARTITION_DIR.fullmatch(name)
     return PartitionDir(TopicPartition(match[1], int(match[2])), match[3] or "") if match else None

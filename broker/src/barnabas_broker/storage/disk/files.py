@@ -66,7 +66,7 @@ class LogFile(Protocol):
 
 
 class FileSystem(Protocol):
-    """Everything else that the storage floor does to a disk."""
+    """The operations of the storage floor on a disk, except those on open files."""
 
     def open_file(self, path: str) -> LogFile:
         """Open for reading and writing; create it where it is missing."""
@@ -113,7 +113,7 @@ class FileSystem(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None:
-        """fsync a directory, so that names in it survive a crash; no error when it is gone. Blocks."""
+        """Sync a directory, so that names in it survive a crash; no error when it is gone. Blocks."""
         ...
 
     def usage(self, path: str) -> DiskUsage:

@@ -1,4 +1,4 @@
-"""What is to be written through to the disk, as calls that a thread may make while the loop goes on."""
+"""The syncs of a log as calls that a thread may make while the loop goes on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class FlushJob:
     calls: tuple[Callable[[], None], ...]
     recovery_point: int
     truncations: int
-    """How often the log had been truncated; a later truncation makes the job void."""
+    """The number of truncations of the log when the job was made; a later truncation makes the job void."""
     renames: int = 0
-    """How often its directory had been renamed: a later rename does so, too."""
+    """The number of renames of its directory when the job was made; a later rename makes the job void."""
 
     @disk_access
     def run(self) -> None:

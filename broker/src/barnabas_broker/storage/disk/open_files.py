@@ -1,4 +1,4 @@
-"""How many files the logs keep open: a cap, and the one used longest ago goes first."""
+"""The cap on the files that logs keep open: the one used longest ago is closed first."""
 
 from collections import deque
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Several files renamed as one: what has a name of each kind is neither old nor new."""
+"""The rename of several files as one step: they all have their new names, or all their old ones."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from barnabas_broker.storage.errors import half_done
 
 
 def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """From the first to the second name of each. On OSError none is renamed, unless it is HalfDone."""
+    """Rename each first name to its second. On OSError none is renamed, unless it is HalfDone."""
     for number, (old, new) in enumerate(names):
         try:
             files.rename(old, new)

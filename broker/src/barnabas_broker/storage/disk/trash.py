@@ -7,7 +7,7 @@ from barnabas_broker.storage.disk.files import FileSystem
 
 
 class Trash:
-    """What is to be removed, and when (`file.delete.delay.ms` after it was deleted)."""
+    """The paths to be removed, each with its time (`file.delete.delay.ms` after it was deleted)."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, str]] = []
@@ -20,7 +20,7 @@ class Trash:
         heappush(self._due, (due_ms, path))
 
     def take(self, now_ms: int) -> list[str]:
-        """What is due; the caller removes it."""
+        """Take the paths that are due; the caller removes them."""
         taken = []
         while self._due and self._due[0][0] <= now_ms:
             taken.append(heappop(self._due)[1])

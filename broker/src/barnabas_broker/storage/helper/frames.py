@@ -1,4 +1,4 @@
-"""How requests and responses lie on the pipe between the broker and its helper: a length, then the pickled value."""
+"""The frames on the pipe between the broker and its helper: a length, then the pickled request or response."""
 
 import pickle
 import struct
@@ -6,7 +6,7 @@ from typing import Final
 
 LENGTH: Final = struct.Struct(">I")
 SIGN_OF_LIFE: Final = LENGTH.pack(0)
-"""In place of a response, from a helper that is at work on one."""
+"""A frame without content, which a helper sends while it works on a response."""
 
 
 def frame(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""The broker's side of the helper process: starts it at the first request, and anew after it died or was idle."""
+"""The broker's side of the helper process. It starts at the first request, and again after it died or was idle."""
 
 import asyncio
 import logging
@@ -35,9 +35,9 @@ class Helper:
     ) -> None:
         """`memory_bytes_max` is asked at each start."""
         self.starts = 0
-        """How often a process was started."""
+        """The number of processes started."""
         self.signs_of_life = 0
-        """How often one said that it was at work."""
+        """The number of frames in which a helper said that it was at work."""
         self._timers = timers
         self._idle_s = idle_s
         self._memory_bytes_max = memory_bytes_max
@@ -49,7 +49,7 @@ class Helper:
 
     @property
     def process_id(self) -> int | None:
-        """Of the process, if one runs."""
+        """The id of the process; None if none runs."""
         return self._running.process.pid if self._running else None
 
     async def request(self, request: Request) -> Response:

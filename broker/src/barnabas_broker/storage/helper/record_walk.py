@@ -11,7 +11,7 @@ RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024
 """Uncompressed, of one batch: as much as socket.request.max.bytes lets an uncompressed one have."""
 
 RECORDS_MAX: Final = 1_000_000
-"""Of one batch, so that a batch of many tiny records cannot take gigabytes here."""
+"""The largest number of records in a batch: one of many tiny records must not take gigabytes here."""
 
 WalkedRecord = tuple[int, int, int, int, int, bytes | None, bool]
 """Start, start of what follows its timestamp, end, timestamp delta, offset delta, key, whether it has a value.

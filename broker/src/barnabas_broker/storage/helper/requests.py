@@ -1,4 +1,4 @@
-"""What the broker asks its helper process for, and what comes back. They go through a pipe, pickled."""
+"""The requests of the broker to its helper process, and the responses. They go through a pipe, pickled."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +11,17 @@ from barnabas_broker.wire.produce import RecordErrors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """What a round of compaction goes by."""
+    """The rules by which a round of compaction keeps records."""
 
     end_offset: int
     """The newest offset of every key is known up to here; what lies behind stays as it is."""
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int] = field(default_factory=dict)
-    """By producer id: the last offset of an active producer. Its batch stays, for the sequence in it is what tells
-    the producer's duplicates after a restart."""
+    """The last offset of each active producer, by producer id.
+
+    Its batch stays: the broker needs the sequence in it to recognize the producer's duplicates after a restart.
+    """
     epochs: Mapping[int, int] = field(default_factory=dict)
     """The epoch of each active producer without such a batch, by producer id. A marker that has it stays."""
     unpacked_bytes_max: int
@@ -27,7 +29,7 @@ class RetentionRules:
 
 @dataclass(slots=True)
 class FilterCounts:
-    """What became of the records."""
+    """The numbers of records read and kept."""
 
     records_read: int = 0
     records_kept: int = 0
@@ -95,14 +97,14 @@ class InspectBatch:
     batch: bytes
     requires_keys: bool
     codec: int | None
-    """None: the batch keeps its own."""
+    """The codec of the topic; None if the batch keeps its own."""
     level: int | None
     unpacked_bytes_max: int
     size_bytes_max: int
     timestamp_ms_min: int
     timestamp_ms_max: int
     keeps_times: bool
-    """The records' times are the producer's; else all of them get the broker's."""
+    """The largest number of headers of all records; a caller with little time sets it low, and asks the helper."""
     headers_max: int = RECORDS_BYTES_MAX
     """Of all records together; whoever has no time for more asks the helper."""
 

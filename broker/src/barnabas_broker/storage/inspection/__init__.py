@@ -1,1 +1,1 @@
-"""Looks into clients' batches: are they what their headers say?"""
+"""The checks of clients' batches: the records must be what the header says and what the topic allows."""

@@ -27,27 +27,27 @@ _CODECS: Final[Mapping[Compression, Codec]] = {
 }
 NO_TIMESTAMP: Final = -1
 NAMED_MAX: Final = 3
-"""So many records at fault are in the message for the batch."""
+"""The largest number of rejected records that the message for the batch names."""
 MESSAGES_MAX: Final = 100
-"""So many have a message of their own; the others take that of the batch."""
+"""The largest number of rejected records with a message of their own; the others take that of the batch."""
 RECORD_ERRORS_MAX: Final = 10_000
-"""Where more records are at fault none is named: a client takes that for the whole batch."""
+"""The largest number of rejected records that are named; with more, the whole batch is rejected."""
 INT64: Final = struct.Struct(">q")
 _ANY_TIME_MS: Final = 2**63 - 1
 
 
 def topics_codec(config: LogConfig) -> Codec | None:
-    """None where batches keep the one of their producer."""
+    """Return the codec of the topic; None if batches keep the one of their producer."""
     return _CODECS.get(config.compression)
 
 
 def inspects_records(config: LogConfig) -> bool:
-    """Whether the topic asks of any records what headers do not tell."""
+    """True if the topic has rules for records that the header of a batch cannot answer."""
     return config.compacted or topics_codec(config) is not None or limits_earliest_time(config)
 
 
 def must_inspect(config: LogConfig, header: BatchHeader) -> bool:
-    """Whether it asks that of the records of this batch."""
+    """True if the records of this batch have to be checked or compressed again."""
     codec = topics_codec(config)
     return config.compacted or limits_earliest_time(config) or (codec is not None and codec != header.compression)
 
@@ -58,7 +58,7 @@ def limits_earliest_time(config: LogConfig) -> bool:
 
 
 def inspection(batch: bytes, config: LogConfig, now_ms: int) -> InspectBatch:
-    """What the topic's settings ask of a batch."""
+    """Return the request to check a batch by the topic's settings."""
     codec = topics_codec(config)
     keeps_times = config.timestamp_type is TimestampType.CREATE_TIME
     return InspectBatch(
@@ -75,7 +75,7 @@ def inspection(batch: bytes, config: LogConfig, now_ms: int) -> InspectBatch:
 
 
 def _level(codec: Codec | None, config: LogConfig) -> int | None:
-    """gzip's -1 is the library's own default."""
+    """Return the level of the topic for this codec; None for the library's own default, which gzip writes as -1."""
     levels = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,

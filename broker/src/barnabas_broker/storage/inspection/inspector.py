@@ -20,18 +20,24 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
-"""So many uncompressed records are looked through in 0.1 ms; to ask the helper takes this process 0.17 ms."""
+"""The number of uncompressed records that are checked here: it takes 0.1 ms; asking the helper takes 0.17 ms."""
 FIRST_HERE_MAX: Final = 500
 """The first batch of a connection takes up to 0.7 ms here, so that no process has to be started for it."""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
 """Bytes of a batch that are uncompressed here; 0.1 ms, 0.4 ms with gzip."""
 HEADERS_A_RECORD_HERE: Final = 8
-"""On average, and as many again: each takes 1 us, and a record of 1 MB may have 500,000."""
+"""The number of headers a record, on average, that are walked here.
+
+One takes 1 us, and a record of 1 MB may have 500,000.
+"""
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of batches that wait for the helper, which takes one to six seconds for them. One that is larger goes alone."""
+"""The bytes of batches that may wait for the helper, which takes one to six seconds for them.
+
+A single batch may be larger.
+"""
 ANSWER_S_MAX: Final = 25.0
-"""Less than a producer's request.timeout.ms of 30 s."""
+"""The longest wait for the helper: less than a producer's request.timeout.ms of 30 s."""
 _ATTEMPTS: Final = 2
 
 
@@ -58,10 +64,10 @@ class BatchInspector:
         self._bytes_kept = 0
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
-        """What is to be stored, of a batch that `is_quick`; its header has been checked. BatchRefused.
+        """Check a batch that `is_quick`, and return what to store; its header has been checked. Raises BatchRefused.
 
-        None: it unpacks to more than was to be expected, or to nothing, or its records have very many headers. The
-        helper has to look at it.
+        None means that the helper has to look at it: it unpacks to more than was expected, or to nothing, or its
+        records have very many headers.
         """
         header = parse_header(batch, 0)
         is_packed = header.compression != Codec.NONE
@@ -88,7 +94,7 @@ class BatchInspector:
         return bytes(batch)
 
     def release(self, batch: bytes) -> None:
-        """Nobody needs this copy any more."""
+        """Give back the memory that a waiting batch has taken of the limit."""
         self._bytes_kept -= len(batch)
 
     async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
@@ -96,11 +102,11 @@ class BatchInspector:
         return _accepted(await self._ask(inspection(batch, config, self._clock.now_ms())))
 
     async def stop(self) -> None:
-        """Ends the helper process."""
+        """End the helper process."""
         await self._helper.stop()
 
     async def _ask(self, request: InspectBatch) -> Response:
-        """Twice, for the helper may have died of another batch."""
+        """Ask the helper, and once again if it dies, for it may have died of another batch. Raises CannotInspect."""
         reason = ""
         for _ in range(_ATTEMPTS):
             try:
@@ -117,7 +123,7 @@ class BatchInspector:
 
 
 def is_quick(config: LogConfig, header: BatchHeader, records_max: int) -> bool:
-    """At most so many records to look through, and nothing to be compressed."""
+    """True if the batch has at most `records_max` records and need not be compressed again, so it is checked here."""
     if topics_codec(config) not in {None, header.compression} or header.record_count > records_max:
         return False
     return header.compression == Codec.NONE or header.length <= PACKED_HERE_MAX

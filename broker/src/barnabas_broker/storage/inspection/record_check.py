@@ -13,15 +13,15 @@ _ONE_BYTE_MAX: Final = 0x7F
 
 
 class TooManyHeaders(Exception):
-    """More of them than the caller has time for."""
+    """The records have more headers than the caller has time for."""
 
 
 @dataclass(slots=True)
 class CheckedRecords:
-    """What the rules of a topic ask of records: their times, as deltas, and which of them have no key."""
+    """The properties of a batch's records that a topic has rules for: timestamp deltas, and records without a key."""
 
     headers_left: int
-    """So many more may be walked through."""
+    """The number of headers that may still be walked through."""
     timestamp_deltas: list[int] = field(default_factory=list)
     keyless: list[int] = field(default_factory=list)
 
@@ -47,7 +47,10 @@ def check_records(
 
 
 def _check_record(data: bytes, position: int, end: int, number: int, checked: CheckedRecords) -> int:
-    """Where the next record begins. Nearly all numbers have one byte: these are read right here."""
+    """Check a record, and return where the next one begins.
+
+    Nearly all numbers have one byte: these are read without a call.
+    """
     length, position = read_varint(data, position)
     record_end = position + length
     byte = data[position + 1]
@@ -78,7 +81,7 @@ def _check_record(data: bytes, position: int, end: int, number: int, checked: Ch
 
 
 def _read_length(data: bytes, position: int) -> tuple[int, int]:
-    """Of a key or a value, and what is behind it; less than 0 is null, as in Kafka."""
+    """Return the length of a key or a value, and the position behind it. Below 0 it is null, as in Kafka."""
     byte = data[position]
     if byte > _ONE_BYTE_MAX:
         return read_varint(data, position)

@@ -1,4 +1,4 @@
-"""What the offset checkpoints of a log dir have of its logs."""
+"""The entries of a log dir's offset checkpoints for its logs."""
 
 from collections.abc import Callable
 
@@ -17,5 +17,5 @@ def offset_of_each(
 
 
 def raised_start(log: Log) -> int | None:
-    """What its first segment does not tell."""
+    """Return the log start offset if it is above the base of the first segment, which then cannot show it."""
     return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None

@@ -1,4 +1,4 @@
-"""What becomes of copies of logs that were on their way to another log dir when the broker ended."""
+"""The fate of copies that were on their way to another log dir when the broker ended."""
 
 import logging
 from collections.abc import Iterable, Sequence

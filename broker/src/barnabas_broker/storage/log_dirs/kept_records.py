@@ -1,4 +1,4 @@
-"""What a log dir has kept of the records that were acknowledged before a start."""
+"""The part of the acknowledged records that a log dir still has after a start."""
 
 from collections.abc import Container
 from enum import Enum
@@ -7,7 +7,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Kept(Enum):
-    """What a log has of the records that were acknowledged: SYNCED is all, if its disk is not an older copy."""
+    """The part of the acknowledged records that a log has. SYNCED is all of them, unless the disk is an older copy."""
 
     ALL = "all"
     SYNCED = "what was synced"
@@ -15,20 +15,21 @@ class Kept(Enum):
 
 
 class KeptRecords:
-    """What a start has found in a log dir; known once its logs are loaded."""
+    """The losses that a start has found in a log dir; known once its logs are loaded."""
 
     def __init__(self) -> None:
         self.may_lack_unsynced = False
-        """Whether what was written before this start, and not synced, may not have reached the disk."""
+        """True if records written before this start, and not synced, may not have reached the disk."""
         self.cut: set[TopicPartition] = set()
         """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
         self.promised: Container[TopicPartition] = ()
-        """Logs of which nothing was acknowledged before it was synced."""
+        """The logs that acknowledged no record before it was synced."""
 
     def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
-        """How much a log has kept.
+        """Return how much a log has kept.
 
-        The first records of a log are synced before they are acknowledged, so one that is empty had none.
+        The first records of a log are synced before they are acknowledged, so a log that is empty now had acknowledged
+        none.
         """
         if topic_partition in self.cut:
             return Kept.SOME

@@ -26,7 +26,7 @@ from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 FULL_BELOW_BYTES: Final = 1 << 20
-"""With less than this free a directory counts as full: no batch of the largest usual size fits."""
+"""The free space below which a directory counts as full: no batch of the largest usual size fits."""
 MEASURED_MS: Final = 1_000
 
 
@@ -199,7 +199,10 @@ class LogDir:
         return self._written.get(file_name, {}).get(topic_partition, 0)
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
-        """Writes of the checkpoints, for a thread. They raise StorageError, and write nothing while it is offline."""
+        """Return calls that write the checkpoints, for a thread.
+
+        They raise StorageError, and do nothing while it is offline.
+        """
         calls = (
             self.checkpoint_recovery_points,
             self.checkpoint_clean_offsets,

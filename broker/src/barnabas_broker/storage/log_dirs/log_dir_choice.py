@@ -1,4 +1,4 @@
-"""Which log dir takes a log that is to be made."""
+"""The choice of a log dir for a new log."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,9 +13,10 @@ WISHES_MAX: Final = 100_000
 
 
 class LogDirChoice:
-    """By wish (KIP-113), or by `log.dirs.placement`. Wishes are in memory: after a restart there are none, as in Kafka.
+    """The choice by a client's wish (KIP-113), else by `log.dirs.placement`.
 
-    Of many the newest are kept, for who wishes may ask for what never comes.
+    Wishes are in memory: after a restart there are none, as in Kafka. The oldest are dropped when there are too many,
+    since a client may wish for a replica that never comes.
     """
 
     def __init__(self, log_dirs: Sequence[LogDir], clock: Clock, placement: str, headroom_bytes: int) -> None:
@@ -44,11 +45,14 @@ class LogDirChoice:
             del self._wishes[next(iter(self._wishes))]
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Drops the wish for a log dir: the log is there now."""
+        """Drop the wish for a log dir: the log is there now."""
         self._wishes.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition) -> LogDir:
-        """Where it is wished, once and if that dir is online, else by the rule. ApiError where no dir is online."""
+        """Choose the log dir that was wished for, once and if it is online, else the one by the rule.
+
+        Raises ApiError where no dir is online.
+        """
         online = [log_dir for log_dir in self._log_dirs if log_dir.is_online]
         wished = self._wishes.pop(topic_partition, None)
         for log_dir in online:

@@ -23,7 +23,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class LoadProgress(NamedTuple):
-    """How far a start has come."""
+    """The progress of a start in one log dir."""
 
     log_dir: str
     partitions_done: int
@@ -97,7 +97,10 @@ class LogDirLoader:
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
 
     def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
-        """Logs that were cut wait while the disk is full; a start does not, for retention and deletions make room."""
+        """Write the checkpoints of what was found; a start goes on while the disk is full, and writes them later.
+
+        Logs that were truncated wait until then. A start must not, for retention and deletions make room.
+        """
         try:
             log_dir.checkpoint_clean_offsets()
             self._truncated.complete(log_dir)
@@ -127,10 +130,11 @@ class LogDirLoader:
             log_dir.damaged[place.topic_partition] = error
 
     def _is_of_a_topic(self, log: Log) -> bool:
-        """An empty directory is a log whose making has failed: it may have been made in another log dir since.
+        """True if the log belongs to a topic; otherwise its directory is removed or set aside.
 
-        One without records needs no id: whoever takes it may have it. One with records goes out of the way unless it
-        is known which topic it is of.
+        An empty directory is a log whose creation failed: it may have been created in another log dir since. A log
+        without records needs no id, for any topic of that name may take it. A log with records is set aside as stray
+        unless its topic is known.
         """
         if log.topic_id is None and self._is_removed(log):
             return False
@@ -140,7 +144,7 @@ class LogDirLoader:
         return True
 
     def _is_removed(self, log: Log) -> bool:
-        """Whether its directory was empty."""
+        """Remove the directory of a log if it is empty; True if it was."""
         files = self._environment.files
         try:
             if files.scan(log.directory):
@@ -169,7 +173,7 @@ class LogDirLoader:
         return online_log(self._log_dirs, topic_partition) is not None
 
     def names(self, log_dir: LogDir) -> list[str]:
-        """Of the directories in it. StorageError."""
+        """Return the names of the directories in it. Raises StorageError."""
         try:
             return [entry.name for entry in self._environment.files.scan(log_dir.path) if entry.is_dir]
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Whose a log directory is: which broker of which cluster may use it."""
+"""The owner of a log directory: the broker and the cluster that may use it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused
 
 
 class BrokerIdentity(NamedTuple):
-    """Who may use the directory."""
+    """The broker that may use a directory."""
 
     cluster_id: str
     node_id: int

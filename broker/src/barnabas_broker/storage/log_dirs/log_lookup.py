@@ -1,4 +1,4 @@
-"""Which log dir has a log, and which of what a checkpoint says is about one."""
+"""The search for a log in the log dirs, and the checkpoint entries that belong to a log."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> L
 
 
 def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
-    """How much a log has kept of what was acknowledged before this start."""
+    """Return how much a log has kept of the records acknowledged before this start."""
     log_dir = next(each for each in log_dirs if each.path == log.log_dir)
     return log_dir.kept.of(log.topic_partition, log.log_end_offset)
 

@@ -65,7 +65,7 @@ class LogManager:
         self.truncated = TruncatedLogs()
         truncated = WeakMethod(self._truncated)  # The locks of the log dirs end with this object's last user.
         self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
-        """Told of a log that has to be synced by `flush.messages`."""
+        """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
         self._environment = replace(
             environment,
@@ -96,11 +96,11 @@ class LogManager:
         return {key: log for log_dir in self.log_dirs if log_dir.is_online for key, log in log_dir.logs.items()}
 
     def online_logs(self) -> list[Log]:
-        """All that are online now, for work that goes through them in turns of the loop."""
+        """Return all logs that are online now, for work that goes through them in turns of the loop."""
         return [log for log_dir in self.log_dirs if log_dir.is_online for log in log_dir.logs.values()]
 
     def unflushed_logs(self) -> list[Log]:
-        """Those that may have something to sync by their settings: `due_flush` says what."""
+        """Return the logs that may have something to sync by their settings; `due_flush` decides."""
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
@@ -114,12 +114,12 @@ class LogManager:
 
     @property
     def producer_count(self) -> int:
-        """How many idempotent producers the logs know."""
+        """The number of idempotent producers that the logs know."""
         return self._environment.producer_count.total
 
     @property
     def was_clean(self) -> bool:
-        """Whether all log dirs were shut down cleanly before this start."""
+        """True if all log dirs were shut down cleanly before this start."""
         return all(log_dir.was_clean for log_dir in self.log_dirs)
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
@@ -127,12 +127,12 @@ class LogManager:
         return online_log(self.log_dirs, topic_partition)
 
     def has_lost(self, topic_partition: TopicPartition) -> bool:
-        """Whether no disk has this log, though all of them work."""
+        """True if no disk has this log, though all of them work."""
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
         return is_missing and self.damage_of(topic_partition) is None
 
     def damage_of(self, topic_partition: TopicPartition) -> StorageError | None:
-        """Why this log could not be loaded, if it is there."""
+        """Return the error that kept this log from being loaded; None if there was none."""
         return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
@@ -159,7 +159,10 @@ class LogManager:
             self._forget(log)
 
     def _forget(self, log: Log) -> None:
-        """Once its directory is renamed. A log dir that is loading may have one of an earlier topic of its name."""
+        """Drop a log whose directory is renamed.
+
+        A log dir that is being loaded may have a log of an earlier topic of the same name: that one stays.
+        """
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
                 log_dir.forget(log.topic_partition)
@@ -213,7 +216,7 @@ class LogManager:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
 
     def _truncated(self, log: TruncatedLog) -> None:
-        """One that is being loaded waits for the end of that."""
+        """Note that a log was truncated; one that is still being loaded is completed at the end of loading."""
         self.truncated.add(log)
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
@@ -306,7 +309,7 @@ class LogManager:
         return is_back
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
-        """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""
+        """Set aside the logs of a returning directory whose partitions were created in another directory meanwhile."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
             self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir by now")
 
@@ -321,18 +324,21 @@ class LogManager:
             _logger.warning("%d deleted files are left behind: %s", len(refusals), refusals[0])
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
-        """As the last checkpoints of the log dirs have them that have the logs. A directory that fails is offline."""
+        """Return the high watermark of each log, read from the last checkpoints.
+
+        A directory that fails goes offline.
+        """
         found: dict[TopicPartition, int] = {}
         self._on_each_online_dir(lambda log_dir: found.update(committed_in(log_dir)))
         return found
 
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
-        """As the checkpoint of its directory has it on the disk; 0 where it does not, or there is no such log."""
+        """Return the high watermark of a log in its directory's checkpoint; 0 without an entry or without the log."""
         log_dirs = [each for each in self.log_dirs if each.is_online and topic_partition in each.logs]
         return log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, topic_partition) if log_dirs else 0
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
-        """Writes of the checkpoints, for a thread."""
+        """Return calls that write the checkpoints, for a thread."""
         return [call for each in self.log_dirs if each.is_online for call in each.checkpoint_calls(high_watermark_of)]
 
     def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
@@ -341,7 +347,7 @@ class LogManager:
             call()
 
     def shutdown(self, high_watermark_of: HighWatermarkOf, broker_epoch: int = NO_EPOCH) -> None:
-        """Everything to the disk, then the clean-shutdown markers. A directory that fails gets none; blocks."""
+        """Sync all logs, then write the clean-shutdown markers. A directory that fails gets none. Blocks."""
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:

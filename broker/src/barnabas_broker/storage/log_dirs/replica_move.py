@@ -32,15 +32,15 @@ class ReplicaMove:
         self._unindexed: dict[Segment, None] = {}
         """Whole copies whose indexes are still to be copied, by `sync`."""
         self._synced_bytes: dict[Segment, int] = {}
-        """Of each copy, how much is on the disk."""
+        """The bytes of each copy that are on the disk."""
         self._truncations = log.truncations
         self._is_called_off = False
         self.is_kept = False
-        """Whether the copy is to stay: nothing else is sure to be left of the log."""
+        """True if the copy must not be removed: the original may be gone."""
 
     @property
     def lag_bytes(self) -> int:
-        """What is not copied yet."""
+        """Return the number of bytes that are not copied yet."""
         if self._truncations != self.log.truncations:
             return self.log.size_bytes
         copies = [self._files[segment] for segment in self.log.segments if segment in self._files]
@@ -48,7 +48,7 @@ class ReplicaMove:
 
     @disk_access
     def begin(self) -> None:
-        """From here on a start of the broker sees that the log was on its way."""
+        """Create the directory of the copy: from here on a start of the broker sees that a move was under way."""
         self._environment.files.make_dir(self.directory)
 
     @disk_access
@@ -97,7 +97,7 @@ class ReplicaMove:
             self._environment.files.write_atomically(f"{self.directory}/{name}", data, sync=True)
 
     def _write_topic_id(self) -> None:
-        """As it is known: a full disk may not have taken it yet where the log is."""
+        """Write the topic id from memory: on a full disk the log's own directory may not have it yet."""
         if self.log.topic_id is not None:
             data = encode_partition_metadata(self.log.topic_id)
             self._environment.files.write_atomically(
@@ -175,9 +175,10 @@ class ReplicaMove:
         return moved
 
     def _go_back(self, home: str) -> None:
-        """Where the disk refuses the log its name, the copy stays: it is whole, and its log counts as deleted.
+        """Move the log back to its home. If the disk refuses, the copy stays, and the log counts as deleted.
 
-        LogDirFailed, also where it is full: a log that counts as deleted must take no more records.
+        The copy is whole. Raises LogDirFailed, also for a full disk: a log that counts as deleted must take no more
+        records.
         """
         self.is_kept = True
         try:

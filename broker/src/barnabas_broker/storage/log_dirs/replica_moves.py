@@ -16,7 +16,11 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class ReplicaMoves:
-    """Whoever starts a move carries it out: `copy` of it until little is left, `sync` in a thread, `finish`."""
+    """The moves of replicas between log dirs.
+
+    The caller that starts a move carries it out: it calls `copy` until little is left, `sync` in a thread, then
+    `finish`.
+    """
 
     def __init__(
         self,
@@ -31,14 +35,13 @@ class ReplicaMoves:
         self._log_dirs = log_dirs
         self.under_way: dict[TopicPartition, ReplicaMove] = {}
         self.interrupted: dict[TopicPartition, str] = {}
-        """Where logs were on their way to when the broker ended: to be started again."""
+        """The target of each move that was under way when the broker ended: it has to be started again."""
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
-        """Begin to move a log to the directory at this path; None when it is there. A second move that is
-        not refused replaces the first.
+        """Begin to move a log to the directory at this path; None when it is there already.
 
-        ApiError where the log or the directory is unknown, or the directory is offline or has a folder of its name;
-        StorageError.
+        A second move that is not refused replaces the first. Raises ApiError where the log or the directory is unknown,
+        or the directory is offline or has a folder of the log's name; StorageError.
         """
         target, log = self._choice.at(log_dir), online_log(self._log_dirs, topic_partition)
         if log is None:

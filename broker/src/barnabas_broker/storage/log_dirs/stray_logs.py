@@ -22,7 +22,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 _DELETE_DELAY_MS: Final = 60_000
-"""As `file.delete.delay.ms`; the topic whose setting it would be is gone."""
+"""The default of `file.delete.delay.ms`; the topic that could have another value is gone."""
 
 
 class StrayLog(NamedTuple):
@@ -91,7 +91,10 @@ class StrayLogs:
         self._by_directory[log.directory] = stray
 
     def damaged_id(self, log_dir: LogDir, topic_partition: TopicPartition) -> UUID | None:
-        """Of a log that could not be loaded: its topic's id, None where that is damaged, too. StorageError."""
+        """Return the topic id of a log that could not be loaded; None where that is damaged, too.
+
+        Raises StorageError.
+        """
         directory = f"{log_dir.path}/{topic_partition}"
         try:
             return self._topic_id(directory)
@@ -99,7 +102,7 @@ class StrayLogs:
             raise storage_error(log_dir.path, directory, error) from error
 
     def damaged_epoch(self, log_dir: LogDir, topic_partition: TopicPartition) -> int | None:
-        """Of a log that could not be loaded: its latest leader epoch, as far as its checkpoint tells that."""
+        """Return the latest leader epoch of a log that could not be loaded; None without a readable checkpoint."""
         try:
             path = f"{log_dir.path}/{topic_partition}/{file_names.LEADER_EPOCHS}"
             return decode_epochs(self._environment.files.read(path))[-1].epoch
@@ -154,7 +157,7 @@ class StrayLogs:
         return any(each.path == log_dir and each.is_online for each in self._log_dirs)
 
     def totals(self) -> dict[str, StrayTotal]:
-        """Of those that are known, by log dir; log dirs without any are left out."""
+        """Return the totals of known stray logs by log dir; log dirs without any are left out."""
         totals: dict[str, StrayTotal] = {}
         for stray in self:
             before = totals.get(stray.log_dir, StrayTotal(0, 0))

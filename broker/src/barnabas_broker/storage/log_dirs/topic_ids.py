@@ -1,7 +1,7 @@
-"""Which topic a log belongs to (`partition.metadata`): a later topic of the same name must not take it.
+"""The topic ids of logs (`partition.metadata`): a later topic of the same name must not take a log.
 
 A sync for each new log would block the loop. So a thread syncs the ids about a second later, or the log's first flush
-does. A power cut before that loses the id: then the log's name tells the topic, where only one topic can have had that
+does. A power cut before that loses the id: then the log's name tells the topic, if only one topic can have had that
 name. On a full disk the id is written once there is room.
 """
 
@@ -29,13 +29,16 @@ class TopicIds:
         """A full disk did not take their ids."""
 
     def give(self, log: Log, topic_id: UUID) -> None:
-        """To a new log. StorageError."""
+        """Give a topic id to a new log. Raises StorageError."""
         _write(log, topic_id)
         log.belongs_to(topic_id)
         self._unsynced[log] = None
 
     def give_again(self, log: Log, topic_id: UUID) -> None:
-        """To one that was here before, and may have lost it with the power. StorageError, but not for a full disk."""
+        """Give its topic id to a log from before a start, which a power cut may have taken.
+
+        StorageError unless it is DiskFull.
+        """
         if log.topic_id == topic_id:
             return
         try:
@@ -65,7 +68,10 @@ class TopicIds:
         return unsynced
 
     def sync_call(self, log: Log) -> Callable[[], None]:
-        """What a thread has to do until the id of a log is on the disk. Both raise StorageError: DiskFull, it waits."""
+        """Return the call with which a thread puts the id of a log on the disk.
+
+        This method and the call raise StorageError; after DiskFull the id waits for room.
+        """
         if log in self._unwritten and log.topic_id is not None:
             _write(log, log.topic_id)
             self._unwritten.discard(log)

@@ -1,4 +1,4 @@
-"""What logs have to know of topics."""
+"""The questions that logs have about topics."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -8,10 +8,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class TopicLookup(NamedTuple):
-    """What the metadata say of topics, as far as it tells which log is whose.
+    """The part of the metadata that tells which topic a log belongs to.
 
-    `assigned` says which partition of this broker a topic id and a number are, None where they are none; `only_topic`
-    the id of the topic of a name, None where an earlier one may have had that name.
+    `assigned` gives the partition of this broker for a topic id and a number, or None. `only_topic` gives the id of the
+    topic of a name, or None if an earlier topic may have had that name.
     """
 
     assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None

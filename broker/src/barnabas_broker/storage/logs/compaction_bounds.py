@@ -1,4 +1,4 @@
-"""How far compaction has come in one log. Pure."""
+"""The progress of compaction in one log. Pure."""
 
 
 class CompactionBounds:
@@ -8,7 +8,7 @@ class CompactionBounds:
 
     def __init__(self) -> None:
         self.clean_until: int | None = None
-        """Up to here rounds of compaction have ended; None if there was none."""
+        """The end offset of the rounds of compaction so far; None if there was none."""
         self.superseded_until = 0
         """Below this, compaction here or on a leader may have removed records for newer ones that lie below it, too."""
 

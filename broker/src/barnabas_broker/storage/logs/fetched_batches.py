@@ -15,7 +15,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class AppendPosition(NamedTuple):
-    """What the next batch has to follow: an offset, an epoch, and whether there is any batch at all."""
+    """The end of a log that the next batch has to follow: its offset, its epoch, and whether the log is empty."""
 
     offset: int
     epoch: int

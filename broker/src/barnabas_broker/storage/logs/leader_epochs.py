@@ -44,8 +44,10 @@ class LeaderEpochs:
         self._entries = self._saved
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """How many saves there were, the latest that was done, and the latest when the checkpoint was cleared or
-        abandoned: none up to any of these is done any more."""
+        """The numbers of saves: begun, last done, and last begun when the checkpoint was cleared or abandoned.
+
+        A save whose number is not above the last three is skipped.
+        """
 
     @classmethod
     def load(cls, files: FileSystem, path: str, log_start_offset: int, batches: Iterator[FoundBatch]) -> "LeaderEpochs":

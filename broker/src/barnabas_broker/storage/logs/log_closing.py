@@ -12,7 +12,7 @@ CLOSED_TOGETHER: Final = 32
 
 
 def close_logs(logs: Sequence[Log]) -> None:
-    """Many at a time: the disk merges syncs that wait for it together."""
+    """Close logs, several at a time: the disk merges syncs that wait for it together."""
     with ThreadPoolExecutor(CLOSED_TOGETHER) as threads:
         for start in range(0, len(logs), CLOSED_TOGETHER):
             some = logs[start : start + CLOSED_TOGETHER]

@@ -1,4 +1,4 @@
-"""What all logs of a broker share; tests and simulations pass their own."""
+"""The objects that all logs of a broker share; tests and simulations pass their own."""
 
 import sys
 from collections.abc import Callable
@@ -34,6 +34,6 @@ class LogEnvironment:
     truncated: Callable[[TruncatedLog], object] = complete_truncation
     """Called with a log that takes no appends until its truncation is complete (`truncated_logs`)."""
     disk_threads: DiskThreads = field(default_factory=DiskThreads)
-    """For what blocks on the disk of a log dir."""
+    """The threads for calls that block on the disk of a log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
     """Called with a log that has unsynced `flush.messages`, at each append until they are synced."""

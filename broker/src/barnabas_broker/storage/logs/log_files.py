@@ -26,7 +26,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class LogFiles:
-    """Segments, epochs and producers of one log. Whoever makes one calls `configure` next."""
+    """The segments, epochs and producers of one log. A caller that makes one calls `configure` next."""
 
     __slots__ = (
         "__weakref__",
@@ -140,7 +140,7 @@ class LogFiles:
 
     @property
     def takes_appends(self) -> bool:
-        """False from a truncation until it is complete."""
+        """True unless a truncation is not complete yet."""
         return not self.known_producers.are_held_back
 
     @disk_access

@@ -29,12 +29,12 @@ from barnabas_core.topic_partition import TopicPartition
 _logger: Final = logging.getLogger(__name__)
 
 TOUCHED_BY_NO_ONE: Final = 2**63 - 1
-"""As `clean_shutdown_ns`: the files are known to be as a clean shutdown leaves them."""
+"""The `clean_shutdown_ns` of a log whose files are known to be as a clean shutdown leaves them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Which log, and what the log dir's checkpoints say about it."""
+    """The place of a log, and what the log dir's checkpoints say about it."""
 
     log_dir: str
     directory: str
@@ -42,11 +42,11 @@ class LogPlace:
     config: LogConfig
     log_start_offset: int = 0
     recovery_point: int | None = None
-    """None when the checkpoint does not know this log."""
+    """The recovery point; None when the checkpoint does not know this log."""
     clean_shutdown_ns: int | None = None
-    """When the clean-shutdown marker was written; None after a crash."""
+    """The time at which the clean-shutdown marker was written; None after a crash."""
     high_watermark: int | None = None
-    """None when the checkpoint does not know this log."""
+    """The high watermark; None when the checkpoint does not know this log."""
     is_promised: bool = False
     """The checkpoint says that nothing of this log was acknowledged before it was synced, and so it stays."""
     has_failed: bool = False
@@ -100,10 +100,11 @@ def _has_earlier(place: LogPlace) -> bool:
 
 
 def _superseded_until(log: Log, place: LogPlace) -> int:
-    """Return how far a round of compaction may have come that a crash or a clean shutdown has ended.
+    """Return the offset up to which an interrupted round of compaction may have removed superseded records.
 
-    Nothing is removed for a record that is not below the high watermark in the checkpoint. No replica in sync is cut
-    below that, so none of them begins anew, whatever segments were rolled for records that are not committed.
+    Nothing is removed for a record that is not below the high watermark in the checkpoint. No replica in sync is
+    truncated below that, so none of them starts again from an empty log, whatever segments were rolled for records that
+    are not committed.
     """
     active_base = log.segments.active.base_offset
     return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)

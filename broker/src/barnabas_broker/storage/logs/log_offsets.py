@@ -6,7 +6,7 @@ import msgspec
 
 
 class LogOffsets(NamedTuple):
-    """Where a log begins, ends, and up to where it is known to be on the disk."""
+    """The start and the end of a log, and the offset below which all is known to be on the disk."""
 
     start: int
     end: int
@@ -14,7 +14,10 @@ class LogOffsets(NamedTuple):
 
 
 class LogAppend(msgspec.Struct, frozen=True, gc=False):
-    """Where a batch went. `log_append_time_ms`: -1 unless the broker stamps it. A `duplicate` was there already."""
+    """The result of an append.
+
+    `log_append_time_ms` is -1 unless the broker stamps it. A `duplicate` was in the log already.
+    """
 
     base_offset: int
     log_append_time_ms: int

@@ -10,7 +10,7 @@ _TAILS_KEPT: Final = 8
 
 
 class LogReader:
-    """Of one log. Raises OSError and InvalidBatch."""
+    """The reader of one log. Raises OSError and InvalidBatch."""
 
     __slots__ = ("_segments", "_tails")
 

@@ -1,4 +1,4 @@
-"""What of one log is on the disk, and what waits for a sync. Pure; `LogFiles` makes the syncs."""
+"""The parts of one log that are on the disk, and those that wait for a sync. Pure; `LogFiles` makes the syncs."""
 
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments
@@ -25,9 +25,9 @@ class LogSyncs:
         self.on_disk_until = recovery_point
         """A power cut may bring back what is cut below this: a start has found it, or a sync of it has begun."""
         self.unsynced_from: int | None = None
-        """If `flush.messages` are due, the records from here on are acknowledged only once they are synced."""
+        """The first offset that must be synced before it is acknowledged, when `flush.messages` are due; else None."""
         self.due_at = recovery_point
-        """From this end of the log on, nothing more is acknowledged before it is synced."""
+        """The end offset from which on nothing more is acknowledged before it is synced."""
         self._flush_messages = LONG_MAX
         self._is_promised = False
         self._segments = segments

@@ -16,7 +16,7 @@ from barnabas_broker.wire.records import BrokenRecords, first_record_since
 from barnabas_core.fair_turns import FairTurn
 
 UNPACKED_BYTES_MAX: Final = 64 << 20
-"""Of one batch, uncompressed; what unpacks to more is not looked into."""
+"""The largest size of a batch, uncompressed, that is searched for a timestamp."""
 ON_LOOP_BYTES_MAX: Final = 64 * 1024
 """A batch of so many bytes, uncompressed, is looked through in less time than a thread is worth: about 5 ms at most."""
 HEADERS_IN_A_STEP: Final = 1_000
@@ -44,7 +44,7 @@ class BatchSearch:
 
     @property
     def is_large(self) -> bool:
-        """Whether it takes a thread."""
+        """True if the search needs a thread."""
         return bool(self.header.compression) or self.header.size_bytes > ON_LOOP_BYTES_MAX
 
     @disk_access
@@ -83,7 +83,7 @@ async def _in_thread(log: Log, search: BatchSearch) -> TimestampOffset | None:
 
 
 async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
-    """From the batch on that holds `offset`; what is truncated meanwhile is looked at anew."""
+    """Search from the batch that holds `offset`; after a truncation meanwhile, search that part again."""
     while offset < log.log_end_offset:
         await turn.give_way()
         truncations, offset = log.truncations, max(offset, log.log_start_offset)
@@ -101,7 +101,7 @@ async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn)
 
 @disk_access
 def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
-    """Of the segment that holds `offset`: in ms, the end of the batch that brought it, and the segment's end."""
+    """Return (largest timestamp in ms, end offset of its batch, end of the segment) of the segment with `offset`."""
     segment = log.segments.starting_at(offset)[0]
     return *segment.largest_timestamp(), log.segments.end_offset(segment, log.log_end_offset)
 

@@ -36,7 +36,7 @@ class TruncatedLog(Protocol):
 
     @property
     def takes_appends(self) -> bool:
-        """False until it is complete."""
+        """True unless the truncation is not complete yet."""
         ...
 
     def producer_replay(self) -> ProducerReplay:

@@ -1,1 +1,1 @@
-"""What a log knows of its idempotent producers, in memory and in `.snapshot` files."""
+"""The idempotent producers that a log knows, in memory and in `.snapshot` files."""

@@ -1,4 +1,4 @@
-"""Whether a partition takes a transaction marker: Kafka's rules. Pure."""
+"""The check of a transaction marker: Kafka's rules for the partition that takes it. Pure."""
 
 from typing import Final
 

@@ -68,7 +68,7 @@ class Producer:
         self.producer_id = producer_id
         self.epoch = epoch
         self.packed = b""
-        """Its last batches, oldest first."""
+        """The last batches, oldest first."""
         self.last_timestamp_ms = -1
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
@@ -104,7 +104,7 @@ class Producer:
 
 
 class ProducerCount:
-    """How many producers all partitions of a broker know. Locked, for logs are loaded in threads, too."""
+    """The number of producers that all partitions of a broker know. It has a lock, for threads load logs, too."""
 
     def __init__(self, total_max: int = BROKER_MAX) -> None:
         self.total = 0
@@ -262,7 +262,7 @@ class ProducerStates:
 
 
 def _importance(known: tuple[int, Producer]) -> tuple[bool, int]:
-    """Those with an open transaction are never forgotten, and the others not before those that wrote earlier."""
+    """Return the sort key by which producers are forgotten: earliest writers first, open transactions never."""
     return known[1].transaction_first_offset >= 0, known[1].last_timestamp_ms
 
 

@@ -1,10 +1,13 @@
-"""How many index pages stay in memory: those that were read last, over all logs of a broker."""
+"""The index pages in memory: those that were read last, over all logs of a broker."""
 
 from threading import Lock
 from typing import Final, Protocol
 
 PAGES_MAX: Final = 2_048
-"""Of 4 KiB or 6 KiB: about 10 MiB. A lookup in another index reads its page again, which costs some `pread`s."""
+"""The number of pages of 4 or 6 KiB: about 10 MiB.
+
+A lookup in another index reads its page again, which costs some `pread`s.
+"""
 
 
 class HoldsPage(Protocol):

@@ -1,7 +1,7 @@
 """A segment's sparse indexes, `.index` and `.timeindex`: sorted entries of fixed size, written behind.
 
-New entries wait in memory for `flush` (on roll, close, sync, or when a page of them is full); what a crash loses of
-them lies past the recovery point, where recovery makes them anew. A lookup leaves no file open: it keeps the page that
+New entries wait in memory for `flush` (on roll, close, sync, or when a page of them is full). A crash loses only
+entries past the recovery point, and recovery builds those again. A lookup leaves no file open: it keeps the page that
 it found, until `IndexPages` takes that for others.
 """
 
@@ -25,7 +25,7 @@ NO_PAGE: Final = (0, b"")
 
 
 class SparseIndex:
-    """Entries of two numbers, neither of which ever falls from one entry to the next."""
+    """The entries of two numbers; neither number ever falls from one entry to the next."""
 
     __slots__ = ("_entry", "_files", "_page", "_page_bytes", "_pages", "_tail", "_written", "path")
 
@@ -58,11 +58,11 @@ class SparseIndex:
 
     @property
     def keeps_page(self) -> bool:
-        """Whether a page of the file is in memory."""
+        """True if a page of the file is in memory."""
         return self._page is not NO_PAGE
 
     def drop_page(self) -> None:
-        """Called by `IndexPages`, perhaps in another thread."""
+        """Drop the page. `IndexPages` calls it, perhaps in another thread."""
         self._page = NO_PAGE
 
     def last(self) -> tuple[int, int] | None:
@@ -80,7 +80,7 @@ class SparseIndex:
         return self._read(count) if count < self.count else None
 
     def count_up_to(self, target: int, field: int = 0) -> int:
-        """How many entries have a `field` of at most `target`."""
+        """Return how many entries have a `field` of at most `target`."""
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)
@@ -111,7 +111,7 @@ class SparseIndex:
             file.truncate(0)
 
     def is_sane(self, last_second_max: int) -> bool:
-        """Whether the file can be this index: whole entries, the last no less than the first and within the bounds."""
+        """True if the file can be this index: whole entries, the last no less than the first and within the bounds."""
         file = self._files.open_file(self.path)
         if file.size_bytes() != self._written * self._entry.size:
             return False
@@ -141,7 +141,7 @@ class SparseIndex:
         return bisect_right(range(len(entries) // size), target, key=value)
 
     def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
-        """Whether the page that begins with entry `start` holds the last entry up to `target`."""
+        """True if the page that begins with entry `start` holds the last entry up to `target`."""
         size = self._entry.size
         if not page:
             return False

@@ -29,7 +29,7 @@ _ALL_OFFSETS: Final = 2**63 - 1
 
 
 class SegmentSizes(NamedTuple):
-    """What a directory listing tells of a segment's files; None for an index that is missing."""
+    """The sizes of a segment's files from a directory listing; None for an index that is missing."""
 
     log_bytes: int = 0
     index_bytes: int | None = 0
@@ -101,7 +101,7 @@ class Segment:
             raise
 
     def path(self, suffix: str) -> str:
-        """Of the file with this suffix."""
+        """Return the path of the file with this suffix."""
         return f"{self.directory}/{file_names.segment_file(self.base_offset, suffix)}"
 
     @property
@@ -118,7 +118,7 @@ class Segment:
         return file
 
     def release_file(self) -> None:
-        """Called by the cap on open files."""
+        """Close the file. The cap on open files calls it."""
         self._file = None
 
     def close_file(self) -> None:
@@ -128,7 +128,7 @@ class Segment:
             self._environment.open_files.closed(self)
 
     def _look_into(self) -> None:
-        """At the first use of what was on disk: indexes that cannot be right are made anew, timestamps are found."""
+        """Check a segment from an earlier run at its first use: rebuild wrong indexes, and find its timestamps."""
         self._looked_into = True
         are_anew = self._clear_wrong_indexes()
         for _ in self._observe_from(_ALL_OFFSETS, SCAN_CHUNK_BYTES if are_anew else LOOKUP_CHUNK_BYTES):
@@ -138,7 +138,7 @@ class Segment:
         self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
 
     def _clear_wrong_indexes(self) -> bool:
-        """Whether they have to be made anew."""
+        """Clear indexes that are wrong or missing; True if they have to be rebuilt."""
         is_wrong = self._lacks_index or not self.indexes.are_sane(self.size_bytes)
         if is_wrong:
             self.indexes.create_files()
@@ -146,7 +146,7 @@ class Segment:
         return is_wrong
 
     def make_missing_indexes(self) -> None:
-        """While the log is loaded, for that reads all of the segment: nobody waits for the loop then."""
+        """Build missing indexes while the log is loaded, which reads all of it: the loop need not wait then."""
         if self._lacks_index and self.size_bytes and not self._looked_into:
             self._open()
             self.close_file()
@@ -166,7 +166,7 @@ class Segment:
             yield batch
 
     def _trusted_position(self, offset: int) -> int:
-        """Where the last batch that is indexed below `offset` begins, or 0 when the index does not hold its promise."""
+        """Return the position of the last indexed batch below `offset`; 0, and clear the indexes, if they are wrong."""
         entry = self.indexes.truncate_to(offset)
         try:
             if (
@@ -254,7 +254,7 @@ class Segment:
             )
 
     def find(self, offset: int) -> FoundBatch | None:
-        """The first batch that ends at `offset` or later. A wrong index is made anew before that fails."""
+        """Return the first batch that ends at `offset` or later. If that fails, rebuild the indexes and try again."""
         _ = self.file
         try:
             return self._find(offset)
@@ -283,7 +283,7 @@ class Segment:
         return self._file is file
 
     def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
-        """Where, from `offset_min` on, the first batch with a record of this time or later may be."""
+        """Return the earliest offset, from `offset_min` on, at which a batch with this time or a later one may be."""
         return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
 
     def batch_at(self, position: int) -> BatchHeader:
@@ -298,21 +298,21 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """Of the larger one of its two indexes."""
+        """The size of the larger one of the two indexes."""
         return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """In ms, and the last offset of the batch that brought it; -1 when there is none."""
+        """Return (largest timestamp in ms, last offset of its batch); -1 when there is none."""
         _ = self._looked_into or self.file
         return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
 
     def retention_timestamp_ms(self) -> int:
-        """What retention by time counts from: the largest timestamp, or the file's time where records have none."""
+        """Return the time from which retention counts: the largest timestamp, or else the time of the file."""
         timestamp_ms, _ = self.largest_timestamp()
         return timestamp_ms if timestamp_ms >= 0 else self._environment.files.modified_ms(self.path(file_names.LOG))
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log."""
+        """Build both indexes again from the log."""
         self.indexes.clear()
         for _ in self._observe_from(self.base_offset, SCAN_CHUNK_BYTES):
             pass
@@ -355,14 +355,14 @@ class Segment:
         self._room = NO_ROOM
 
     def seal(self) -> None:
-        """Before a roll or a close: index entries are written, the largest timestamp among them."""
+        """Write the index entries, the largest timestamp among them, before a roll or a close."""
         if self._looked_into:
             self._room = NO_ROOM
             self.indexes.seal()
             self.transactions.flush()
 
     def sync_calls(self) -> list[Callable[[], None]]:
-        """What a thread has to call until this segment, as it is now, is on the disk."""
+        """Return the calls with which a thread puts this segment, as it is now, on the disk."""
         log = self.file
         self.indexes.flush()
         self.transactions.flush()

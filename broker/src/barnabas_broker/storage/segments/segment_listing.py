@@ -1,4 +1,4 @@
-"""From a directory's entries to the segments and snapshots that lie in it. Opens nothing."""
+"""The segments and snapshots in a directory, from its entries. Opens nothing."""
 
 from collections.abc import Iterable
 

@@ -15,4 +15,4 @@ class SegmentRoom(NamedTuple):
 
 
 NO_ROOM: Final = SegmentRoom(None, 0, 0, 0)
-"""No bounds: nothing is known of the segment, or it was changed by something other than an append."""
+"""The bounds into which no batch fits: the segment is not known, or something other than an append changed it."""

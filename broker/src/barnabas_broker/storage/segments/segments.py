@@ -8,7 +8,10 @@ from barnabas_broker.storage.segments.segment import Segment
 
 
 class Segments:
-    """Never empty: the last one takes the appends. Raises OSError and InvalidBatch, as Segment does."""
+    """The segments of a log, at least one; the last takes the appends.
+
+    Raises OSError and InvalidBatch, as Segment does.
+    """
 
     __slots__ = ("_segments", "active")
 
@@ -33,7 +36,7 @@ class Segments:
         return sum(segment.size_bytes for segment in self._segments)
 
     def add(self, segment: Segment) -> None:
-        """Adds a new active segment."""
+        """Add a new active segment."""
         self._segments.append(segment)
         self.active = segment
 
@@ -44,7 +47,7 @@ class Segments:
         self.active = self._segments[-1]
 
     def end_offset(self, segment: Segment, log_end_offset: int) -> int:
-        """Where `segment` ends: at the next one's base, or at the log's end."""
+        """Return the end offset of `segment`: the base of the next one, or the end of the log."""
         following = bisect_right(self._segments, segment.base_offset, key=_base_offset)
         return self._segments[following].base_offset if following < len(self._segments) else log_end_offset
 
@@ -67,7 +70,7 @@ class Segments:
         return None
 
     def end_position(self, segment: Segment, offset_max: int, log_end_offset: int) -> int:
-        """Where in its file the batches below `offset_max` end."""
+        """Return the position in the file at which the batches below `offset_max` end."""
         if offset_max >= log_end_offset or offset_max >= self.end_offset(segment, log_end_offset):
             return segment.size_bytes
         found = segment.find(offset_max)

@@ -52,7 +52,7 @@ def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry
 
 
 def _remove_unfinished(files: FileSystem, paths: Iterable[str]) -> None:
-    """They are in nobody's way: what a full disk does not let go stays."""
+    """Remove unfinished files as far as a full disk permits; those that stay do no harm."""
     for path in paths:
         try:
             files.remove(path)

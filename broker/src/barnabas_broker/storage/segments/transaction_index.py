@@ -16,7 +16,10 @@ _VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """Its marker is at `last_offset`; when that was written, everything below `last_stable_offset` was decided."""
+    """An aborted transaction, with its marker at `last_offset`.
+
+    When the marker was written, all transactions below `last_stable_offset` were decided.
+    """
 
     producer_id: int
     first_offset: int
