@@ -91,7 +91,7 @@ def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> Sto
         )
     if isinstance(error, HalfDone):
         return LogDirFailed(
-            log_dir, f"{path} was changed by half ({error}): its partitions go offline and are loaded anew"
+            log_dir, f"{path} was changed only in part ({error}): its partitions go offline and are loaded again"
         )
     if lacks_space(error):
         return DiskFull(log_dir, f"no space left ({error}): free some, or move partitions to another log dir")

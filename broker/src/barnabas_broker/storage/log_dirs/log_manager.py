@@ -311,7 +311,7 @@ class LogManager:
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Set aside the logs of a returning directory whose partitions were created in another directory meanwhile."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
-            self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir by now")
+            self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir now")
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Paths to give to `remove_files`."""

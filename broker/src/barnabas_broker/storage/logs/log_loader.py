@@ -88,7 +88,12 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     for segment in log.segments:
         segment.make_missing_indexes()
     if log.log_end_offset < place.log_start_offset:
-        _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
+        _logger.warning(
+            "%s ends at offset %d, below its log start offset %d: it becomes empty and starts there",
+            place.directory,
+            log.log_end_offset,
+            place.log_start_offset,
+        )
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
     if place.config.compacted:
         log.compaction.superseded_below(_superseded_until(log, place))
