@@ -39,6 +39,8 @@ CONDITIONS: Final = (READY, WITHIN_OBJECTIVE, OFFSETS_RESET, SCALING_ACTIVE)
 NOW_MS: Final = 1_700_000_000_000
 CREATED: Final = "_created"
 """What prometheus_client tells besides of each counter and histogram: when its series began."""
+CLUSTER: Final = {"certificates": [{"name": "one-operator", "notAfter": "2026-01-01T00:00:00Z"}]}
+"""The status of a secured Cluster."""
 RUN: Final[Mapping[str, Any]] = {
     "phase": "Succeeded",
     "completionTime": "2026-01-01T00:00:00Z",
@@ -99,7 +101,9 @@ def operator_metrics() -> list[Told]:
     metrics.add_leadership(Leadership.without_others())
     metrics.round_ended(Key("air", "one"), 0.1, is_good=True)
     metrics.watch_failed("Topic")
-    inventory.keep(_resource("Cluster", {"maintenance": [{"name": "nightly", "maxAgeSeconds": 1}]}, {}), is_gone=False)
+    inventory.keep(
+        _resource("Cluster", {"maintenance": [{"name": "nightly", "maxAgeSeconds": 1}]}, CLUSTER), is_gone=False
+    )
     cron_job = {"name": "one-nightly", "namespace": "air", "creationTimestamp": "2026-01-01T00:00:00Z"}
     inventory.keep_cron_job({"metadata": cron_job}, is_gone=False)
     inventory.keep(_resource("MaintenanceJob", {"cluster": "one", "job": "archive"}, RUN), is_gone=False)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from monitoring import certificate_rule_cases
 from monitoring.rule_cases import (
     BILLING,
     BILLS,
@@ -36,6 +37,7 @@ HEALTHY: Final = {
     f"{UNDER_MIN}{{{ONE}}}": "0x600",
     f"barnabas_partitions_lacking_records{{{ONE}}}": "0x600",
     **WELL,
+    **certificate_rule_cases.WELL,
     f"up{{{ONE}}}": "1x600",
     'up{namespace="kafka",cluster="of-yesterday",broker="0"}': "1x90 stale",  # Somebody has deleted it.
     f"kafka_log_logmanager_offlinelogdirectorycount{{{ONE}}}": "0x600",

@@ -9,13 +9,13 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
-from monitoring import rule_cases, transaction_rule_cases
+from monitoring import certificate_rule_cases, rule_cases, transaction_rule_cases
 from monitoring.promtool import GUIDE, RULES, promtool
 from monitoring.quiet_series import HEALTHY, MINUTES_OF_A_WEEK, ROLL
 from monitoring.rule_cases import Case
 
 ALERTS: Final = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "alert" in rule]
-CASES: Final = (*rule_cases.CASES, *transaction_rule_cases.CASES)
+CASES: Final = (*rule_cases.CASES, *transaction_rule_cases.CASES, *certificate_rule_cases.CASES)
 FIRING: Final = 'ALERTS{alertstate="firing"}'
 
 

@@ -42,6 +42,15 @@ def test_each_resource_tells_its_state_and_the_reason_that_its_condition_has() -
     assert 'cluster="one",kind="Topic",name="planes",reason="NotSupported",resource_namespace="air"} 0.0' in text
 
 
+def test_a_cluster_tells_when_its_certificates_expire() -> None:
+    inventory = Inventory()
+    ends = {"certificates": [{"name": "one-cluster-ca", "notAfter": "2027-01-01T00:00:00Z"}]}
+    inventory.keep({**resource("Cluster", "one", "Reconciled"), "status": ends}, is_gone=False)
+    about = {"resource_namespace": "air", "cluster": "one", "certificate": "one-cluster-ca"}
+    text = page(OperatorMetrics(inventory))
+    assert total(text, "barnabas_certificate_expiration_timestamp_seconds", **about) == 1_798_761_600
+
+
 def test_a_cluster_tells_whether_it_declares_a_lag_exporter() -> None:
     inventory = Inventory()
     inventory.keep(resource("Cluster", "one", "Reconciled", lagExporter={}), is_gone=False)

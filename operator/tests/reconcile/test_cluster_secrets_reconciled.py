@@ -32,6 +32,22 @@ def test_all_secrets_are_there_before_the_brokers_and_the_brokers_get_the_passwo
     play(scenario)
 
 
+def test_the_status_says_when_certificates_expire_and_which_one_of_users_does_first(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.api.put(resource("Cluster", "one", **ASKS))
+        for name, end in (("alice", "2099-01-01T00:00:00Z"), ("bob", "2098-01-01T00:00:00Z")):
+            shown = {"name": name, "notAfter": end, "renewalTime": end}
+            user = resource("User", name, cluster="one", authentication={"type": "tls"}, pause=True)
+            world.api.put({**user, "status": {"certificate": shown}})
+        await world.round()
+        found = (world.api.found("Cluster", "one") or {})["status"]["certificates"]
+        own = ["one-cluster-ca", "one-clients-ca", "one-broker-certificates", "one-operator"]
+        assert [each["name"] for each in found] == [*own, "bob"]
+        assert all(each["renewalTime"] < each["notAfter"] for each in found[:-1])
+
+    play(scenario)
+
+
 def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what_to_do(play: Play) -> None:
     async def scenario(world: World) -> None:
         world.api.put({"kind": "Secret", "metadata": {"name": "one-operator"}, "data": {"a": "Yg=="}})

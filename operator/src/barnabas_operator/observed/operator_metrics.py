@@ -19,6 +19,7 @@ from barnabas_operator.observed.maintenance_metrics import (
     run_row,
     schedule_rows,
 )
+from barnabas_operator.planning.time_text import epoch_s
 from barnabas_operator.resources.cluster_kind import CLUSTER as CLUSTER_KIND
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.json_types import Json
@@ -125,6 +126,7 @@ class _Resources(Collector):
         self._runs: list[RunRow] = []
         self._schedules: list[ScheduleRow] = []
         self._lag_exporters: dict[tuple[str, str], bool] = {}
+        self._certificates: list[tuple[tuple[str, str, str], float]] = []
 
     def look(self) -> None:
         """Read the inventory on the loop, where it changes."""
@@ -141,6 +143,11 @@ class _Resources(Collector):
             is not None
             for body in clusters
         }
+        self._certificates = [
+            ((body["metadata"]["namespace"], body["metadata"]["name"], each["name"]), epoch_s(each["notAfter"]))
+            for body in clusters
+            for each in body.get("status", {}).get("certificates", ())
+        ]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Resources by kind and Cluster, those that are paused, the state of each, what groups and runs are."""
@@ -164,6 +171,13 @@ class _Resources(Collector):
         for cluster, is_declared in self._lag_exporters.items():
             exporters.add_metric(cluster, float(is_declared))
         yield exporters
+        text = "When a certificate of a Cluster expires, by the name of its Secret; the first one of Users."
+        ends = GaugeMetricFamily(
+            "barnabas_certificate_expiration_timestamp_seconds", text, labels=[*CLUSTER, "certificate"]
+        )
+        for certificate, expires_s in self._certificates:
+            ends.add_metric(certificate, expires_s)
+        yield ends
         yield from group_families(self._groups)
         yield from maintenance_families(self._runs, self._schedules)
 

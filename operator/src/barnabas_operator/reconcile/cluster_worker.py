@@ -14,6 +14,7 @@ from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
+from barnabas_operator.planning.brokers.certificate_statuses import with_users
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.brokers.pods import PodsState
@@ -52,6 +53,7 @@ from barnabas_operator.resources.api_objects import InvalidResource, readable_pa
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.user import USER
 
 log = logging.getLogger(__name__)
 
@@ -335,7 +337,9 @@ class ClusterWorker:
         self, cluster: Cluster, body: Json, why: Refusal | None, found: Findings = NOTHING_FOUND
     ) -> None:
         now = time_text(self._clock.now_ms())
-        status = cluster_status(cluster, now, why, found._replace(strays=self._running.strays))
+        certificates = with_users(self._brokers.secrets.certificates, self._found(USER.name).values())
+        found = found._replace(strays=self._running.strays, certificates=certificates)
+        status = cluster_status(cluster, now, why, found)
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:

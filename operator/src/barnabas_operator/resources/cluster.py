@@ -13,13 +13,14 @@ from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, Maintenan
 from barnabas_operator.resources.object_meta import Message
 from barnabas_operator.resources.quantity import Quantity
 from barnabas_operator.resources.resource import Resource, Status
-from barnabas_operator.resources.security import Authentication, Authorization
+from barnabas_operator.resources.security import Authentication, Authorization, CertificateStatus
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
 BROKERS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 64
 LISTENERS_MAX: Final = 8
+CERTIFICATES_MAX: Final = 8
 METADATA_VERSION_MAX: Final = 32_767
 """Levels of features are 16 bits in Kafka's protocol."""
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
@@ -239,6 +240,10 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
 
     listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="where the listeners can be reached")] = ()
     metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
+    certificates: Annotated[
+        tuple[CertificateStatus, ...],
+        Meta(max_length=CERTIFICATES_MAX, description="when the certificates of a secured Cluster expire"),
+    ] = ()
     cluster_id: Annotated[str, Meta(description="the id that Kafka's clients are told")] | None = None
     metadata_version: (
         Annotated[int, Meta(description="the level of the metadata that all brokers go by; older brokers do not start")]

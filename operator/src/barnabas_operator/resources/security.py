@@ -1,4 +1,4 @@
-"""The parts of a `Cluster` that say how its clients prove who they are, and what they may do."""
+"""The parts of a `Cluster` that say how its clients prove who they are, and what they may do; and its certificates."""
 
 from typing import Annotated, Final, Literal
 
@@ -36,3 +36,15 @@ class Authorization(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     allow_everyone_if_no_acl_found: Annotated[
         bool, Meta(description="true: where no ACL is about a resource, everybody may do everything with it")
     ] = False
+
+
+class CertificateStatus(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """A certificate that brokers or their clients show, or trust, and when it ends."""
+
+    name: Annotated[str, Meta(description="the Secret that holds it")]
+    not_after: Annotated[str, Meta(description="when it expires (RFC 3339)")]
+    renewal_time: (
+        Annotated[str, Meta(description="when the operator renews it; left out, somebody else does")] | None
+    ) = None

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from barnabas_operator.resources.kind import Kind, column, fixed
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
 from barnabas_operator.resources.resource import Resource, Status
+from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.topic import DeletionPolicy
 
 USERNAME_LENGTH_MAX: Final = 253
@@ -175,6 +176,9 @@ class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkno
     cluster: Annotated[str | None, Meta(description="the Cluster that has the user; never changes")] = None
     username: Annotated[str, Meta(description="the user's name in Kafka")] | None = None
     secret: Annotated[str, Meta(description="the Secret with all that a client needs")] | None = None
+    certificate: (
+        Annotated[CertificateStatus, Meta(description="of a tls user: when its certificate expires")] | None
+    ) = None
     password_id: (
         Annotated[str, Meta(description="changes with the password that the Cluster has; it says nothing about it")]
         | None

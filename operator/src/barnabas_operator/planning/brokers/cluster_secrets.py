@@ -4,7 +4,7 @@ All is decided from what the Secrets hold now, so an operator that is killed bet
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final, NamedTuple
 
 from barnabas_operator.certificates.authority import (
@@ -17,6 +17,7 @@ from barnabas_operator.certificates.authority import (
     renewed_at,
 )
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_authority
+from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, SCRAM, login_of
 from barnabas_operator.planning.brokers.pod_security import (
@@ -41,7 +42,10 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.security import CertificateStatus
 
+CERTIFICATES_IN: Final = frozenset({BROKER_PEM, "tls.crt", "user.crt"})
+"""The keys of Secrets that hold a certificate; each Secret has one of them at most."""
 DOMAIN: Final = "cluster.local"
 """The domain of Kubernetes clusters, unless somebody chose another."""
 
@@ -55,9 +59,10 @@ class WantedSecret(NamedTuple):
 
 
 class SecretsPlan(NamedTuple):
-    """All Secrets in the order in which they are written."""
+    """All Secrets in the order in which they are written, and when the certificates in them end."""
 
     secrets: tuple[WantedSecret, ...]
+    certificates: tuple[CertificateStatus, ...]
 
     @property
     def by_name(self) -> Mapping[str, Data]:
@@ -113,7 +118,16 @@ def plan_secrets(
     if has_administrator(cluster):
         data = _of_administrator(cluster, external, of_cluster, of_clients, moment)
         made.append(WantedSecret(administrator_name(name), data))
-    return SecretsPlan((*kept, *made))
+    ends = [certificate_status(each, plan.signer.certificate) for each, plan in authorities]
+    return SecretsPlan((*kept, *made), (*ends, *_ends(made)))
+
+
+def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
+    """Yield when the certificates end that are no authority's."""
+    for each in made:
+        for key in CERTIFICATES_IN & each.data.keys():
+            (certificate,) = certificates_in(each.data[key].decode())
+            yield certificate_status(each.name, certificate)
 
 
 def _authority(name: str, moment: _Moment) -> AuthorityPlan | Refusal:

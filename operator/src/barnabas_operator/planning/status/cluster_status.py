@@ -35,6 +35,7 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         observed_generation=cluster.metadata.generation,
         listeners=_listeners(cluster, pods.external) if pods is not None else before.listeners,
         metrics=_metrics(cluster, pods) if pods is not None else before.metrics,
+        certificates=found.certificates if found.certificates is not None else before.certificates,
         cluster_id=state.cluster_id if state is not None else before.cluster_id,
         metadata_version=reported_metadata_version(cluster, state),
         brokers=len(pods.views()) if pods is not None else before.brokers,

@@ -26,6 +26,7 @@ from barnabas_operator.planning.topics.lost_records import lost_in_cluster, name
 from barnabas_operator.planning.topics.topic_status import PARTITIONS_OFFLINE
 from barnabas_operator.resources.cluster import Cluster, RollingStatus
 from barnabas_operator.resources.object_meta import ROLLING, Condition
+from barnabas_operator.resources.security import CertificateStatus
 
 UNDER_MIN_ISR: Final = "UnderMinIsr"
 RESTARTING: Final = "Restarting"
@@ -40,7 +41,7 @@ class Findings(NamedTuple):
     """The findings about a Cluster; None if nobody could report.
 
     `trouble` says why pods do not run, `silence` why no broker has answered the operator for a while, `ahead` what is
-    to move later.
+    to move later, `certificates` when those of a secured Cluster end.
     """
 
     pods: PodsState | None = None
@@ -49,6 +50,7 @@ class Findings(NamedTuple):
     trouble: str = ""
     silence: str = ""
     ahead: PendingMoves | None = None
+    certificates: tuple[CertificateStatus, ...] | None = None
 
 
 NOTHING_FOUND: Final = Findings()

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.object_meta import merge_conditions
+from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.user import User, UserStatus
 
 
@@ -16,12 +17,14 @@ def user_status(
     cluster: str | None = None,
     has_secret: bool = False,
     password_id: str | None = None,
+    certificate: CertificateStatus | None = None,
     note: str = "",
 ) -> UserStatus:
     """Return the new status; `problem` is what stood in the way, `now` in RFC 3339.
 
     `cluster` is the one that has the user now; None for a resource that was refused before anything was done.
-    `password_id` is that of the password that the brokers have taken, `note` what else is to be said of a ready user.
+    `password_id` is that of the password that the brokers have taken, `certificate` that of the Secret, `note` what
+    else is to be said of a ready user.
     """
     before = user.status or UserStatus()
     conditions = merge_conditions(before.conditions, conditions_of(user, problem, now, note=note))
@@ -34,6 +37,7 @@ def user_status(
         username=user.username,
         secret=user.metadata.name if has_secret else None,
         password_id=password_id,
+        certificate=certificate,
     )
 
 

@@ -21,6 +21,7 @@ from barnabas_operator.planning.time_text import utc_moment
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
+from barnabas_operator.resources.security import CertificateStatus
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class ClusterSecretsReconciler:
         self._seen: object = None
         self.data: Mapping[str, Data] = {}
         """The content of the Secrets by name; empty for an open Cluster."""
+        self.certificates: tuple[CertificateStatus, ...] | None = None
+        """The ends of the certificates in them; None until they are known."""
 
     def forget(self) -> None:
         """Look again: time has passed, and others may have changed something."""
@@ -50,7 +53,7 @@ class ClusterSecretsReconciler:
     async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
         """Return why the Secrets are not as they are to be. Raises KubeUnreachable and KubeRefused."""
         if not is_secured(cluster):
-            self.data = {}
+            self.data, self.certificates = {}, ()
             return None
         hosts = broker_hosts(cluster, pods.external, await self._node_addresses(cluster, pods))
         about = cluster.metadata.generation, hosts, pods.external
@@ -76,7 +79,7 @@ class ClusterSecretsReconciler:
                     log.info("%s/%s: Secret %s is renewed", *_key(cluster), wanted.name)
             except ObjectRefused as error:
                 return error.refusal
-        self.data = plan.by_name
+        self.data, self.certificates = plan.by_name, plan.certificates
         return None
 
     async def erase(self, cluster: Cluster) -> None:

@@ -138,6 +138,7 @@ def _outcome(plan: UserPlan, ready: ReadySecret, refused: RefusedSteps, cluster:
         cluster=cluster.metadata.name,
         has_secret=ready.is_there,
         password_id=before if problem is not None else known,
+        certificate=ready.certificate,
         note=ready.note,
     )
     user = replace(user, status=status)

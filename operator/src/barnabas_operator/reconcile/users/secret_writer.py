@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from barnabas_operator.certificates.authority import certificates_in
+from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.users.client_files import (
     CERTIFICATE,
@@ -35,6 +37,7 @@ from barnabas_operator.planning.users.user_secret import (
 )
 from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.user import User
 
 
@@ -60,6 +63,7 @@ class ReadySecret(NamedTuple):
     is_there: bool = False
     known: KnownPassword | None = None
     refusal: Refusal | None = None
+    certificate: CertificateStatus | None = None
     note: str = ""
     """The rest that is to be said of the user."""
 
@@ -134,7 +138,8 @@ class SecretWriter:
             return ReadySecret(stored is not None, refusal=Refusal(NO_AUTHORITY, f"nobody can sign: {error}"))
         proof = Proof(authorities.brokers, "", has.certificate, has.key, has.keystore, has.keystore_password)
         await self._write(user, stored, client_files(user, endpoint, proof, self._secrets.folder(user)), {})
-        return ReadySecret(is_there=True)
+        (shown,) = certificates_in(has.certificate)
+        return ReadySecret(is_there=True, certificate=certificate_status(user.metadata.name, shown))
 
     def _certificate(
         self, user: User, stored: StoredSecret | None, authority: ClientsAuthority, now_ms: int

@@ -1,0 +1,27 @@
+"""What must be the matter for the alerts about certificates to fire, and what there is where all is well."""
+
+from typing import Final
+
+from monitoring.rule_cases import RESOURCE, Case
+
+WEEK_S: Final = 7 * 86400
+EXPIRES: Final = "barnabas_certificate_expiration_timestamp_seconds"
+BROKERS: Final = 'resource_namespace="kafka",cluster="main",certificate="main-broker-certificates"'
+OF_OPERATOR: Final = f'{EXPIRES}{{{RESOURCE},certificate="main-broker-certificates"}}'
+CASES: Final = (
+    # A week and five minutes are left at first.
+    Case("CertificateExpiresSoon", {OF_OPERATOR: f"{WEEK_S + 300}x60"}, 20, 22, BROKERS, "critical"),
+    # The first one is not renewed, the second one is.
+    Case(
+        "CertificateExpiresSoon",
+        {
+            OF_OPERATOR: f"{WEEK_S}x60",
+            f'{EXPIRES}{{{RESOURCE},certificate="main-operator"}}': f"{WEEK_S}x9 {2 * WEEK_S}x60",
+        },
+        14,
+        16,
+        BROKERS,
+        "critical",
+    ),
+)
+WELL: Final = {OF_OPERATOR: f"{2 * WEEK_S}x600"}
