@@ -50,13 +50,13 @@ REQUESTS: Final = 6
 DEAREST: Final = 10
 SETTLED_S: Final = 0.01
 """After an answer, until the followers have fetched again."""
-LOOPS_OWN: Final = ("_run_once", "_run")
+LOOPS_OWN: Final = ("_run_once", "_run", "_run_soon")
 TIMERS_ORDER: Final = "__lt__"
 """How often the loop compares timers depends on how many there are."""
 BOUNDS: Final = {
     "Produce, acks=1": 1_350,
-    "Produce, acks=all of three replicas": 2_450,
-    "  fetches of the two followers, at the leader": 6_500,
+    "Produce, acks=all of three replicas": 2_250,
+    "  fetches of the two followers, at the leader": 6_250,
     "  appends of the two followers": 4_800,
     "Fetch of the newest batch": 2_150,
 }

@@ -40,7 +40,7 @@ class Timers(Protocol):
         """Run `callback` once, `delay_s` seconds from now."""
         ...
 
-    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
+    def call_soon(self, callback: Callable[[], object]) -> object:
         """Run `callback` once this turn of the loop is over."""
         ...
 

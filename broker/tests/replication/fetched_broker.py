@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.app.loop_time import LoopTimers
+from barnabas_broker.app.loop_timers import LoopTimers
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client

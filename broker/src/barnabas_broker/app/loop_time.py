@@ -1,13 +1,10 @@
-"""The real clock and the real timers, for everything below that takes them as arguments."""
+"""The real clock, for everything below that takes it as an argument."""
 
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Final
-
-from barnabas_core.clock import Cancellable
 
 SWITCH_S: Final = 0.0005
 """A thread that runs Python lets the loop go on after so long. Python's own 5 ms add up: a system call is a switch."""
@@ -30,18 +27,3 @@ class SystemClock:
 
     monotonic_s = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
     """Seconds since the machine was started, those too in which it was suspended. Hot: so it is no function of ours."""
-
-
-class LoopTimers:
-    """core.clock.Timers over an event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
-        """Run `callback` once, `delay_s` seconds from now."""
-        return self._loop.call_later(delay_s, callback)
-
-    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
-        """Run `callback` in the loop's next turn."""
-        return self._loop.call_soon(callback)
