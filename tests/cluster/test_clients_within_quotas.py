@@ -83,7 +83,7 @@ def test_a_batch_larger_than_the_quota_of_a_window_is_read_all_the_same(cluster:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     producer.produce("bounded", bytes(50_000))
     assert producer.flush(WAIT_S) == 0
-    assert alter(cluster, "client-id", "slow", "consumer_byte_rate", 1_000)[0] == 0
+    assert alter(cluster, "client-id", "slow", "consumer_byte_rate", 4_000)[0] == 0
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "client.id": "slow", "group.id": "slow"})
     consumer.assign([TopicPartition("bounded", 0, 0)])
     assert wait_for(lambda: consumer.poll(0.1), seconds_max=WAIT_S)

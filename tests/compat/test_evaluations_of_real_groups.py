@@ -30,7 +30,7 @@ TWO_SCRAPES_S = 2 * INTERVAL_S
 SLACK_S = 20.0
 UNTIL_S_MAX = 300.0
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak(only=True)]
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ def allow_describe_alone(client: StockClient) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_a_cluster_is_read_by_tls_and_sasl_and_who_has_no_password_is_told(
     kafka: tuple[ServerProcess, int], authority: Authority, tmp_path: Path
 ) -> None:

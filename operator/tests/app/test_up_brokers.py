@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin import DescribeClusterRequest
@@ -75,6 +76,7 @@ def test_settings_that_no_broker_starts_with_are_taken_back(up: RunningUp) -> No
     wait_for(lambda: up.cluster_reason() == "BrokersReady")
 
 
+@pytest.mark.soak(only=True)
 def test_a_rolling_restart_loses_nothing_that_was_acknowledged_and_refuses_nothing(up: RunningUp) -> None:
     up.write("cluster.yaml", cluster_manifest(3, **QUICK, default_replication_factor=3, min_insync_replicas=2))
     up.write("topics.yaml", topic_manifest("flights", "partitions: 3", "replicas: 3"))

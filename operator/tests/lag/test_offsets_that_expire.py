@@ -42,6 +42,7 @@ def exporter(server: ServerProcess, tmp_path: Path) -> Iterator[RunningExporter]
 
 
 @pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_a_group_is_told_until_its_offsets_have_expired_with_less_and_less_time_left(
     server: ServerProcess, exporter: RunningExporter
 ) -> None:

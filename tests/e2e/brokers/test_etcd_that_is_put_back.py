@@ -41,6 +41,7 @@ def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
     cluster.client().write("newer", [b"kept"])
 
 
+@pytest.mark.soak(only=True)
 def test_brokers_that_run_lose_nothing(cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path) -> None:
     back_up(plane, tmp_path / "backup")
     with Writer(cluster.client(), "flights", 0) as writer:

@@ -22,7 +22,7 @@ from local_kubernetes.apiserver import own_api_server
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.helm import CHART, ask_helm
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak(only=True)]
 
 NEXT: Final = "v1beta1"
 NAMESPACE: Final = "air"

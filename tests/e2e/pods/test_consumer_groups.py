@@ -161,9 +161,24 @@ def _series_go(asked: Prometheus, castle: Castle) -> None:
     _all_are_read(asked, castle)
 
 
-def test_a_group_is_looked_at_scaled_reset_and_deleted(billing: Billing, cluster: Cluster) -> None:
+def test_a_group_is_looked_at_scaled_and_deleted(billing: Billing, cluster: Cluster) -> None:
     with lag_exporter(billing.castle), prometheus_pod(cluster, billing.castle) as asked:
         _life_of_a_group(billing, asked)
+
+
+@pytest.mark.soak(only=True)
+def test_a_reset_stops_the_consumers_and_starts_them_again(billing: Billing) -> None:
+    reset = {"id": "again", "to": {"earliest": {}}, "whenActive": "ScaleDown"}
+    scaling = {"target": {"name": GROUP}, "lagThreshold": 5000, "min": 1, "max": 1}
+    spec: dict[str, object] = {"scaling": scaling, "deletionPolicy": "Retain"}
+    billing.castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")
+    billing.apply(**spec)
+    wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, LOOK_S)
+    billing.apply(**spec, offsets={"reset": reset})
+    wait_for(lambda: billing.condition("OffsetsReset"), lambda said: said[0] == "True", SECONDS_MAX, LOOK_S)
+    assert billing.status()["reset"]["again"] == RECORDS
+    wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, LOOK_S)
+    wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, LOOK_S)
 
 
 @pytest.mark.soak(only=True)
@@ -193,16 +208,8 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
 
     castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")
     wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "True", SECONDS_MAX, LOOK_S)
-    one = {**spec, "scaling": {**scaling, "max": 1}}
-    billing.apply(**one)
+    billing.apply(**{**spec, "scaling": {**scaling, "max": 1}})
     wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, LOOK_S)
-
-    reset = {"id": "again", "to": {"earliest": {}}, "whenActive": "ScaleDown"}
-    billing.apply(**one, offsets={"reset": reset})
-    wait_for(lambda: billing.condition("OffsetsReset"), lambda said: said[0] == "True", SECONDS_MAX, LOOK_S)
-    assert billing.status()["reset"]["again"] == RECORDS
-    wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, LOOK_S)
-    wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, LOOK_S)
 
     # Foreground: a consumer that still starts would make its group again.
     castle.kubectl("delete", "deployment", GROUP, "--cascade=foreground")

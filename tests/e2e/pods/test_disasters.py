@@ -20,6 +20,7 @@ from harness.deadline import wait_for
 from harness.stock_client import StockClient
 from local_kubernetes.kubectl import PATIENTLY
 
+pytestmark = pytest.mark.soak(only=True)
 SECONDS_MAX: Final = 300.0
 RECORDS: Final = [b"%d" % number for number in range(1_000)]
 LONELY: Final = "lonely"
@@ -46,7 +47,6 @@ def _stateful_set(castle: Castle) -> None:
     assert castle.pods() == pods, "brokers run on"
 
 
-@pytest.mark.soak(only=True)
 def test_nothing_acknowledged_is_lost_and_all_is_back_when_owned_objects_are_deleted(
     castle: Castle, figures: Figures
 ) -> None:

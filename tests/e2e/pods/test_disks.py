@@ -11,6 +11,7 @@ from e2e.pods.figures import Figures
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 
+pytestmark = pytest.mark.soak(only=True)
 RECORDS = [b"%d" % number for number in range(1_000)]
 SECONDS_MAX = 300.0
 
@@ -53,7 +54,6 @@ def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures
     assert is_whole()
 
 
-@pytest.mark.soak(only=True)
 def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Castle, figures: Figures) -> None:
     is_whole = written(castle, "before-the-end")
     found = castle.read("cluster", NAME)
@@ -78,7 +78,6 @@ def claims(castle: Castle) -> set[str]:
     return set(castle.kubectl("get", "pvc", "-l", f"barnabas.dev/cluster={NAME}", "-oname").split())
 
 
-@pytest.mark.soak(only=True)
 def test_a_disk_that_cannot_be_had_costs_one_broker_at_most_and_is_taken_back(castle: Castle) -> None:
     is_whole = written(castle, "before-the-wrong-disk")
     storage, before, had = castle.read("cluster", NAME)["spec"]["storage"], castle.pods(), claims(castle)

@@ -144,12 +144,17 @@ def run_to_its_end(castle: Castle, name: str, declared: Json) -> Json:
 
 
 def fill(castle: Castle) -> None:
-    """Two topics, and a group with commits."""
-    client = StockClient(castle.bootstrap)
+    """The topic that is archived."""
     castle.create_topic(TOPIC, len(HELD))
-    castle.create_topic(OTHER, OTHER_PARTITIONS)
+    client = StockClient(castle.bootstrap)
     for partition, values in HELD.items():
         client.write(TOPIC, values, partition)
+
+
+def fill_other(castle: Castle) -> None:
+    """A topic besides, and a group with commits."""
+    castle.create_topic(OTHER, OTHER_PARTITIONS)
+    client = StockClient(castle.bootstrap)
     client.write(OTHER, [b"a record"] * OTHER_RECORDS, OTHER_PARTITIONS - 1)
     for partition, offset in COMMITS:
         client.commit(GROUP, TopicPartition(TOPIC, partition, offset))
@@ -157,7 +162,7 @@ def fill(castle: Castle) -> None:
 
 @pytest.fixture(scope="module")
 def archives(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
-    """Topics with records, and a claim for archives and reports."""
+    """A topic with records, and a claim for archives and reports."""
     cluster.image("barnabas-jobs")  # What the chart names by itself.
     installed.await_ready()
     fill(installed)
@@ -206,6 +211,7 @@ def test_every_other_job_does_its_work_in_an_executor_and_its_result_and_files_a
 ) -> None:
     if len({pod["spec"]["nodeName"] for pod in archived.pod_items()}) > 1:
         pytest.skip("the brokers are on several nodes, and an audit mounts the claims of all")
+    fill_other(archived)
     runs = {AUDIT: audit_run(archived), **RUNS}
     with ThreadPoolExecutor(2) as two:
         statuses = two.map(partial(run_to_its_end, archived), runs.keys(), runs.values())

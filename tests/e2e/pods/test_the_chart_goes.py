@@ -1,6 +1,8 @@
 """The chart is upgraded, goes and comes again: brokers serve on as if nothing were, and what was declared meanwhile is
 done by the operator that comes."""
 
+import pytest
+
 from e2e.pods.castle import Castle, topic_manifest
 from e2e.pods.traffic import Traffic
 from e2e.pods.under_traffic import STALL_SECONDS_MAX
@@ -8,6 +10,7 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import took
 from harness.stock_client import StockClient
 
+pytestmark = pytest.mark.soak(only=True)
 TOPIC = "over-the-chart"
 
 
