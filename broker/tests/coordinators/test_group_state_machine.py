@@ -16,6 +16,7 @@ from barnabas_broker.coordinators.groups.messages import JoinedMember
 from barnabas_broker.coordinators.groups.records import decode
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_core.errors import ErrorCode
+from harness.soak import size
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, new_member_join_timeout_ms=60_000)
 LONG_MS = 20 * 60_000
@@ -218,5 +219,5 @@ def _part_of(member: JoinedMember) -> str:
     return member.instance_id or member.member_id
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
+Machine.TestCase.settings = settings(max_examples=size(25, 600), stateful_step_count=60)
 test_groups_survive_everything = Machine.TestCase

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_core.errors import ErrorCode
+from harness.soak import size
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, new_member_join_timeout_ms=60_000)
 NAMES = ("A", "B", "C")
@@ -176,5 +177,5 @@ def test_after_a_failover_the_first_self_is_fenced_once_the_second_was_heard_of(
     assert first.heartbeat() is FENCED
 
 
-StaticMembers.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
+StaticMembers.TestCase.settings = settings(max_examples=size(40, 2_000), stateful_step_count=50)
 test_a_static_member_that_does_as_it_is_told_is_never_fenced = StaticMembers.TestCase

@@ -18,6 +18,7 @@ from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError
+from harness.soak import size
 
 BROKERS = [1, 2, 3, 4]
 a_broker = st.sampled_from(BROKERS)
@@ -165,5 +166,5 @@ class PartitionLife(RuleBasedStateMachine):
         assert not self.state.lacking or self.state.isr
 
 
-PartitionLife.TestCase.settings = settings(max_examples=150, stateful_step_count=25)
+PartitionLife.TestCase.settings = settings(max_examples=size(40, 1_000), stateful_step_count=25)
 TestPartitionLife = PartitionLife.TestCase

@@ -19,6 +19,7 @@ from barnabas_core.acls import (
     plain_host,
 )
 from harness.manual_clock import ManualClock
+from harness.soak import size
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 ALICE = AclSubject("User:alice", "10.0.0.1")
@@ -75,7 +76,7 @@ def naive(some: list[Acl], operation: AclOperation, kind: ResourceType, name: st
     return not denied and (allowed if about else if_none)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(80, 3_000), deadline=None)
 @given(acls, operations, names, st.booleans())
 def test_an_index_decides_as_a_look_at_all_acls_does(
     some: list[Acl], operation: AclOperation, name: str, if_none: bool
@@ -84,7 +85,7 @@ def test_an_index_decides_as_a_look_at_all_acls_does(
     assert decided == naive(some, operation, TOPIC, name, if_none)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(80, 2_000), deadline=None)
 @given(acls, st.data())
 def test_an_acl_that_is_removed_takes_no_other_with_it(some: list[Acl], data: st.DataObject) -> None:
     index = index_of(some)
@@ -101,7 +102,7 @@ def test_an_acl_that_is_removed_takes_no_other_with_it(some: list[Acl], data: st
         assert index.allows_any(ALICE, operation, TOPIC) == index_of(some).allows_any(ALICE, operation, TOPIC)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(80, 3_000), deadline=None)
 @given(acls)
 def test_a_right_on_any_topic_is_one_that_some_name_would_show(some: list[Acl]) -> None:
     shown = any(

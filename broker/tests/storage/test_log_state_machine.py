@@ -10,6 +10,7 @@ from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in,
 
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncation import truncate_to
+from harness.soak import size
 
 PRODUCER = 77
 
@@ -138,4 +139,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogAgainstItsModel = LogMachine.TestCase
-TestLogAgainstItsModel.settings = settings(max_examples=40, stateful_step_count=40)
+TestLogAgainstItsModel.settings = settings(max_examples=size(20, 400), stateful_step_count=40)

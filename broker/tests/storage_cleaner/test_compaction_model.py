@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES
 from barnabas_broker.wire.compression import Codec
+from harness.soak import size
 
 RETENTION_MS = 1000
 KEYS = st.none() | st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f"])
@@ -147,4 +148,4 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 TestCompactionAgainstItsModel = CompactionMachine.TestCase
-TestCompactionAgainstItsModel.settings = settings(max_examples=40, stateful_step_count=30)
+TestCompactionAgainstItsModel.settings = settings(max_examples=size(20, 400), stateful_step_count=30)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from barnabas_broker.storage.inspection.record_check import check_records
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header, sealed_batch
 from barnabas_broker.wire.records import BrokenRecords, Header, Record, decode_batch, encode_batch, encode_varint
+from harness.soak import size
 
 fields = st.none() | st.binary(max_size=100)
 headers = st.lists(st.builds(Header, st.text(max_size=5), fields), max_size=3)
@@ -16,7 +17,7 @@ records = st.lists(st.tuples(times, fields, fields, headers), min_size=1, max_si
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=size(60, 2_000))
 @given(made=records)
 def test_the_times_and_the_records_without_a_key_are_found(made: list[Record]) -> None:
     batch = bytes(encode_batch(made))
@@ -32,7 +33,7 @@ FORGED_LENGTH = b"\xfe\xff\xff\xff\x0f"
 """A record of 2 GiB, whose headers would be as many as that."""
 
 
-@settings(max_examples=500)
+@settings(max_examples=size(100, 5_000))
 @example(made=[Record(0, 0, None, b"", [Header("1\U00080000", None)])], place=0, cut=3, new=FORGED_LENGTH)
 @given(made=records, place=st.integers(0, 10_000), cut=st.integers(0, 3), new=edges | st.binary(max_size=12))
 def test_what_is_taken_can_be_read_and_what_cannot_be_read_is_refused(

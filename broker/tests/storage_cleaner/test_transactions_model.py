@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from barnabas_broker.storage.logs.aborted_transactions import aborted_among
 from barnabas_broker.storage.logs.marker_append import append_marker
 from barnabas_broker.wire.transaction_markers import Marker
+from harness.soak import size
 
 TRANSACTIONAL = 0x10
 RETENTION_MS = 1000
@@ -138,4 +139,4 @@ class TransactionsMachine(RuleBasedStateMachine):
 
 
 TestTransactionsAgainstTheirModel = TransactionsMachine.TestCase
-TestTransactionsAgainstTheirModel.settings = settings(max_examples=40, stateful_step_count=30)
+TestTransactionsAgainstTheirModel.settings = settings(max_examples=size(20, 400), stateful_step_count=30)

@@ -32,8 +32,9 @@ from barnabas_broker.wire.codec import (
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import UnencodableMessage, encoder
 from barnabas_broker.wire.messages import message_class
+from harness.soak import size
 
-few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+few = settings(max_examples=size(3, 60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 every_message = pytest.mark.parametrize(("name", "version"), CODEC_MESSAGES)
 
 

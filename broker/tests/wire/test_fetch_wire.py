@@ -17,6 +17,7 @@ from barnabas_broker.wire.fetch import FetchPartition, FetchTopic, ForgottenTopi
 from barnabas_broker.wire.fetch_response import FetchResult, encode_fetch_response
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest
 from barnabas_broker.wire.parts import FileSlice, Part
+from harness.soak import size
 
 VERSIONS = range(4, 19)
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -232,7 +233,7 @@ def test_a_request_cut_anywhere_is_malformed_whatever_lies_behind_it(version: in
 
 
 @every_version
-@settings(max_examples=100)
+@settings(max_examples=size(40, 1_000))
 @given(data=st.data())
 def test_a_request_with_changed_bytes_is_parsed_or_malformed(version: int, data: st.DataObject) -> None:
     asked = [("topic", uuid.UUID(int=5), [FetchPartition(1, 2, 3, 4, 5, 6)] * 2)] * 2

@@ -14,6 +14,7 @@ from barnabas_broker.wire.apis import ApiSpec
 from barnabas_broker.wire.codec import decode_request
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
+from harness.soak import size
 
 REQUESTS = [(spec, version) for spec in CODEC_APIS for version in range(spec.min_version, spec.max_version + 1)]
 every_request = pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_bytes_behind_a_request_are_ignored(spec: ApiSpec, version: int) -> None
 
 
 @every_request
-@settings(max_examples=25)
+@settings(max_examples=size(8, 250))
 @given(data=st.data())
 def test_a_request_with_changed_bytes_is_decoded_or_malformed(spec: ApiSpec, version: int, data: st.DataObject) -> None:
     body = bytearray(sample(spec, version))
@@ -76,7 +77,7 @@ def test_a_request_with_changed_bytes_is_decoded_or_malformed(spec: ApiSpec, ver
 
 
 @every_request
-@settings(max_examples=25)
+@settings(max_examples=size(8, 250))
 @given(junk=st.binary(max_size=120))
 def test_random_bytes_are_decoded_or_malformed(spec: ApiSpec, version: int, junk: bytes) -> None:
     decoded_or_malformed(spec, version, junk)

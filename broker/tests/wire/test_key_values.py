@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from barnabas_broker.wire.key_values import KeyValueReader
 from barnabas_broker.wire.record_batch import CONTROL_BIT, parse_header
 from barnabas_broker.wire.records import BrokenRecords, Header, Record, decode_batch, encode_batch
+from harness.soak import size
 
 BYTES_MAX = 1_000_000
 DATA = st.none() | st.binary(max_size=20) | st.integers(60, 70).map(bytes) | st.integers(8_180, 8_200).map(bytes)
@@ -60,7 +61,7 @@ def test_a_large_batch_comes_in_slices(attributes: int) -> None:
     assert max(sizes) <= 1_000
 
 
-@settings(max_examples=300)
+@settings(max_examples=size(60, 3_000))
 @given(batches(), st.data())
 def test_damage_is_told_as_such(made: list[bytearray], data: st.DataObject) -> None:
     damaged = bytearray(b"".join(made))

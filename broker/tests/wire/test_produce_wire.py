@@ -20,6 +20,7 @@ from barnabas_broker.wire.produce import (
     encode_produce_response,
     parse_produce,
 )
+from harness.soak import size
 
 VERSIONS = range(3, 14)
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -159,7 +160,7 @@ SPECIAL_BYTES = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF])
 
 
 @every_version
-@settings(max_examples=100)
+@settings(max_examples=size(40, 1_000))
 @given(data=st.data())
 def test_a_request_with_changed_bytes_has_its_places_within_its_bytes_or_is_malformed(
     version: int, data: st.DataObject

@@ -21,6 +21,7 @@ from barnabas_broker.wire.records import (
     encode_varint,
     iterate_records,
 )
+from harness.soak import size
 
 CODECS = range(5)
 BYTES_MAX = 1 << 20
@@ -146,7 +147,7 @@ def test_random_bytes_for_records_are_read_or_broken(codec: int, data: bytes, co
     assert len(records) == count
 
 
-@settings(max_examples=200)
+@settings(max_examples=size(60, 2_000))
 @given(records=record_lists(), data=st.data())
 def test_records_with_flipped_bits_are_read_or_broken_and_can_be_written_again(
     records: list[Record], data: st.DataObject

@@ -21,6 +21,7 @@ from barnabas_broker.wire.replica_fetch import (
     encode_replica_fetch,
     parse_replica_fetch_response,
 )
+from harness.soak import size
 
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -168,7 +169,7 @@ def test_a_response_cut_anywhere_is_malformed() -> None:
             parse_replica_fetch_response(memoryview(frame)[:end])
 
 
-@settings(max_examples=200)
+@settings(max_examples=size(60, 2_000))
 @given(data=st.data())
 def test_a_response_with_changed_bytes_is_parsed_or_malformed(data: st.DataObject) -> None:
     frame = bytearray((9).to_bytes(4) + b"\0" + kafka_response())

@@ -17,6 +17,7 @@ from barnabas_operator.planning.groups.scaling_conditions import demand_of, foll
 from barnabas_operator.planning.groups.too_few import HOLD_MIN_S
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
 from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.soak import size
 
 LOOK_S = 15.0
 HOUR_S = 3600.0
@@ -277,7 +278,7 @@ def test_a_load_that_has_halved_has_half_the_replicas_soon() -> None:
     assert life.story.replicas in {4, 5}
 
 
-@settings(max_examples=100)
+@settings(max_examples=size(40, 1_000))
 @given(
     lag=st.integers(0, 20_000),
     noise=st.floats(0, 0.09),
@@ -301,7 +302,7 @@ def test_a_steady_lag_asks_for_no_more_replicas_after_it_has_settled(
     assert numbers == sorted(numbers, reverse=True), story.changes[settled:]
 
 
-@settings(max_examples=200)
+@settings(max_examples=size(60, 2_000))
 @given(
     looks=st.lists(
         st.tuples(st.one_of(st.none(), st.integers(0, 10**6)), st.integers(0, 3), st.integers(0, 40)), max_size=200
