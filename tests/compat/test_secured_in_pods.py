@@ -15,7 +15,7 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.authorities import Data
-from barnabas_operator.planning.brokers.cluster_secrets import SecretsPlan, broker_hosts, plan_secrets
+from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.local_security import SCRAM
 from barnabas_operator.planning.brokers.pod_properties import pod_properties
@@ -69,7 +69,7 @@ class Secured(NamedTuple):
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder, external = tmp_path_factory.mktemp("secured"), ExternalAccess()
     hosts = broker_hosts(CLUSTER, external, frozenset()) | {HOST}
-    plan = plan_secrets(CLUSTER, hosts, external, {}, dt.datetime.now(dt.UTC), lambda: "a password")
+    plan = plan_secrets(CLUSTER, hosts, external, Moment({}, {}, dt.datetime.now(dt.UTC), lambda: "a password"))
     assert isinstance(plan, SecretsPlan)
     for name, content in plan.by_name["one-broker-certificates"].items():
         (folder / name).write_bytes(content)

@@ -29,6 +29,7 @@ class KubeMemory(KubeApi):
     def __init__(self, connection: ApiClient) -> None:
         super().__init__(connection)
         self.objects: dict[str, JsonObject] = {}
+        self._applied: dict[str, Mapping[str, Any]] = {}
         self.writes: list[str] = []
         self.refuse: Refuse = _nothing
         self._versions = count(1)
@@ -80,7 +81,10 @@ class KubeMemory(KubeApi):
             case "POST":
                 return self._create(path, given)
             case "PATCH" if content_type == APPLY:
-                return self._keep(place, _merged(self.objects.get(place, {}), given))
+                there = _without(self.objects.get(place, {"metadata": {}}), self._applied.get(place, {}), given)
+                self.objects[place] = there
+                self._applied[place] = given
+                return self._keep(place, _merged(there, given))
             case "PATCH":
                 return self._patch(place, given)
         self._delete(path, given)
@@ -142,6 +146,18 @@ class KubeMemory(KubeApi):
             return
         for each in [each for each in self.objects if each == path or each.startswith(f"{path}/")]:
             del self.objects[each]
+
+
+def _without(there: Mapping[str, Any], before: Mapping[str, Any], now: Mapping[str, Any]) -> JsonObject:
+    """What is left of an object without the fields that were applied before, and are no longer."""
+    kept = {}
+    for name, value in there.items():
+        was, is_now = before.get(name), now.get(name)
+        if isinstance(value, dict) and isinstance(was, dict):
+            kept[name] = _without(value, was, is_now if isinstance(is_now, dict) else {})
+        elif name in now or name not in before:
+            kept[name] = value
+    return kept
 
 
 def _merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> JsonObject:

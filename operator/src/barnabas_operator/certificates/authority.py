@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Self
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -16,6 +16,9 @@ AUTHORITY_DAYS: Final = 3650
 LIFETIME_DAYS: Final = 365
 EARLY: Final = dt.timedelta(minutes=10)
 """A certificate holds some minutes before it is made: clocks differ."""
+
+_PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+_PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 class Pem(NamedTuple):
@@ -36,8 +39,8 @@ class Authority:
     def __init__(self, pem: Pem, now: dt.datetime) -> None:
         """Read the key, and its certificate, which may be the first of several. Raises ValueError."""
         key = load_pem_private_key(pem.key.encode(), password=None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key of the authority must be one of an elliptic curve")
+        if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+            raise ValueError("the key of the authority must be RSA, or one of an elliptic curve")
         self._key = key
         self._certificate = x509.load_pem_x509_certificate(pem.certificate.encode())
         if self._certificate.public_key() != key.public_key():
@@ -49,12 +52,11 @@ class Authority:
     def create(cls, name: str, now: dt.datetime) -> Self:
         """Return a new one, whose certificate it has signed itself."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = _subject(name)
-        until = now + dt.timedelta(days=AUTHORITY_DAYS)
-        builder = _builder(subject, subject, key.public_key(), key.public_key(), now, until)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
-        return cls(_pem(key, builder.sign(key, hashes.SHA256())), now)
+        return cls(_pem(key, _own_certificate(key, _subject(name), now)), now)
+
+    def renewed(self) -> Pem:
+        """Return the key with another certificate, which lasts from now; it has the same name."""
+        return Pem(self.pem.key, pem_of([_own_certificate(self._key, self._certificate.subject, self._now)]))
 
     @property
     def certificate(self) -> x509.Certificate:
@@ -69,9 +71,8 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         until = min(self._now + dt.timedelta(days=LIFETIME_DAYS), self._certificate.not_valid_after_utc)
         subject = _subject(common_name, organization)
-        builder = _builder(
-            subject, self._certificate.subject, key.public_key(), self._key.public_key(), self._now, until
-        )
+        issuer = self._certificate.subject
+        builder = _builder(subject, issuer, key.public_key(), _key_identifier(self._certificate), self._now, until)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
@@ -81,6 +82,15 @@ class Authority:
                 x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False
             )
         return _pem(key, builder.sign(self._key, hashes.SHA256()))
+
+
+def is_current(certificate: x509.Certificate, authority: x509.Certificate, now: dt.datetime) -> bool:
+    """True if an authority has issued a certificate that need not be renewed yet.
+
+    A certificate that is older than that of its authority is renewed with it.
+    """
+    is_older = certificate.not_valid_before_utc < authority.not_valid_before_utc
+    return has_issued(authority, certificate) and not is_older and now < renewed_at(certificate)
 
 
 def has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
@@ -125,6 +135,29 @@ def renewed_at(certificate: x509.Certificate) -> dt.datetime:
     return begin + (end - begin) * 2 / 3
 
 
+def _own_certificate(key: _PrivateKey, name: x509.Name, now: dt.datetime) -> x509.Certificate:
+    until, identifier = now + dt.timedelta(days=AUTHORITY_DAYS), _identifier_of(key.public_key())
+    builder = _builder(name, name, key.public_key(), identifier, now, until)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _identifier_of(key: _PublicKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
+
+
+def _key_identifier(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    """Return what a certificate has to call the key of its authority: not all tools make the same of a key."""
+    try:
+        found = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        key = authority.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey), "its private key is one of these"
+        return _identifier_of(key)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(found)
+
+
 def _pem(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> Pem:
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return Pem(text, pem_of([certificate]))
@@ -159,8 +192,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    issuer_key: ec.EllipticCurvePublicKey,
+    public_key: _PublicKey,
+    issuer_key: x509.AuthorityKeyIdentifier,
     now: dt.datetime,
     until: dt.datetime,
 ) -> x509.CertificateBuilder:
@@ -173,5 +206,5 @@ def _builder(
         .not_valid_before(now - EARLY)
         .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+        .add_extension(issuer_key, critical=False)
     )

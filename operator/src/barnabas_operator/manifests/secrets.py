@@ -15,7 +15,9 @@ from barnabas_operator.resources.cluster_roles import RBAC, credential_rules
 
 def secret(cluster: Cluster, wanted: WantedSecret) -> KubeObject:
     """Return a Secret. One that outlives its Cluster is found by its labels."""
-    made = kube_object("v1", "Secret", cluster, wanted.name, type="Opaque", data=_encoded(wanted.data))
+    made = kube_object(
+        "v1", "Secret", cluster, wanted.name, annotations=wanted.marks, type="Opaque", data=_encoded(wanted.data)
+    )
     return _without_owner(made) if wanted.outlives else made
 
 

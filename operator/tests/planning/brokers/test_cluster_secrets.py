@@ -18,7 +18,7 @@ from barnabas_operator.certificates.authority import certificates_in, hosts_of, 
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
-from barnabas_operator.planning.brokers.cluster_secrets import SecretsPlan, broker_hosts, plan_secrets
+from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.pod_properties import pod_problems, pod_properties
 from barnabas_operator.planning.brokers.server_properties import properties_text
@@ -56,7 +56,7 @@ def planned(
     nodes: frozenset[str] = frozenset(),
 ) -> Mapping[str, Data]:
     hosts = broker_hosts(cluster, ExternalAccess(), nodes)
-    plan = plan_secrets(cluster, hosts, ExternalAccess(), found or {}, now, lambda: "a password")
+    plan = plan_secrets(cluster, hosts, ExternalAccess(), Moment(found or {}, {}, now, lambda: "a password"))
     assert isinstance(plan, SecretsPlan), plan
     return plan.by_name
 

@@ -5,7 +5,8 @@ NAME-cert with `ca.crt`, `ca.p12` and `ca.password` for clients. NAME has `ca.cr
 the other Secret is made of it. The first certificate in `ca.crt` is of the key that signs.
 
 At two thirds of its lifetime another authority is added, which everybody trusts and which signs nothing (`next.key`).
-It signs after 30 days, when clients have had the time to fetch it. The former stays until it expires.
+It signs after 30 days, when clients have had the time to fetch it. The former stays until it expires. Annotations of
+the first Secret bring that forward (`authority_requests.py`).
 """
 
 import datetime as dt
@@ -16,6 +17,7 @@ from cryptography import x509
 
 from barnabas_operator.certificates.authority import EARLY, Authority, Pem, certificates_in, pem_of, renewed_at
 from barnabas_operator.certificates.truststore import pkcs12_of
+from barnabas_operator.planning.brokers.authority_requests import Asked, asked_by
 from barnabas_operator.planning.object_names import certificate_name
 from barnabas_operator.planning.refusal import Refusal
 
@@ -30,19 +32,24 @@ Data = Mapping[str, bytes]
 
 
 class AuthoritySecrets(NamedTuple):
-    """The two Secrets of an authority; None for one that does not exist."""
+    """The two Secrets of an authority, None for one that does not exist, and the annotations of the first."""
 
     key: Data | None
     certificate: Data | None
+    marks: Mapping[str, str] = {}
 
 
 class AuthorityPlan(NamedTuple):
-    """The authority that signs, what everybody is to trust, and what the two Secrets are to hold."""
+    """The authority that signs, what everybody is to trust, and what the two Secrets are to hold.
+
+    `marks` are the annotations of the first Secret.
+    """
 
     signer: Authority
     trusted: str
     key: Data
     certificate: Data
+    marks: Mapping[str, str] = {}
 
 
 class _Keys(NamedTuple):
@@ -57,14 +64,15 @@ def plan_authority(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
 ) -> AuthorityPlan | Refusal:
     """Return what an authority is to be now, or why that cannot be said. `name` is that of its first Secret."""
+    asked = asked_by(found.marks, now)
     if found.key is None and found.certificate is None:
         keys = _Keys(Authority.create(name, now).pem)
     else:
         try:
-            keys = _advanced(name, _read(found.key or {}, now), now)
+            keys = _advanced(name, _as_asked(name, _read(found.key or {}, now), asked, now), now)
         except (KeyError, ValueError) as error:
             return _broken(name, error)
-    return _plan(keys, found, now, new_password)
+    return _plan(keys, found, now, new_password)._replace(marks=asked.marks)
 
 
 def _read(secret: Data, now: dt.datetime) -> _Keys:
@@ -77,6 +85,20 @@ def _read(secret: Data, now: dt.datetime) -> _Keys:
     second, *others = others
     successor = Authority(Pem(following.decode(), pem_of([second])), now).pem
     return _Keys(signer, successor, others)
+
+
+def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
+    """Return the keys after the step that annotations ask for now."""
+    if asked.renews:
+        keys = keys._replace(signer=Authority(keys.signer, now).renewed())
+    match asked.step:
+        case "trust" if keys.successor is None:
+            return keys._replace(successor=Authority.create(name, now).pem)
+        case "sign" if keys.successor is not None:
+            return _Keys(keys.successor, None, [_certificate(keys.signer), *keys.others])
+        case "forget":
+            return keys._replace(others=())
+    return keys
 
 
 def _advanced(name: str, keys: _Keys, now: dt.datetime) -> _Keys:

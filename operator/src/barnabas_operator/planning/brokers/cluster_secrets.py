@@ -12,9 +12,8 @@ from barnabas_operator.certificates.authority import (
     Pem,
     canonical_host,
     certificates_in,
-    has_issued,
     hosts_of,
-    renewed_at,
+    is_current,
 )
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_authority
 from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
@@ -51,11 +50,15 @@ DOMAIN: Final = "cluster.local"
 
 
 class WantedSecret(NamedTuple):
-    """A Secret as it is to be. `outlives`: it stays as long as the disks do, so no owner takes it along."""
+    """A Secret as it is to be, with its annotations.
+
+    `outlives`: it stays as long as the disks do, so no owner takes it along.
+    """
 
     name: str
     data: Data
     outlives: bool = False
+    marks: Mapping[str, str] = {}
 
 
 class SecretsPlan(NamedTuple):
@@ -70,10 +73,11 @@ class SecretsPlan(NamedTuple):
         return {each.name: each.data for each in self.secrets}
 
 
-class _Moment(NamedTuple):
-    """The facts that a plan is made of, beside the Cluster."""
+class Moment(NamedTuple):
+    """The facts that a plan is made of, beside the Cluster: what Secrets hold, and their annotations, by name."""
 
     found: Mapping[str, Data]
+    marks: Mapping[str, Mapping[str, str]]
     now: dt.datetime
     new_password: Callable[[], str]
 
@@ -86,16 +90,9 @@ def secret_names(cluster: Cluster) -> tuple[str, ...]:
     return (*authorities, *map(certificate_name, authorities), *own)
 
 
-def plan_secrets(
-    cluster: Cluster,
-    hosts: Set[str],
-    external: ExternalAccess,
-    found: Mapping[str, Data],
-    now: dt.datetime,
-    new_password: Callable[[], str],
-) -> SecretsPlan | Refusal:
-    """Return what all Secrets are to hold. `hosts` are those of `broker_hosts`; `found` is what there is, by name."""
-    moment, name = _Moment(found, now, new_password), cluster.metadata.name
+def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, moment: Moment) -> SecretsPlan | Refusal:
+    """Return what all Secrets are to hold. `hosts` are those of `broker_hosts`."""
+    name = cluster.metadata.name
     authorities = []
     for each in (cluster_authority_name(name), clients_authority_name(name)):
         plan = _authority(each, moment)
@@ -107,7 +104,7 @@ def plan_secrets(
         wanted
         for each, plan in authorities
         for wanted in (
-            WantedSecret(each, plan.key, outlives=True),
+            WantedSecret(each, plan.key, outlives=True, marks=plan.marks),
             WantedSecret(certificate_name(each), plan.certificate, outlives=True),
         )
     ]
@@ -130,8 +127,10 @@ def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
             yield certificate_status(each.name, certificate)
 
 
-def _authority(name: str, moment: _Moment) -> AuthorityPlan | Refusal:
-    secrets = AuthoritySecrets(moment.found.get(name), moment.found.get(certificate_name(name)))
+def _authority(name: str, moment: Moment) -> AuthorityPlan | Refusal:
+    secrets = AuthoritySecrets(
+        moment.found.get(name), moment.found.get(certificate_name(name)), moment.marks.get(name, {})
+    )
     return plan_authority(name, secrets, moment.now, moment.new_password)
 
 
@@ -148,7 +147,7 @@ def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set
 
 
 def _of_brokers(
-    cluster: Cluster, hosts: Set[str], of_cluster: AuthorityPlan, of_clients: AuthorityPlan, moment: _Moment
+    cluster: Cluster, hosts: Set[str], of_cluster: AuthorityPlan, of_clients: AuthorityPlan, moment: Moment
 ) -> Data:
     """Return the one certificate of all brokers, and the authorities that they trust."""
     before = moment.found.get(broker_certificates_name(cluster.metadata.name), {})
@@ -163,7 +162,7 @@ def _of_brokers(
     }
 
 
-def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: _Moment) -> Data:
+def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: Moment) -> Data:
     before = moment.found.get(operator_certificate_name(cluster.metadata.name), {})
     _, common_name = own_names(cluster)
     pem = _user_pem(before, ("tls.crt", "tls.key"), common_name, of_cluster.signer, moment, ORGANIZATION)
@@ -175,7 +174,7 @@ def _of_administrator(
     external: ExternalAccess,
     of_cluster: AuthorityPlan,
     of_clients: AuthorityPlan,
-    moment: _Moment,
+    moment: Moment,
 ) -> Data:
     before = moment.found.get(administrator_name(cluster.metadata.name), {})
     data: dict[str, bytes] = {"ca.crt": of_cluster.trusted.encode()}
@@ -209,7 +208,7 @@ def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess) -
 
 
 def _user_pem(
-    before: Data, keys: tuple[str, str], name: str, signer: Authority, moment: _Moment, organization: str = ""
+    before: Data, keys: tuple[str, str], name: str, signer: Authority, moment: Moment, organization: str = ""
 ) -> Pem:
     certificate, key = (before.get(each, b"") for each in keys)
     if key and _holds(certificate, frozenset(), signer, moment.now):
@@ -223,6 +222,4 @@ def _holds(pem: bytes, hosts: Set[str], signer: Authority, now: dt.datetime) -> 
         (certificate,) = certificates_in(pem.decode())
     except ValueError:
         return False
-    return (
-        has_issued(signer.certificate, certificate) and hosts <= hosts_of(certificate) and now < renewed_at(certificate)
-    )
+    return hosts <= hosts_of(certificate) and is_current(certificate, signer.certificate, now)

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
-from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, has_issued, renewed_at
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current
 from barnabas_operator.planning.refusal import Refusal
 
 NO_AUTHORITY: Final = "NoAuthority"
@@ -34,15 +34,17 @@ class UserCertificate(NamedTuple):
 
 
 def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms: int) -> bool:
-    """Return whether the user needs another certificate than this one: at two thirds of its lifetime, or at once."""
+    """Return whether the user needs another certificate than this one.
+
+    It is due at two thirds of its lifetime, and when another key of the authority signs.
+    """
     try:
         (found,) = certificates_in(certificate)
         trusted = certificates_in(authority.trusted)
     except ValueError:
         return True
     names = [each.value for each in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    is_usable = names == [username] and any(has_issued(each, found) for each in trusted)
-    return not is_usable or _time(now_ms) >= renewed_at(found)
+    return names != [username] or not is_current(found, trusted[0], _time(now_ms))
 
 
 def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str) -> UserCertificate:

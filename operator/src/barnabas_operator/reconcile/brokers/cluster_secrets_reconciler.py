@@ -12,7 +12,7 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.secrets import secret
 from barnabas_operator.planning.brokers.authorities import Data
-from barnabas_operator.planning.brokers.cluster_secrets import broker_hosts, plan_secrets, secret_names
+from barnabas_operator.planning.brokers.cluster_secrets import Moment, broker_hosts, plan_secrets, secret_names
 from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.brokers.ownership import conflict, is_owned
 from barnabas_operator.planning.brokers.pods import PodsState
@@ -69,8 +69,10 @@ class ClusterSecretsReconciler:
         for name, item in found.items():
             if not is_owned(cluster, item):
                 return conflict(cluster, {"kind": "Secret", "metadata": {"name": name}}, item)
-        data, now = {name: _data(item) for name, item in found.items()}, utc_moment(self._clock.now_ms())
-        plan = plan_secrets(cluster, hosts, pods.external, data, now, self._new_password)
+        data = {name: _data(item) for name, item in found.items()}
+        marks = {name: item["metadata"].get("annotations") or {} for name, item in found.items()}
+        moment = Moment(data, marks, utc_moment(self._clock.now_ms()), self._new_password)
+        plan = plan_secrets(cluster, hosts, pods.external, moment)
         if isinstance(plan, Refusal):
             return plan
         for wanted in plan.secrets:
