@@ -113,9 +113,9 @@ format: venv
 fast: venv
 	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow' broker operator
 
-# What each test costs is in $(RESULTS); tests that share something dear run in one worker.
+# What each test costs is in $(RESULTS); tests that share something dear run in one worker, and those of a file.
 RESULTS ?= .cache/results
-PYTEST = $(BIN)/pytest --dist loadgroup --costs $(RESULTS)/$@.jsonl --junitxml $(RESULTS)/$@.xml
+PYTEST = $(BIN)/pytest --dist loadgroup --no-loadscope-reorder --costs $(RESULTS)/$@.jsonl --junitxml $(RESULTS)/$@.xml
 
 test: .venv/spark
 	$(PYTEST) -n $(WORKERS)

@@ -1,7 +1,8 @@
 """A plugin of pytest: which tests run, in which order, and which of them in one worker.
 
-Tests that share something dear run in one worker (`--dist loadgroup`): each worker would start its own. Quarantined
-tests run only with `--quarantined`, and alone; tests that only the soak has, only with BARNABAS_SOAK=true.
+Tests that share something dear run in one worker (`--dist loadgroup`): each worker would start its own. So do those of
+a file, whose fixtures are made once. Quarantined tests run only with `--quarantined`, and alone; tests that only the
+soak has, only with BARNABAS_SOAK=true.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "java": "client-drivers",
     "secured": "secured-clients",
 }
-"""Of a test that has the fixture; the first that fits. `xdist_group` names the group of others."""
+"""Of a test that has the fixture; the first that fits, the longest first. `xdist_group` names the group of others."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,13 +51,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out := [item for item in items if item not in set(chosen)]:
         config.hook.pytest_deselected(items=left_out)
     for item in chosen:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group_of(_fixtures(item)) or item.path.stem))
+    items[:] = _in_turn(chosen)
+
+
+def _in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return what is long first, so that no worker has it left when the others have nothing to do."""
+    groups = list(GROUPS.values())
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+
+    def turn(item: pytest.Item) -> tuple[int, bool]:
         group = group_of(_fixtures(item))
-        if group and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(group))
-    # Files with long tests go first, so that no worker has one of them left when the others have nothing to do. A file
-    # stays whole: its fixtures are made once.
-    slow = {item.path for item in chosen if item.get_closest_marker("slow") is not None}
-    items[:] = sorted(chosen, key=lambda item: item.path not in slow)
+        return groups.index(group) if group else len(groups), item.path not in slow
+
+    return sorted(items, key=turn)
 
 
 def group_of(fixtures: Sequence[str]) -> str | None:
