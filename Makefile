@@ -126,7 +126,7 @@ test-floors: .venv/spark
 
 # Its workers mostly wait: one has Spark, one Kubernetes' API server, one all the rest.
 test-rest: .venv/spark
-	$(PYTEST) -n $(or $(REST_WORKERS),3) --part rest
+	$(PYTEST) -n $(or $(REST_WORKERS),3) --part rest broker/tests/metadata spark-on-k8s/tests tests
 
 # The tests in tests/gate/quarantine.toml, which `make test` and `make e2e` leave out.
 quarantine: .venv/spark

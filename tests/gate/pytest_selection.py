@@ -14,6 +14,8 @@ from gate.quarantine import QUARANTINE, read_quarantine
 from harness.soak import IS_SOAK
 
 FLOORS: Final = ("broker/tests/", "operator/tests/")
+DEAR_FLOOR: Final = "broker/tests/metadata/"
+"""The only floor whose tests may have a group: the part `rest` does not even collect the others."""
 GROUPS: Final[Mapping[str, str]] = {
     "spark": "spark",
     "controllers": "controllers",
@@ -48,6 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         and (IS_SOAK or not _of_the_soak(item))
         and part in (None, part_of(item.nodeid, _fixtures(item)))
     ]
+    if astray := [item.nodeid for item in items if part == "floors" and _is_astray(item)]:
+        raise pytest.UsageError(f"needs what only tests in {DEAR_FLOOR} or tests/ may have: {', '.join(astray)}")
     if left_out := [item for item in items if item not in set(chosen)]:
         config.hook.pytest_deselected(items=left_out)
     for item in chosen:
@@ -76,6 +80,10 @@ def group_of(fixtures: Sequence[str]) -> str | None:
 def part_of(test: str, fixtures: Sequence[str]) -> str:
     """Either `floors`, whose tests need nothing built and can run while the rest is, or `rest`."""
     return "floors" if test.startswith(FLOORS) and group_of(fixtures) is None else "rest"
+
+
+def _is_astray(item: pytest.Item) -> bool:
+    return part_of(item.nodeid, _fixtures(item)) == "rest" and not item.nodeid.startswith(DEAR_FLOOR)
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:
