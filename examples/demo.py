@@ -3,7 +3,8 @@
 Starts `barnabas up` on a copy of examples/quickstart: three brokers. Publishes the 336,776 flights that left New York
 in 2013 as JSON keyed by carrier, has two consumer groups read them all, raises the topic from 6 to 12 partitions by
 editing its manifest while data flows, and kills the broker that leads the busiest partition.
-DEMO_KEEP=1 leaves the cluster up until Ctrl-C. Exit code 0 when every count is right.
+DEMO_KEEP=1 leaves the cluster up until Ctrl-C; DEMO_FLIGHTS=100000 publishes so many of the flights.
+Exit code 0 when every count is right.
 """
 
 import os

@@ -3,11 +3,13 @@
 import csv
 import importlib.util
 import io
+import os
 import threading
 import time
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +17,8 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 TOPIC: Final = "flights"
-FLIGHTS: Final = 336_776
+ALL_FLIGHTS: Final = 336_776
+FLIGHTS: Final = int(os.environ.get("DEMO_FLIGHTS", ALL_FLIGHTS))
 PARTITIONS_BEFORE: Final = 6
 PARTITIONS_AFTER: Final = 12
 
@@ -44,7 +47,7 @@ def flights() -> Iterator[tuple[bytes, bytes]]:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8"))
         names = next(rows)
         carrier = names.index("carrier")
-        for row in rows:
+        for row in islice(rows, FLIGHTS):
             yield row[carrier].encode(), encode(dict(zip(names, map(plain, row), strict=True)))
 
 

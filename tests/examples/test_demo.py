@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from harness.deadline import PATIENCE_S, wait_for
+from harness.soak import size
 
+FLIGHTS = size(100_000, 336_776)
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
     """In a folder of its own for what it leaves; its output in `output`. Ctrl-C reaches it even if ours is ignored."""
-    settings = {**os.environ, "TMPDIR": str(folder), **environment}
+    settings = {**os.environ, "TMPDIR": str(folder), "DEMO_FLIGHTS": str(FLIGHTS), **environment}
     command = ["env", "--default-signal=INT", sys.executable, str(DEMO)]
     with (folder / "output").open("wb") as output:
         return subprocess.Popen(command, stdout=output, stderr=output, env=settings)
@@ -38,11 +40,12 @@ def processes_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path: Path) -> None:
     demo = start(tmp_path)
     assert demo.wait(PATIENCE_S) == 0, output_of(tmp_path)
     text = output_of(tmp_path)
-    assert re.search(r"^flights +12 +3 +336,776 ", text, re.MULTILINE)
+    assert re.search(rf"^flights +12 +3 +{FLIGHTS:,} ", text, re.MULTILINE)
     assert re.search(r"^boards +Stable +2 +flights +0 *$", text, re.MULTILINE)
     assert re.search(r"^archive +Stable +3 +flights +0 *$", text, re.MULTILINE)
     assert re.search(r"^12 partitions [0-9.]+ s after the manifest was edited", text, re.MULTILINE)
@@ -52,7 +55,7 @@ def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path
     assert {leader for leader, _ in seen} - set(killed[1])
     assert seen[-1][1] == "0, 1, 2"
     assert "s: the first record that was sent after the kill was acknowledged" in text
-    assert "336,776 flights acknowledged, 336,776 read by each group: none lost, " in text
+    assert f"{FLIGHTS:,} flights acknowledged, {FLIGHTS:,} read by each group: none lost, " in text
     assert processes_of(tmp_path) == []
     assert [path.name for path in tmp_path.iterdir()] == ["output"]
 
