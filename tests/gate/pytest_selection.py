@@ -52,7 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     if astray := [item.nodeid for item in items if part == "floors" and _is_astray(item)]:
         raise pytest.UsageError(f"needs what only tests in {DEAR_FLOOR} or tests/ may have: {', '.join(astray)}")
-    if left_out := [item for item in items if item not in set(chosen)]:
+    kept = set(chosen)
+    if left_out := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=left_out)
     for item in chosen:
         if item.get_closest_marker("xdist_group") is None:
