@@ -1,10 +1,14 @@
 """Users in the rounds over a Cluster: Secrets, passwords, and what becomes of them."""
 
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from typing import Any
 
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.users.cluster_users import SCRAM_512
+from barnabas_operator.planning.users.user_steps import UserStep
+from barnabas_operator.reconcile.users.user_reconciler import PART
 from harness.worker_world import Play, World, resource
 
 SCRAM = {"type": "scram-sha-512"}
@@ -77,6 +81,51 @@ def test_a_secret_of_somebody_else_is_never_written(play: Play) -> None:
         assert message.startswith("a Secret alice is there already, and does not belong to this User")
         assert secret(world) == {"ca.key": "theirs"}
         assert not world.brokers.accounts
+
+    play(scenario)
+
+
+def test_of_many_users_the_first_are_ready_before_the_last_are_begun(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.api.put(resource("Cluster", "one"))
+        for number in range(PART + 1):
+            world.api.put(user(f"user-{number:04d}"))
+        apply = world.brokers.apply_to_users
+
+        def apply_once(steps: Sequence[UserStep]) -> Any:
+            if world.brokers.accounts:
+                raise ClusterUnreachable("the broker has just died")
+            return apply(steps)
+
+        world.brokers.apply_to_users = apply_once  # type: ignore[method-assign]
+        await world.round()
+        assert world.said("User", f"user-{PART - 1:04d}")[0] == "True"
+        last = world.api.found("User", f"user-{PART:04d}")
+        assert last is not None
+        assert "status" not in last
+
+    play(scenario)
+
+
+def test_a_secret_that_an_operator_made_before_it_ended_keeps_its_password(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.api.put(resource("Cluster", "one"))
+        owner = {"kind": "User", "name": "alice", "uid": "alice"}
+        meta = {"name": "alice", "ownerReferences": [owner]}
+        world.api.put({"kind": "Secret", "metadata": meta, "data": {"password": b64encode(b"first").decode()}})
+        world.api.put(user())
+        world.api.put(user("bob"))
+        reads: list[str] = []
+
+        def note(method: str, path: str, _: object) -> None:
+            reads.append(f"{method} {path}")
+
+        world.api.refuse = note
+        await world.round()
+        assert secret(world)["password"] == world.brokers.passwords["alice"] == "first"
+        asked = [each.rpartition("/")[2] for each in reads if each.startswith("GET") and "/secrets/" in each]
+        assert "alice" in asked
+        assert "bob" not in asked, "a new User has no Secret"
 
     play(scenario)
 

@@ -2,8 +2,9 @@
 
 import json
 import os
+import time
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from e2e.world import World, world_of_one
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import free_port
+from harness.soak import took
 from local_kubernetes.control_plane import ControlPlane
 
 WRITES = {"resource": {"type": "topic", "name": "flights"}, "operations": ["Write", "Describe"]}
@@ -66,6 +68,12 @@ IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
+MANY = 1_000
+LOOK_S = 1.0
+READY_S_MAX = 60.0
+GIVE_UP_S = 600.0
+
+
 class UserWorld:
     """A Cluster whose broker knows users, and the operator; `safe_port` is that of its listener with passwords."""
 
@@ -85,6 +93,15 @@ class UserWorld:
         meta = {"name": name, "namespace": self.world.namespace}
         spec = {"authentication": {"type": "scram-sha-512"}, **spec}
         return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "User", "metadata": meta, "spec": spec}
+
+    def apply_many(self, names: Sequence[str], **spec: Any) -> None:
+        bodies = (json.dumps(self._body(name, spec)) for name in names)
+        self.world.kubectl("apply", "--server-side", "-f-", stdin="\n---\n".join(bodies))
+
+    def ready(self) -> int:
+        """The number of Users that are ready."""
+        rows = self.world.kubectl("get", "bu", "--no-headers").splitlines()
+        return sum(row.split()[1] == "True" for row in rows)
 
     def await_ready(self, name: str) -> None:
         wait_for(lambda: self.world.ready(name, "User"), lambda said: said[0] == "True", PATIENCE_S)
@@ -155,6 +172,19 @@ def test_a_client_comes_in_with_the_secret_as_long_as_the_user_is_there(users: U
     assert not users.comes_in(users.settings("alice"))
     left = world.admin.describe_acls(OF_ALICE).result(PATIENCE_S)
     assert left == []
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(900)
+def test_a_thousand_users_are_ready_within_a_minute(users: UserWorld) -> None:
+    names = [f"user-{number:04d}" for number in range(MANY)]
+    began_s = time.monotonic()
+    users.apply_many(names, authorization={"acls": [WRITES]}, quotas={"producerByteRate": 1_000_000})
+    print(f"applied after {time.monotonic() - began_s:.1f} s, {users.ready()} are ready", flush=True)
+    wait_for(users.ready, lambda count: count == MANY, GIVE_UP_S, LOOK_S)
+    took(f"{MANY} Users from kubectl apply until all are ready", time.monotonic() - began_s, READY_S_MAX)
+    for name in (names[0], names[-1]):
+        assert users.comes_in(users.settings(name))
 
 
 def test_what_cannot_be_is_refused_and_nobody_elses_secret_or_user_changes(users: UserWorld) -> None:

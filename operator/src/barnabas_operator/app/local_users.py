@@ -19,7 +19,7 @@ from barnabas_operator.planning.users.user_certificate import ClientsAuthority
 from barnabas_operator.planning.users.user_secret import GivenPassword, StoredSecret
 from barnabas_operator.planning.users.user_steps import UserStep
 from barnabas_operator.reconcile.users.reconcile_users import RefusedSteps, UserBrokers, UsersOutcome, UsersWork
-from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
+from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, SecretTaken, UserSecrets
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
 from barnabas_operator.resources.user import User
@@ -63,12 +63,14 @@ class FileSecrets(UserSecrets):
         path = self._path(user)
         try:
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
-            path.mkdir(mode=_PRIVATE, exist_ok=True)
+            path.mkdir(mode=_PRIVATE, exist_ok=stored is not None)
             replace_secret_file(path / MARKS, json.dumps(marks))
             for name, content in data.items():
                 replace_secret_file(path / name, content)
             for name in stored.data.keys() - data.keys() if stored is not None else ():
                 (path / name).unlink(missing_ok=True)
+        except FileExistsError as error:
+            raise SecretTaken(f"{path} exists already") from error
         except OSError as error:
             raise SecretsRefused(f"{path} cannot be written: {error}") from error
 
@@ -115,7 +117,8 @@ class LocalUsers:
         """Reconcile all once. Raises ClusterUnreachable."""
         reserved = (*OWN_USERS, *users_of(cluster))
         work = UsersWork(UserBrokers(self._look, self._apply), self._secrets, new_password, reserved)
-        return await work.reconcile(cluster, declared, removed, bootstrap, self._clock.now_ms())
+        round_ = await work.begin(cluster, declared, bootstrap, self._clock.now_ms())
+        return await work.reconcile(round_, declared, removed)
 
     async def _look(self) -> ClusterUsers:
         return await asyncio.to_thread(lambda: self._connected().users())

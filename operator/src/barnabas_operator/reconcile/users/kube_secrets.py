@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
-from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.planning.object_names import (
     MANAGED_BY,
     MANAGED_BY_LABEL,
@@ -16,7 +16,7 @@ from barnabas_operator.planning.object_names import (
 from barnabas_operator.planning.users.client_files import AUTHORITY
 from barnabas_operator.planning.users.user_certificate import ClientsAuthority
 from barnabas_operator.planning.users.user_secret import ROTATE, GivenPassword, StoredSecret
-from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
+from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, SecretTaken, UserSecrets
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
@@ -92,7 +92,8 @@ class KubeSecrets(UserSecrets):
                 found = patched or {}
         except KubeRefused as error:
             self._kept.pop(name, None)
-            raise SecretsRefused(str(error)) from error
+            refused = SecretTaken if stored is None and error.status == CONFLICT else SecretsRefused
+            raise refused(str(error)) from error
         if found:
             self._keep(user, found)
 

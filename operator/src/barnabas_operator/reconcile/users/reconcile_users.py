@@ -1,7 +1,7 @@
 """Look, plan, apply, status: brings a Cluster's users to what is declared, once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -55,6 +55,16 @@ class UsersOutcome(NamedTuple):
     done: tuple[str, ...]
 
 
+class UsersRound(NamedTuple):
+    """The facts of one round: a look at the brokers, the owner of each name, and what Secrets need."""
+
+    context: UserContext
+    owned: Mapping[str, User]
+    cluster: Cluster
+    now_ms: int
+    secrets: SecretRound | Refusal
+
+
 class UsersWork:
     """The users of one Cluster. `reserved` are names that no User may have."""
 
@@ -67,54 +77,54 @@ class UsersWork:
         self._reserved: Final = reserved
         self._turns: Final = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def reconcile(
-        self, cluster: Cluster, declared: Sequence[User], ending: Sequence[User], bootstrap: str, now_ms: int
-    ) -> UsersOutcome:
-        """Reconcile once. What a broker refuses becomes that user's status. Raises ClusterUnreachable.
+    async def begin(self, cluster: Cluster, declared: Sequence[User], bootstrap: str, now_ms: int) -> UsersRound:
+        """Begin a round over all these users. Raises ClusterUnreachable.
 
         `bootstrap` is where clients connect if the Cluster's status does not say.
         """
-        found = await self._brokers.look()
-        context, names = UserContext(found, self._reserved), {user.username for user in declared}
-        planned = await self._plans(cluster, declared, context, bootstrap, now_ms)
-        deletions = [plan_deletion(user, found.of(owned_name(user) or ""), names, self._reserved) for user in ending]
+        context = UserContext(await self._brokers.look(), self._reserved)
+        owned = owners(declared, lambda user: user.username)
+        is_tls = any(user.spec.authentication.type == "tls" for user in declared)
+        secrets: SecretRound | Refusal
+        try:
+            authorities = await self._writer.authorities(cluster, with_clients=is_tls)
+            secrets = SecretRound(cluster, bootstrap, now_ms, authorities)
+        except SecretsRefused as error:
+            secrets = Refusal(KUBERNETES_ERROR, str(error))
+        return UsersRound(context, owned, cluster, now_ms, secrets)
+
+    async def reconcile(self, round_: UsersRound, declared: Sequence[User], ending: Sequence[User]) -> UsersOutcome:
+        """Reconcile some users of a round. What a broker refuses becomes that user's status. ClusterUnreachable."""
+        planned = await all_ended(self._plan(user, round_) for user in declared)
+        found = round_.context.found
+        deletions = [
+            plan_deletion(user, found.of(owned_name(user) or ""), round_.owned, self._reserved) for user in ending
+        ]
         steps = [step for plan in (*(plan for plan, _ in planned), *deletions) for step in plan.steps]
         refused = await self._brokers.apply(steps) if steps else {}
-        now = time_text(now_ms)
-        outcomes = tuple(_outcome(plan, ready, refused, cluster, now) for plan, ready in planned)
+        now = time_text(round_.now_ms)
+        outcomes = tuple(_outcome(plan, ready, refused, round_.cluster, now) for plan, ready in planned)
         kept = await all_ended(self._end(plan, refused, now) for plan in deletions)
         done = tuple(describe(step) for step in steps if step.user not in refused)
         return UsersOutcome(outcomes, tuple(user for user in kept if user is not None), done)
 
-    async def _plans(
-        self, cluster: Cluster, declared: Sequence[User], context: UserContext, bootstrap: str, now_ms: int
-    ) -> list[tuple[UserPlan, ReadySecret]]:
-        owned = owners(declared, lambda user: user.username)
-        is_tls = any(user.spec.authentication.type == "tls" for user in declared)
-        try:
-            authorities = await self._writer.authorities(cluster, with_clients=is_tls)
-        except SecretsRefused as error:
-            refusal = Refusal(KUBERNETES_ERROR, str(error))
-            return [(UserPlan(user, refusal=refusal), ReadySecret()) for user in declared]
-        round_ = SecretRound(cluster, bootstrap, now_ms, authorities)
-        return await all_ended(self._plan(user, owned[user.username], context, round_) for user in declared)
-
-    async def _plan(
-        self, user: User, owner: User, context: UserContext, round_: SecretRound
-    ) -> tuple[UserPlan, ReadySecret]:
+    async def _plan(self, user: User, round_: UsersRound) -> tuple[UserPlan, ReadySecret]:
         """Return the plan for one user, whose Secret is written before: a password must not be lost."""
+        owner = round_.owned[user.username]
+        if isinstance(round_.secrets, Refusal):
+            return UserPlan(user, refusal=round_.secrets), ReadySecret()
         if owner is not user:
             return UserPlan(user, refusal=owned_by(owner, user.username)), ReadySecret()
         if user.spec.pause:
             return UserPlan(user), ReadySecret()
-        refusal = refuse(user, context)
+        refusal = refuse(user, round_.context)
         if refusal is not None:
             return UserPlan(user, refusal=refusal), ReadySecret()
         async with self._turns:
-            ready = await self._writer.bring(user, round_)
+            ready = await self._writer.bring(user, round_.secrets)
         if ready.refusal is not None:
             return UserPlan(user, refusal=ready.refusal), ready
-        return plan_user(user, context.found.of(user.username), ready.known), ready
+        return plan_user(user, round_.context.found.of(user.username), ready.known), ready
 
     async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
         """Return the user with its status if its resource stays; None if it may go."""

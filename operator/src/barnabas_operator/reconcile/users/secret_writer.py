@@ -1,6 +1,7 @@
 """Brings the Secret of one user to what it shall hold."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from barnabas_operator.certificates.authority import certificates_in
@@ -35,7 +36,7 @@ from barnabas_operator.planning.users.user_secret import (
     not_own,
     password_of,
 )
-from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, UserSecrets
+from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, SecretTaken, UserSecrets
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.security import CertificateStatus
 from barnabas_operator.resources.user import User
@@ -81,20 +82,25 @@ class SecretWriter:
         return Authorities(await self._secrets.brokers_authority(cluster), clients)
 
     async def bring(self, user: User, round_: SecretRound) -> ReadySecret:
-        """Make or change the Secret, where it differs."""
+        """Make or change the Secret, where it differs. A User without a status has none, so it is not read first."""
         if user.spec.authentication.type == "external":
             return await self._without(user)
-        endpoint = endpoint_of(round_.cluster, user, round_.bootstrap)
         try:
-            stored = await self._secrets.read(user)
-            if stored is not None and not stored.is_own:
-                return ReadySecret(refusal=not_own(user))
-            if mechanism_of(user) is not None:
-                ready = await self._with_password(user, stored, endpoint, round_.authorities.brokers)
-            else:
-                ready = await self._with_certificate(user, stored, endpoint, round_)
+            if user.status is None:
+                with suppress(SecretTaken):  # The operator has ended before the first status, or it is somebody else's.
+                    return await self._change(user, None, round_)
+            return await self._change(user, await self._secrets.read(user), round_)
         except SecretsRefused as error:
             return ReadySecret(refusal=_refused(user, error))
+
+    async def _change(self, user: User, stored: StoredSecret | None, round_: SecretRound) -> ReadySecret:
+        if stored is not None and not stored.is_own:
+            return ReadySecret(refusal=not_own(user))
+        endpoint = endpoint_of(round_.cluster, user, round_.bootstrap)
+        if mechanism_of(user) is not None:
+            ready = await self._with_password(user, stored, endpoint, round_.authorities.brokers)
+        else:
+            ready = await self._with_certificate(user, stored, endpoint, round_)
         note = f"no listener of Cluster {round_.cluster.metadata.name} takes {user.spec.authentication.type}"
         return ready if endpoint.fits else ready._replace(note=note)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, is_secured
@@ -22,12 +22,20 @@ from barnabas_operator.reconcile.finalizers import with_finalizers
 from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
-from barnabas_operator.reconcile.users.reconcile_users import RefusedSteps, UserBrokers, UserOutcome, UsersWork
+from barnabas_operator.reconcile.users.reconcile_users import (
+    RefusedSteps,
+    UserBrokers,
+    UserOutcome,
+    UsersOutcome,
+    UsersWork,
+)
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.user import User
 
 log = logging.getLogger(__name__)
 
+PART: Final = 100
+"""The most Users that are brought about at once: of thousands, the first are ready within seconds."""
 SECRETS_KEPT: Final = 0.5
 """The part of the time between two rounds without changes for which a Secret is not read again."""
 
@@ -68,17 +76,23 @@ class UserReconciler(KindReconciler):
             return seen
         declared = [user for user in users if user.metadata.deletion_timestamp is None]
         ending = [user for user in users if user.metadata.deletion_timestamp is not None]
-        declared = await with_finalizers(self._statuses, declared, bodies, _needs_finalizer, self._now())
         work = UsersWork(self._brokers(cluster), self._secrets, self._new_password, _reserved(cluster))
-        outcome = await work.reconcile(cluster, declared, ending, _bootstrap(cluster), self._clock.now_ms())
-        for line in outcome.done:
-            log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, line)
-        await self._write_statuses((*(each.user for each in outcome.declared), *outcome.kept), bodies)
-        await self._tell(outcome.declared)
+        round_ = await work.begin(cluster, declared, _bootstrap(cluster), self._clock.now_ms())
+        for part in _parts(declared):
+            held = await with_finalizers(self._statuses, part, bodies, _needs_finalizer, self._now())
+            await self._write(cluster, await work.reconcile(round_, held, ()), bodies)
+        outcome = await work.reconcile(round_, (), ending)
+        await self._write(cluster, outcome, bodies)
         stays = {user.metadata.name for user in outcome.kept}
         leaving = (user.metadata.name for user in ending if user.metadata.name not in stays)
         await self.release({name: bodies[name] for name in leaving})
         return seen
+
+    async def _write(self, cluster: Cluster, outcome: UsersOutcome, bodies: Bodies) -> None:
+        for line in outcome.done:
+            log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, line)
+        await self._write_statuses((*(each.user for each in outcome.declared), *outcome.kept), bodies)
+        await self._tell(outcome.declared)
 
     def _brokers(self, cluster: Cluster) -> UserBrokers:
         async def look() -> ClusterUsers:
@@ -119,6 +133,10 @@ class UserReconciler(KindReconciler):
             for user, body in resources
             if self._statuses.is_ahead(body) or user.status != self._read.status_of(user.metadata.name)
         )
+
+
+def _parts(users: Sequence[User]) -> Iterator[Sequence[User]]:
+    return (users[start : start + PART] for start in range(0, len(users), PART))
 
 
 def _needs_finalizer(user: User) -> bool:

@@ -14,6 +14,10 @@ class SecretsRefused(Exception):
     """A Secret cannot be read or written; the message says why."""
 
 
+class SecretTaken(SecretsRefused):
+    """A Secret of that name exists already."""
+
+
 class UserSecrets(Protocol):
     """The Secrets of the users of one Cluster. Every method may raise SecretsRefused."""
 
@@ -30,7 +34,7 @@ class UserSecrets(Protocol):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Make the user's Secret, or change the `stored` one."""
+        """Make the user's Secret, or change the `stored` one. Raises SecretTaken where a new one exists already."""
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
         """Delete the user's own Secret, which nothing needs any more."""
