@@ -1,13 +1,17 @@
 """A broker with the settings and Secrets of a secured Cluster in pods: each listener lets in its own clients."""
 
+import asyncio
 import datetime as dt
-from collections.abc import Iterator, Mapping
+import json
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_kafka.connection import ClusterUnreachable
@@ -21,12 +25,19 @@ from barnabas_operator.planning.brokers.local_security import SCRAM
 from barnabas_operator.planning.brokers.pod_properties import pod_properties
 from barnabas_operator.planning.brokers.pod_security import CERTIFICATES_FOLDER
 from barnabas_operator.planning.users.user_steps import SetPassword
+from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
+from barnabas_operator.reconcile.users.reconcile_users import UserBrokers, UsersWork
 from barnabas_operator.reconcile.worker_environment import Identity
-from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec, ClusterStatus, Listener, ListenerStatus
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.security import Authentication, Authorization
+from barnabas_operator.resources.user import AclResource, AclRule, User, UserAuthentication, UserAuthorization, UserSpec
+from drivers.kafka_tools import KafkaTools
+from drivers.remote import RemoteClient
 from harness.barnabas_server import prepare_barnabas
+from harness.kube_memory import KubeMemory, no_server
 from harness.server_process import ServerProcess, free_port
+from harness.stranger import given_to_a_stranger, listening_ports
 
 HOST = "127.0.0.1"
 LISTENERS = (
@@ -37,10 +48,22 @@ CLUSTER = Cluster(
     metadata=ObjectMeta(name="one", namespace="air"),
     spec=ClusterSpec(listeners=LISTENERS, authorization=Authorization()),
 )
+CAROL = User(
+    metadata=ObjectMeta(name="carol", namespace="air", uid="carol"),
+    spec=UserSpec(
+        authentication=UserAuthentication(type="tls"),
+        authorization=UserAuthorization(
+            acls=(AclRule(resource=AclResource(type="topic", name="flights"), operations=("Write", "Describe")),)
+        ),
+    ),
+)
+PROBES = {"http /metrics", "http /healthz", "http /startupz", "http /readyz"}
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Secured(NamedTuple):
-    """A running broker with the Secrets of its Cluster, and the address of each listener."""
+    """A running broker with the Secrets of its Cluster, and the address of each listener and of the pages."""
 
     broker: ServerProcess
     secrets: Mapping[str, Data]
@@ -64,6 +87,13 @@ class Secured(NamedTuple):
         }
         return AdminClient(own | {name.replace("_", "."): value for name, value in settings.items()})
 
+    def create(self, topic: str) -> None:
+        """Create a topic with the certificate of the administrator."""
+        data = self.secrets["one-admin"]
+        own = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
+        client = self.client("MACHINES", security_protocol="SSL", **own)
+        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=30)
+
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
@@ -78,7 +108,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     own = {
         "listeners": listeners,
         "advertised.listeners": listeners,
-        "http.listener": f"{HOST}:{free_port()}",
+        "http.listener": (http := f"{HOST}:{free_port()}"),
         "log.dirs": str(folder / "logs"),
         "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
     }
@@ -91,7 +121,76 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with closing(broker):
         broker.launch()
         broker.await_port()
-        yield Secured(broker, plan.by_name, addresses, folder)
+        yield Secured(broker, plan.by_name, {**addresses, "HTTP": http}, folder)
+
+
+def files_of(secured: Secured, user: User, folder: Path) -> Path:
+    """Bring a User about as the operator does; return the folder with the files of its Secret."""
+    listeners = tuple(
+        ListenerStatus(name=each.name, bootstrap_servers=secured.addresses[each.name.upper()]) for each in LISTENERS
+    )
+    cluster = Cluster(metadata=CLUSTER.metadata, spec=CLUSTER.spec, status=ClusterStatus(listeners=listeners))
+
+    async def bring(admin: ClusterAdmin) -> Mapping[str, str]:
+        async with no_server() as connection:
+            api = KubeMemory(connection)
+            for name, data in secured.secrets.items():
+                encoded = {key: b64encode(value).decode() for key, value in data.items()}
+                api.put({"kind": "Secret", "metadata": {"name": name}, "data": encoded})
+            secrets = KubeSecrets(api, "air", SystemClock(), 60.0)
+            brokers = UserBrokers(called(admin.users), called(admin.apply_to_users))
+            work = UsersWork(brokers, secrets, lambda: "b" * 32)
+            round_ = await work.begin(cluster, (user,), "nowhere:1", int(time.time() * 1000))
+            (outcome,) = (await work.reconcile(round_, (user,), ())).declared
+            assert outcome.user.status is not None
+            assert [each.status for each in outcome.user.status.conditions if each.type == "Ready"] == ["True"]
+            made: Mapping[str, str] = (api.found("Secret", user.metadata.name) or {})["data"]
+            return made
+
+    with secured.operator() as admin:
+        for name, text in asyncio.run(bring(admin)).items():
+            (folder / name).write_bytes(b64decode(text))
+    return folder
+
+
+def called(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
+        return call(*args, **kwargs)
+
+    return awaited
+
+
+def test_clients_come_in_with_the_files_of_a_user_with_a_certificate_as_they_are(
+    secured: Secured, java: RemoteClient, tmp_path: Path
+) -> None:
+    secured.create("flights")
+    folder = files_of(secured, CAROL, tmp_path)
+    outcomes: list[object] = []
+    producer = Producer(json.loads((folder / "librdkafka.json").read_text()))
+    producer.produce("flights", b"one", on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(30) == 0
+    assert outcomes == [None]
+    (folder / "p12.properties").write_text(
+        "security.protocol=SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={folder / 'ca.crt'}\nssl.keystore.type=PKCS12\n"
+        f"ssl.keystore.location={folder / 'user.p12'}\n"
+        f"ssl.keystore.password={(folder / 'user.password').read_text()}\n"
+    )
+    tools = KafkaTools(java, secured.addresses["MACHINES"])
+    for file in ("client.properties", "p12.properties"):
+        asked = f"kafka-topics.sh --bootstrap-server localhost:9092 --command-config {folder / file} --list"
+        assert tools.check(asked).split() == ["flights"], f"{file}: all others are hidden from this user"
+
+
+def test_a_stranger_gets_nothing_at_any_port_but_probes_and_metrics(secured: Secured) -> None:
+    named = {name: int(address.rpartition(":")[2]) for name, address in secured.addresses.items()}
+    assert listening_ports(secured.broker.pid) == set(named.values())
+    assert {name: given_to_a_stranger(HOST, port) for name, port in named.items()} == {
+        "REPLICATION": set(),
+        "USERS": {"versions by TLS", "mechanisms by TLS"},
+        "MACHINES": set(),
+        "HTTP": PROBES,
+    }
 
 
 def test_the_operator_brings_the_password_with_which_the_administrator_comes_in(secured: Secured) -> None:
@@ -108,10 +207,7 @@ def test_the_operator_brings_the_password_with_which_the_administrator_comes_in(
 def test_the_administrator_comes_in_by_its_certificate_where_users_do_and_not_where_brokers_do(
     secured: Secured,
 ) -> None:
-    data = secured.secrets["one-admin"]
-    own = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
-    client = secured.client("MACHINES", security_protocol="SSL", **own)
-    client.create_topics([NewTopic("silver", 1, 1)])["silver"].result(timeout=30)
+    secured.create("silver")
     with pytest.raises(ClusterUnreachable):
         secured.operator("one-admin", "user")
 

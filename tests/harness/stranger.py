@@ -1,0 +1,78 @@
+"""What a client without any credentials gets at a port: in clear, by TLS without a certificate, and over HTTP."""
+
+import os
+import socket
+import ssl
+import struct
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+LISTENS: Final = "0A"
+"""The state of a socket in /proc/net/tcp that listens."""
+ANSWER_S_MAX: Final = 10.0
+REQUESTS: Final[Mapping[str, bytes]] = {
+    "versions": struct.pack(">hhih", 18, 0, 7, -1),
+    "metadata": struct.pack(">hhihi", 3, 1, 7, -1, -1),
+    "passwords": struct.pack(">hhihb", 50, 0, 7, -1, 0) + b"\0\0",
+    "mechanisms": struct.pack(">hhihh", 17, 1, 7, -1, 1) + b"X",
+}
+"""Requests of Kafka; versions and mechanisms have to be there before anybody can say who it is."""
+PATHS: Final = (
+    "/",
+    "/metrics",
+    "/healthz",
+    "/startupz",
+    "/readyz",
+    "/validate",
+    "/config",
+    "/debug",
+    "/metrics/../etc",
+)
+
+
+def listening_ports(pid: int) -> set[int]:
+    """Return the ports that a process of this machine listens on."""
+    links = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir())
+    own = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
+    tables = (Path(f"/proc/{pid}/net/{name}").read_text(encoding="ascii") for name in ("tcp", "tcp6"))
+    rows = (line.split() for table in tables for line in table.splitlines()[1:])
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENS and row[9] in own}
+
+
+def given_to_a_stranger(host: str, port: int) -> set[str]:
+    """Return the names of what the port answers."""
+    return {*_of_kafka(host, port), *_of_http(host, port)}
+
+
+def _of_kafka(host: str, port: int) -> Iterator[str]:
+    for name, request in REQUESTS.items():
+        for way, connect in (("in clear", socket.create_connection), ("by TLS", _connected_by_tls)):
+            with suppress(OSError), connect((host, port), ANSWER_S_MAX) as connection:
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                answer = connection.recv(8)
+                if answer[4:] == request[4:8]:
+                    yield f"{name} {way}"
+
+
+def _connected_by_tls(address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
+    """Return a connection of somebody who trusts everybody and proves nothing."""
+    return _trusting().wrap_socket(socket.create_connection(address, timeout_s))
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _of_http(host: str, port: int) -> Iterator[str]:
+    read = partial(urllib.request.urlopen, timeout=ANSWER_S_MAX, context=_trusting())
+    for scheme in ("http", "https"):
+        for path in PATHS:
+            with suppress(OSError), read(f"{scheme}://{host}:{port}{path}") as answer:
+                if answer.status == 200:
+                    yield f"{scheme} {path}"
