@@ -1,6 +1,7 @@
 """The rights that the chart gives are enough, also where a namespace ends; and what people may do by their roles."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from barnabas_operator.resources.cluster_roles import edit_role
 from barnabas_operator.resources.kinds import KINDS
+from e2e.chart.listed_rights import HEADING, PAGE, rights_of, section
 from e2e.world import World
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
@@ -55,6 +57,12 @@ OF_OTHERS = (
     ("create", "rolebindings.rbac.authorization.k8s.io"),
     ("get", "statedocuments.internal.barnabas.dev"),
 )
+OF_CLUSTERS = (
+    ("one-broker", "barnabas-broker"),
+    ("one-maintenance", "barnabas-maintenance-driver"),
+    ("one-maintenance-start", "barnabas-maintenance-starter"),
+)
+"""The accounts that a Cluster has, and the ClusterRoles that the operator gives them."""
 
 
 @pytest.fixture
@@ -167,6 +175,35 @@ def test_the_operator_may_read_and_write_secrets_by_name_and_list_none(
     # The right to watch is there to be passed on to brokers, who watch eight Secrets by name.
     assert [verb for verb, answer in answers.items() if answer == "yes"] == ["create", "patch", "delete", "watch"]
     assert said("get", "default") == "no"
+
+
+def test_the_page_lists_every_right_of_each_account(controllers: ControlPlane, namespace: str, release: str) -> None:
+    kubectl = controllers.kubectl
+    install(controllers, release, f"watchNamespaces={{{namespace}}}")
+    operator = f"{release}:barnabas-operator"
+    asked = {
+        "`barnabas-operator`, in a watched namespace": (namespace, operator),
+        "`barnabas-operator`, in its own namespace": (release, operator),
+    }
+    for account, role in OF_CLUSTERS:
+        given = (f"--clusterrole={role}", f"--serviceaccount={namespace}:{account}")
+        kubectl("-n", namespace, "create", "rolebinding", account, *given)
+        asked[f"`{account.replace('one', 'CLUSTER')}`, in the namespace of the Cluster"] = (
+            namespace,
+            f"{namespace}:{account}",
+        )
+
+    def listed() -> str:
+        return section({title: rights_of(kubectl, *of) for title, of in asked.items()})
+
+    before, heading, written = PAGE.read_text().partition(HEADING)
+    if os.environ.get("WRITE_RIGHTS"):
+        wait_for(lambda: all(rights_of(kubectl, *of) for of in asked.values()))
+        PAGE.write_text(f"{before}{heading}{listed()}")
+        return
+    # The API server learns of new role bindings by a watch of its own.
+    wait_for(listed, lambda text: text.count("\n") == written.count("\n"))
+    assert listed() == written
 
 
 def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, namespace: str, release: str) -> None:
