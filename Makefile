@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src:$(CURDIR)/spark-on-k8s/src
 WORKERS ?= 2
+E2E ?= local
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -90,10 +91,13 @@ docs: .venv-docs
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --quiet 'mkdocs-material==9.8.2'
 
-# The tutorial for a laptop, block by block in a network of its own (root; kcat), and the pages that the code writes. Runs in `make test`, too.
+# Every command of the tutorials and how-to pages: on this machine in a network of its own, and on a Kubernetes (root; kcat, a JDK, `make e2e-tools`).
+# CI runs the tutorials and not the how-to pages. PAGES=tests/documents leaves Kubernetes out.
 .PHONY: docs-test
-docs-test: venv
-	$(BIN)/pytest -q tests/documents
+PAGES ?= tests/documents tests/e2e/pods/test_pages_on_kubernetes.py
+docs-test: .venv/spark
+	test $(E2E) != local || $(MAKE) images
+	E2E=$(E2E) BARNABAS_SOAK=true $(BIN)/pytest -q -s -n 0 --timeout 3600 $(PAGES)
 
 # Each client library does what `tests/compat` asks of it; the page says what came of it. Some minutes.
 .PHONY: validated
@@ -160,7 +164,6 @@ release: venv
 	SIGN_KEY=$(SIGN_KEY) $(RELEASE) dist $(if $(PUBLISH),--publish=$(PUBLISH))
 
 # E2E=local (a real Kubernetes by processes; needs root), E2E=kind (needs Docker) or E2E=current (your KUBECONFIG).
-E2E ?= local
 e2e: venv
 	test $(E2E) != local || $(MAKE) images
 	E2E=$(E2E) $(PYTEST) -n 0 --timeout 900 tests/e2e/pods $(E2E_ARGS)

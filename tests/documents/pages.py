@@ -1,17 +1,22 @@
 """The blocks of a Markdown page that its test runs.
 
 A block `sh` is run by bash; `sh background` runs until the page ends. A block `text` behind either has lines that the
-output must have, where `...` stands for anything and runs of spaces are alike. A block with a title is a file to write.
-Other blocks are only for people.
+output must have, where `...` stands for anything and runs of spaces are alike. Of a block `console` the lines behind
+`$ ` are run, and the others are an example of what they print. A block with a title is a file to write. `not_run.toml`
+has the commands that no test runs.
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+TABLE: Final = Path(__file__).with_name("not_run.toml")
 BLOCK: Final = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 TITLE: Final = re.compile(r'title="([^"]+)"')
+PROMPT: Final = "$ "
 
 
 class Write(NamedTuple):
@@ -29,15 +34,55 @@ class Run(NamedTuple):
     expected: tuple[str, ...]
 
 
+class NotRun(NamedTuple):
+    """A block that no test runs: its page, its first words, the reason, and what a test runs in its place."""
+
+    page: str
+    begins: str
+    why: str
+    instead: str = ""
+    prints: tuple[str, ...] = ()
+
+
+def not_run() -> list[NotRun]:
+    """Return the table."""
+    rows = tomllib.loads(TABLE.read_text("utf-8"))["block"]
+    return [NotRun(**{**row, "prints": tuple(row.get("prints", ()))}) for row in rows]
+
+
+def languages(page: Path) -> list[str]:
+    """Return the language of each block; empty where the page names none."""
+    return [info.partition(" ")[0] for _, info, _ in BLOCK.findall(page.read_text("utf-8"))]
+
+
 def steps(page: Path) -> Iterator[Write | Run]:
     """Yield what a reader does, in order."""
     blocks = [(info, _unindented(text, indent)) for indent, info, text in BLOCK.findall(page.read_text("utf-8"))]
     for number, (info, text) in enumerate(blocks):
         if title := TITLE.search(info):
             yield Write(title[1], text)
+        elif info == "console":
+            commands = [line.removeprefix(PROMPT) for line in text.splitlines() if line.startswith(PROMPT)]
+            yield Run("\n".join(commands), False, ())
         elif info in ("sh", "sh background"):
             following, printed = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
             yield Run(text, info != "sh", tuple(printed.splitlines()) if following == "text" else ())
+
+
+def runnable(page: Path, table: list[NotRun]) -> Iterator[Write | Run]:
+    """Yield the steps of a page that a test does: of those in the table only what it has in their place."""
+    for step in steps(page):
+        found = row_of(page, step, table) if isinstance(step, Run) else None
+        if found is None:
+            yield step
+        elif found.instead:
+            yield Run(found.instead, False, found.prints)
+
+
+def row_of(page: Path, step: Run, table: list[NotRun]) -> NotRun | None:
+    """Return the row of the table that is about these commands."""
+    rows = [row for row in table if DOCS / row.page == page and step.commands.startswith(row.begins)]
+    return rows[0] if rows else None
 
 
 def lacking(expected: tuple[str, ...], output: str) -> list[str]:
@@ -46,7 +91,7 @@ def lacking(expected: tuple[str, ...], output: str) -> list[str]:
 
 
 def _pattern(line: str) -> str:
-    """A blank of the line stands for any number of them, also beside `...`."""
+    """Return a pattern in which a blank is any number of them, also beside `...`."""
     words = [re.escape(word).replace(re.escape("..."), ".*") for word in line.split()]
     return "^ *" + " *".join(words) + " *$" if "..." in line else "^ *" + " +".join(words) + " *$"
 
