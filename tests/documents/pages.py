@@ -1,9 +1,9 @@
 """The blocks of a Markdown page that its test runs.
 
-A block `sh` is run by bash; `sh background` runs until the page ends. A block `text` behind either has lines that the
-output must have, where `...` stands for anything and runs of spaces are alike. Of a block `console` the lines behind
-`$ ` are run, and the others are an example of what they print. A block with a title is a file to write. `not_run.toml`
-has the commands that no test runs.
+A block `sh` is run by bash; `sh background` runs until the page ends. A block `text` right behind either has lines
+that the output must have, where `...` stands for anything and runs of spaces are alike. Of a block `console` the lines
+behind `$ ` are run, and the others are an example of what they print. A block with a title is a file to write.
+`not_run.toml` has the commands that no test runs.
 """
 
 import re
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 TABLE: Final = Path(__file__).with_name("not_run.toml")
 BLOCK: Final = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+PRINTED: Final = re.compile(r"\s*```text\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 TITLE: Final = re.compile(r'title="([^"]+)"')
 PROMPT: Final = "$ "
 
@@ -57,16 +58,17 @@ def languages(page: Path) -> list[str]:
 
 def steps(page: Path) -> Iterator[Write | Run]:
     """Yield what a reader does, in order."""
-    blocks = [(info, _unindented(text, indent)) for indent, info, text in BLOCK.findall(page.read_text("utf-8"))]
-    for number, (info, text) in enumerate(blocks):
+    text = page.read_text("utf-8")
+    for block in BLOCK.finditer(text):
+        indent, info, commands = block[1], block[2], _unindented(block[3], block[1])
         if title := TITLE.search(info):
-            yield Write(title[1], text)
+            yield Write(title[1], commands)
         elif info == "console":
-            commands = [line.removeprefix(PROMPT) for line in text.splitlines() if line.startswith(PROMPT)]
-            yield Run("\n".join(commands), False, ())
+            lines = [line.removeprefix(PROMPT) for line in commands.splitlines() if line.startswith(PROMPT)]
+            yield Run("\n".join(lines), False, ())
         elif info in ("sh", "sh background"):
-            following, printed = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
-            yield Run(text, info != "sh", tuple(printed.splitlines()) if following == "text" else ())
+            printed = PRINTED.match(text, block.end())
+            yield Run(commands, info != "sh", tuple(_unindented(printed[1], indent).splitlines()) if printed else ())
 
 
 def runnable(page: Path, table: list[NotRun]) -> Iterator[Write | Run]:
