@@ -92,7 +92,7 @@ docs: .venv-docs
 	$@/bin/pip install --quiet 'mkdocs-material==9.8.2'
 
 # Every command of the tutorials and how-to pages: on this machine in a network of its own, and on a Kubernetes (root; kcat, a JDK, `make e2e-tools`).
-# CI runs the tutorials and not the how-to pages. PAGES=tests/documents leaves Kubernetes out.
+# CI runs the tutorial for a laptop only. PAGES=tests/documents leaves Kubernetes out.
 .PHONY: docs-test
 PAGES ?= tests/documents tests/e2e/pods/test_pages_on_kubernetes.py
 docs-test: .venv/spark

@@ -12,9 +12,9 @@ ON_KUBERNETES: Final = (
     "consumer-groups",
     "monitor",
     "maintenance",
-    "roll",
     "scale",
     "disks",
+    "roll",
     "recover",
     "uninstall",
 )

@@ -52,6 +52,7 @@ class Reader:
             for process in reversed(self._background):
                 process.send_signal(signal.SIGINT)
             codes = [process.wait(PAGE_SECONDS_MAX) for process in self._background]
+            self._background.clear()
         if any(codes):
             raise WrongPage(f"after Ctrl-C what ran in the background ended with the exit codes {codes}")
 

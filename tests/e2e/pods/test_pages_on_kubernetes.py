@@ -17,6 +17,8 @@ from local_kubernetes.images import IMAGES, reference
 from local_kubernetes.kubectl import PATIENTLY, Kubectl
 from monitoring.prometheus_image import PROMETHEUS_IMAGE
 
+pytestmark = pytest.mark.soak(only=True)
+
 ROOT: Final = DOCS.parent
 NAMESPACE: Final = "kafka"
 STANDS_FOR: Final = {"NAME": "flights", "NAMESPACE": NAMESPACE, "REGISTRY": "docker.io/library"}
@@ -39,21 +41,17 @@ def reader(cluster: Cluster, tmp_path: Path) -> Iterator[Reader]:
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     reading = Reader(tmp_path, {**own.environment, "PATH": path, "KUBECONFIG": str(own.kubeconfig)}, STANDS_FOR)
     try:
-        with reading.until_ctrl_c():
-            yield reading
+        yield reading
     finally:
         # Of its release helm leaves the CRDs, and those of a release with another name would be refused.
         own("delete", "--ignore-not-found", PATIENTLY, "-f", str(CRDS))
 
 
-# Before all that needs the chart: one release owns the CRDs.
-@pytest.mark.slow
-@pytest.mark.soak(only=True)
 def test_every_command_of_the_tutorial_does_what_the_page_says(reader: Reader) -> None:
     reader.do(DOCS / "tutorials" / "kubernetes.md")
 
 
-@pytest.mark.soak(only=True)
 def test_every_command_of_the_how_to_pages_does_what_the_page_says(reader: Reader) -> None:
     for page in ON_KUBERNETES:
-        reader.do(DOCS / "how-to" / f"{page}.md")
+        with reader.until_ctrl_c():
+            reader.do(DOCS / "how-to" / f"{page}.md")
