@@ -20,6 +20,7 @@ from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.app.log_wiring import make_log_manager
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.registration import last_incarnation, registration_of
+from barnabas_broker.app.replication_wiring import make_fetchers, make_follower_sessions, make_mover
 from barnabas_broker.app.supervision import Supervisor, every
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
@@ -40,19 +41,15 @@ from barnabas_broker.metadata.membership.pause_detection import PauseDetection
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.client_drain import ClientDrain
 from barnabas_broker.replication.end_offsets import EndOffsets
-from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
-from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.leader_propagation import LeaderPropagation
 from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.offline_reports import OfflineReports
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
@@ -167,11 +164,11 @@ class Node:
             logs=logs,
             replicas=replicas,
             fetchers=self.fetchers,
-            followers=self._wire_followers(replicas),
+            followers=make_follower_sessions(self._environment, self.image, self.current_config, replicas),
             isr_changes=self.isr_changes,
             end_offsets=EndOffsets(config.broker_id, links, self.image, asyncio.timeout),
             purgatory=purgatory,
-            mover=self._make_mover(logs, replicas),
+            mover=make_mover(self._environment, self.current_config, logs, replicas, self.supervisor.spawn),
             groups=make_groups(world),
             transactions=transactions.coordinator,
             gate=transactions.gate,
@@ -199,11 +196,6 @@ class Node:
             self.supervisor.attempt,
         )
 
-    def _make_mover(self, logs: LogManager, replicas: ReplicaManager) -> LogMover:
-        throttle = Throttle(self._environment.clock, lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second)
-        steps = self._environment.sizes.move_steps
-        return LogMover(logs, replicas, throttle, self.supervisor.spawn, asyncio.sleep, steps)
-
     def _wire_replicas(
         self, logs: LogManager, metadata_writer: MetadataWriter, purgatory: Purgatory, links: Links
     ) -> ReplicaManager:
@@ -211,17 +203,8 @@ class Node:
         self.isr_changes = IsrChanges(
             metadata_writer.change_isr, environment.timers, asyncio.sleep, self.supervisor.spawn
         )
-        self.fetchers = Fetchers(
-            FetchEnvironment(
-                broker_id,
-                self._broker_epoch,
-                links,
-                environment.clock,
-                environment.timers,
-                self.current_config,
-                self._storage_failed,
-                self._suspect,
-            )
+        self.fetchers = make_fetchers(
+            environment, self.image, self.current_config, links, self._storage_failed, self._suspect
         )
         replica_environment = ReplicaEnvironment(
             environment.clock,
@@ -237,19 +220,6 @@ class Node:
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, replica_environment)
 
-    def _wire_followers(self, replicas: ReplicaManager) -> FollowerSessions:
-        return FollowerSessions(
-            LeaderEnvironment(
-                self.config.broker_id,
-                replicas.lookup.find,
-                replicas.failures.storage_failed,
-                self._environment.clock,
-                self._environment.timers,
-                self.current_config,
-                self.image.registered_epoch,
-            )
-        )
-
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         self.handler_environment.replicas.failures.storage_failed(partition, error)
 
@@ -259,9 +229,6 @@ class Node:
     def current_config(self) -> BrokerConfig:
         """The settings of now, the dynamic ones over the file's."""
         return self.config
-
-    def _broker_epoch(self) -> int:
-        return self.image.brokers[self.config.broker_id].broker_epoch
 
     async def join(self, endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]], incarnation_id: UUID) -> None:
         """Register, and return once the controller has let this incarnation in. Raises ApiError and StoreUnavailable.

@@ -1,0 +1,74 @@
+"""Replication of a node, over what its environment and its metadata give."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from barnabas_broker.app.node_environment import NodeEnvironment
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.replication.fetch_session import FetchEnvironment
+from barnabas_broker.replication.fetchers import Fetchers
+from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
+from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.log_mover import LogMover
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.throttle import Throttle
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.log_manager import LogManager
+from barnabas_core.config.broker_config import BrokerConfig
+
+
+def make_fetchers(
+    environment: NodeEnvironment,
+    image: MetadataImage,
+    current_config: Callable[[], BrokerConfig],
+    links: Links,
+    storage_failed: Callable[[Partition, StorageError], object],
+    on_suspect: Callable[[int], object],
+) -> Fetchers:
+    """Make the fetchers, which fetch nothing yet."""
+    broker_id = current_config().broker_id
+    return Fetchers(
+        FetchEnvironment(
+            broker_id,
+            lambda: image.brokers[broker_id].broker_epoch,
+            links,
+            environment.clock,
+            environment.timers,
+            current_config,
+            storage_failed,
+            on_suspect,
+        )
+    )
+
+
+def make_follower_sessions(
+    environment: NodeEnvironment,
+    image: MetadataImage,
+    current_config: Callable[[], BrokerConfig],
+    replicas: ReplicaManager,
+) -> FollowerSessions:
+    """Make the leaders' end of the followers' sessions; there is none yet."""
+    return FollowerSessions(
+        LeaderEnvironment(
+            current_config().broker_id,
+            replicas.lookup.find,
+            replicas.failures.storage_failed,
+            environment.clock,
+            environment.timers,
+            current_config,
+            image.registered_epoch,
+        )
+    )
+
+
+def make_mover(
+    environment: NodeEnvironment,
+    current_config: Callable[[], BrokerConfig],
+    logs: LogManager,
+    replicas: ReplicaManager,
+    spawn: Callable[[Coroutine[object, object, None]], object],
+) -> LogMover:
+    """Make the mover of replicas to other log dirs, which moves nothing before `resume`."""
+    throttle = Throttle(environment.clock, lambda: current_config().replica_alter_log_dirs_io_max_bytes_per_second)
+    return LogMover(logs, replicas, throttle, spawn, asyncio.sleep, environment.sizes.move_steps)
