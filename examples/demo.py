@@ -44,7 +44,6 @@ GROUPS: Final = {"boards": 2, "archive": 3}
 EDIT_AFTER: Final = FLIGHTS // 3
 KILL_AFTER: Final = FLIGHTS // 2
 START_SECONDS_MAX: Final = 180.0
-RAISE_SECONDS_MAX: Final = 180.0
 READ_SECONDS_MAX: Final = 300.0
 STOP_SECONDS_MAX: Final = 120.0
 LINE_SECONDS: Final = 2.0

@@ -29,7 +29,6 @@ from barnabas_jobs.planning.logs import problems as kinds
 from barnabas_jobs.planning.logs.names import is_being_cleaned
 
 FLIGHTS = ("flights", 0)
-PER_SEGMENT = 20
 SIZE = len(batch(0))
 Told = tuple[str, int, str, int | None, int | None]
 """Kind, segment, suffix, position, offset."""

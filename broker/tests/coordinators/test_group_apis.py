@@ -29,7 +29,6 @@ from barnabas_broker.wire.apis import API_SPECS
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-FLIGHTS_OFFSET = (5, 3, "at gate 4")
 INIT_PRODUCER_ID, DELETE, OFFSET_DELETE = 22, 42, 47
 
 

@@ -57,7 +57,6 @@ ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
-_TOPIC_ID_COUNT: Final = struct.Struct(">16sB")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")

@@ -10,7 +10,6 @@ from barnabas_operator.resources.resource import Resource, Status
 
 NAME_MAX: Final = 56
 """With `-driver` it is the name of a Service, and the label of pods."""
-LEDGER_LENGTH_MAX: Final = 4_096
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED: Final = ("Succeeded", "Failed")

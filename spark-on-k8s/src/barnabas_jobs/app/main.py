@@ -27,7 +27,6 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_FAILED_LATE: Final = os.EX_TEMPFAIL
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
-EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 FINDINGS_PRINTED_MAX: Final = 100
 DONE: Final = Ending(exit=0, message="done")
 Command = Callable[[argparse.Namespace, DriverPod | None], Ending]
