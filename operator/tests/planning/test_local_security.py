@@ -44,7 +44,7 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
             "  authorization: {}\n",
             (
                 "spec.listeners[0].authentication is missing;"
-                " allowed: one of tls, scram-sha-512, plain, beside spec.authorization"
+                " allowed: one of tls, scram-sha-512, plain, or no spec.authorization until this listener has gone"
             ),
         ),
         (

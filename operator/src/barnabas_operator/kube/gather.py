@@ -10,14 +10,15 @@ from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.stateful_set import BROKER
 from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
 from barnabas_operator.planning.brokers.ownership import is_owned
-from barnabas_operator.planning.brokers.pod_security import CERTIFICATES
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_in
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     BROKER_LABEL,
     CLUSTER_LABEL,
     GIVEN,
     LISTENER_LABEL,
+    SECURITY_STAGE,
     STALE,
     bootstrap_name,
     broker_of,
@@ -75,11 +76,15 @@ def _broker_set(found: Json) -> BrokerSet:
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
     revision = status.get("updateRevision", "") if is_seen else ""
     is_ending = "deletionTimestamp" in found["metadata"]
-    pod = found["spec"].get("template", {}).get("spec", {})
+    template = found["spec"].get("template", {})
+    pod = template.get("spec", {})
     image = next((each.get("image", "") for each in pod.get("containers", ()) if each["name"] == BROKER), "")
-    is_secured = any(each["name"] == CERTIFICATES for each in pod.get("volumes", ()))
     replicas, given = found["spec"]["replicas"], addresses_given(found)
-    return BrokerSet(replicas, revision, volumes, is_ending, given, image, is_secured)
+    return BrokerSet(replicas, revision, volumes, is_ending, given, image, _stage(template))
+
+
+def _stage(found: Json) -> SecurityStage:
+    return stage_in(found.get("metadata", {}).get("annotations", {}).get(SECURITY_STAGE, ""))
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:
@@ -132,6 +137,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         ends_at=meta.get("deletionTimestamp", ""),
         node=found["spec"].get("nodeName", ""),
         stale=meta.get("annotations", {}).get(STALE, ""),
+        stage=_stage(found),
         is_cut_off=meta.get("annotations", {}).get(ACCOUNT, account_uid) != account_uid,
     )
 

@@ -4,7 +4,9 @@ from typing import Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.planning.brokers.security_stages import is_passing
 from barnabas_operator.planning.object_names import (
+    PASSING_PORT,
     REPLICATION_PORT,
     brokers_name,
     lag_exporter_selector,
@@ -61,10 +63,16 @@ def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
                     "from": [brokers, runs, *_exporter_peers(cluster), *neighbours.operator_peers],
                     "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}],
                 },
+                *_between_stages(cluster, [brokers, *neighbours.operator_peers]),
                 *_of_clients(cluster),
             ],
         },
     )
+
+
+def _between_stages(cluster: Cluster, peers: list[KubeObject]) -> list[KubeObject]:
+    ports = [{"port": PASSING_PORT, "protocol": "TCP"}]
+    return [{"from": peers, "ports": ports}] if is_passing(cluster) else []
 
 
 def _exporter_peers(cluster: Cluster) -> list[KubeObject]:

@@ -9,15 +9,16 @@ from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECUR
 from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.given_addresses import given_addresses
-from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.brokers.pod_properties import restart_hash, volume_folder
 from barnabas_operator.planning.brokers.pod_security import CERTIFICATES, CERTIFICATES_FOLDER
+from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_name
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     CLUSTER_LABEL,
     GIVEN,
     HTTP_PORT,
     REPLICATION_PORT,
+    SECURITY_STAGE,
     broker_certificates_name,
     brokers_name,
     claim_name,
@@ -61,9 +62,10 @@ def stateful_set(cluster: Cluster, external: ExternalAccess, image: str, replica
 
 
 def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> KubeObject:
-    name = cluster.metadata.name
+    name, stage = cluster.metadata.name, external.stage_of(cluster)
+    of_stage = {SECURITY_STAGE: told} if (told := stage_name(stage)) else {}
     account = {ACCOUNT: external.account_uid} if external.account_uid else {}
-    annotations = {CONFIG_HASH: restart_hash(cluster, external), **account}
+    annotations = {CONFIG_HASH: restart_hash(cluster, external), **account, **of_stage}
     return {
         "metadata": {"labels": dict(labels(name)), "annotations": annotations},
         "spec": {
@@ -72,8 +74,8 @@ def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> Kub
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": END_S_MAX,
             "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
-            "containers": [_container(cluster, image)],
-            "volumes": [*_volumes(config_map_name(cluster, external)), *_certificates(cluster)],
+            "containers": [_container(cluster, image, stage)],
+            "volumes": [*_volumes(config_map_name(cluster, external)), *_certificates(cluster, stage)],
             "topologySpreadConstraints": _spread(cluster),
         },
     }
@@ -101,7 +103,7 @@ def _spread(cluster: Cluster) -> list[KubeObject]:
     return [{**chosen, "topologyKey": key, "whenUnsatisfiable": otherwise} for key, otherwise in keys]
 
 
-def _container(cluster: Cluster, image: str) -> KubeObject:
+def _container(cluster: Cluster, image: str, stage: SecurityStage) -> KubeObject:
     resources = cluster.spec.brokers.resources
     ports = {"replication": REPLICATION_PORT, "http": HTTP_PORT} | {
         each.name: each.port for each in cluster.spec.listeners
@@ -125,7 +127,7 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "access", "mountPath": ACCESS_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            *_mounted_certificates(cluster),
+            *_mounted_certificates(stage),
             *(
                 {"name": claim_name(volume.id), "mountPath": volume_folder(volume.id)}
                 for volume in cluster.spec.storage.volumes
@@ -161,17 +163,17 @@ def _volumes(settings: str) -> list[KubeObject]:
     ]
 
 
-def _certificates(cluster: Cluster) -> list[KubeObject]:
+def _certificates(cluster: Cluster, stage: SecurityStage) -> list[KubeObject]:
     """Return the volume, which is mounted as a whole, never by subPath: so the kubelet brings what is renewed."""
-    if not is_secured(cluster):
+    if stage is SecurityStage.OPEN:
         return []
     source = {"secretName": broker_certificates_name(cluster.metadata.name), "defaultMode": FOR_ITS_GROUP}
     return [{"name": CERTIFICATES, "secret": source}]
 
 
-def _mounted_certificates(cluster: Cluster) -> list[KubeObject]:
+def _mounted_certificates(stage: SecurityStage) -> list[KubeObject]:
     mount = {"name": CERTIFICATES, "mountPath": CERTIFICATES_FOLDER, "readOnly": True}
-    return [mount] if is_secured(cluster) else []
+    return [] if stage is SecurityStage.OPEN else [mount]
 
 
 def claims_of_pod(cluster: Cluster, pod: str) -> list[KubeObject]:

@@ -13,6 +13,8 @@ STALE: Final = "barnabas.dev/stale-address"
 """The annotation of a pod whose broker advertises an outdated address."""
 ACCOUNT: Final = "barnabas.dev/service-account-uid"
 """The annotation of pods with their ServiceAccount's uid: a new one of that name makes their token void."""
+SECURITY_STAGE: Final = "barnabas.dev/security-stage"
+"""The annotation of pods with the stage of the brokers' security; those of an open Cluster have none."""
 EMPTIED_LABEL: Final = "barnabas.dev/emptied"
 """The label of the claims of a broker that held nothing when it was removed."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -21,6 +23,8 @@ MANAGED_BY: Final = "barnabas-operator"
 OPERATOR_NAME: Final = "barnabas-operator"
 FIELD_MANAGER: Final = "barnabas-operator"
 REPLICATION_PORT: Final = 9091
+PASSING_PORT: Final = 9090
+"""The port with certificates between brokers while 9091 is in clear."""
 HTTP_PORT: Final = 9404
 LAG_EXPORTER_PORT: Final = 9308
 """The port of kafka_exporter."""

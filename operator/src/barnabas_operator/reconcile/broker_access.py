@@ -1,4 +1,4 @@
-"""The way to the brokers of a Cluster: in clear where it is open, else with the operator's own certificate."""
+"""The way to the brokers of a Cluster: in clear while one may be open, else with the operator's own certificate."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.brokers.security_stages import is_reached_by_tls
 from barnabas_operator.planning.object_names import operator_certificate_name
 from barnabas_operator.reconcile.worker_environment import Identity, Prove
 from barnabas_operator.resources.cluster import Cluster
@@ -15,7 +15,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 async def broker_access(api: KubeApi, cluster: Cluster, prove: Prove) -> Credentials:
     """Return what the operator connects with now. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
-    if not is_secured(cluster):
+    if not is_reached_by_tls(cluster):
         return IN_CLEAR
     name = operator_certificate_name(cluster.metadata.name)
     found = await api.get("Secret", cluster.metadata.namespace or "default", name)

@@ -18,6 +18,7 @@ from barnabas_operator.planning.brokers.certificate_statuses import with_users
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.security_stages import is_reached_by_tls
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.refusal import (
@@ -80,7 +81,7 @@ class ClusterWorker:
         self._leadership = environment.leadership
         self._clock = environment.clock
         self._connect, self._prove, self._api = environment.connect, environment.prove, environment.api
-        self._access = IN_CLEAR
+        self._access, self._by_tls = IN_CLEAR, False
         self._statuses = StatusWriter(environment.api, self._clock)
         self._brokers = BrokerReconciler(environment)
         self._on_round = on_round
@@ -303,7 +304,8 @@ class ClusterWorker:
             self._brokers.unbalanced = False
         await self._running.set_configs(cluster, brokers.pods, state)
         await self._running.look_for_strays(cluster, state)
-        await self._administrator.reconcile(cluster, self._brokers.secrets.data)
+        if not brokers.pods.remaining():  # One without a listener for passwords would refuse.
+            await self._administrator.reconcile(cluster, self._brokers.secrets.data)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
 
@@ -311,6 +313,9 @@ class ClusterWorker:
         """Return what the brokers report; None if none answers, or while the backoff lasts."""
         if not self._backoff.is_over:
             return None
+        if self._by_tls is not (by_tls := is_reached_by_tls(cluster)):
+            self._drop_admin()
+            self._by_tls = by_tls
         try:
             if self._admin is None:
                 self._access = await broker_access(self._api, cluster, self._prove)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
-from barnabas_operator.planning.object_names import REPLICATION_PORT, pod_host
+from barnabas_operator.planning.brokers.security_stages import ports_between_brokers
+from barnabas_operator.planning.object_names import pod_host
 from barnabas_operator.resources.cluster import Cluster
 
 BATCH_S: Final = 0.1
@@ -47,5 +48,6 @@ class OperatorSettings:
     def bootstrap_of(self, cluster: Cluster) -> str:
         """Every broker's own name, through the listener that all brokers have."""
         name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
-        hosts = (pod_host(name, namespace, number) for number in range(cluster.spec.brokers.replicas))
-        return self.bootstrap or ",".join(f"{host}:{REPLICATION_PORT}" for host in hosts)
+        hosts = [pod_host(name, namespace, number) for number in range(cluster.spec.brokers.replicas)]
+        ports = ports_between_brokers(cluster)
+        return self.bootstrap or ",".join(f"{host}:{port}" for port in ports for host in hosts)

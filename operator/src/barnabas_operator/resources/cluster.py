@@ -30,6 +30,7 @@ ListenerType = Literal["internal", "nodeport", "loadbalancer"]
 NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
 _IN_ORDER: Final = ", ".join(get_args(NodeAddressType))
 RebalanceMode = Literal["Manual", "Automatic"]
+SecurityStageName = Literal["Offered", "Used", "Secured"]
 ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
@@ -259,6 +260,13 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
     ready_brokers: Annotated[int, Meta(description="how many of them have all their replicas in sync")] | None = None
     topics: Annotated[int, Meta(description="how many topics there are, those of the brokers included")] | None = None
     rolling: RollingStatus | None = None
+    security_stage: (
+        Annotated[
+            SecurityStageName,
+            Meta(description="how far all brokers speak TLS to each other: Offered, Used, Secured; left out, in clear"),
+        ]
+        | None
+    ) = None
     controller: Annotated[int, Meta(description="the broker that is the controller")] | None = None
     under_replicated_partitions: (
         Annotated[int, Meta(description="how many partitions lack replicas in sync")] | None

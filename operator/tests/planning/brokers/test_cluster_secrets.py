@@ -17,7 +17,6 @@ from barnabas_core.distinguished_name import rfc2253
 from barnabas_operator.certificates.authority import certificates_in, hosts_of, renewed_at
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.planning.brokers.authorities import Data
-from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.pod_properties import pod_problems, pod_properties
@@ -30,7 +29,6 @@ from barnabas_operator.resources.security import Authentication, AuthenticationT
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 META = ObjectMeta(name="one", namespace="air", uid="u-1")
-OPEN = Cluster(metadata=META, spec=ClusterSpec())
 CLUSTER_CA, CLIENTS_CA = "one-cluster-ca", "one-clients-ca"
 BROKERS, OPERATOR, ADMIN = "one-broker-certificates", "one-operator", "one-admin"
 
@@ -133,7 +131,7 @@ def test_brokers_and_operator_are_super_users_that_no_user_can_be() -> None:
         (shown,) = certificates_in(found[name][key].decode())
         assert f"User:{rfc2253(shown.subject.public_bytes())}" in users
     assert {"User:admin", "User:alice"} <= set(users)
-    replication = config.listener_security("REPLICATION")
+    replication = config.listener_security("REPLICATION-TLS")
     assert replication.value("ssl.client.auth") == "required"
     assert replication.text("ssl.truststore.location") == "/etc/barnabas-certificates/cluster-ca.crt"
     assert (
@@ -196,11 +194,3 @@ def test_an_open_cluster_keeps_what_it_has_byte_for_byte() -> None:
         "9c08ee14db59c2c5",
         "d710a3b4e75a3f52",
     ]
-
-
-def test_a_cluster_is_not_secured_nor_opened_later() -> None:
-    for before, after in ((OPEN, TLS), (TLS, OPEN)):
-        refusal = refuse_change(before, after, in_pods=True)
-        assert refusal is not None
-        assert "or another Cluster" in refusal.message
-    assert refuse_change(TLS, SCRAM, in_pods=True) is None

@@ -77,6 +77,7 @@ NOT_OF_READY = {
     "RebalanceProposed",
     "Rebalancing",
     "Drifted",
+    "SecurityChanging",
     "WithinObjective",
     "OffsetsReset",
 }

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.brokers.metadata_version import refuse_lower
-from barnabas_operator.planning.brokers.pod_security import refuse_other_security
+from barnabas_operator.planning.brokers.security_stages import refuse_passing_port, reported_stage
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
 
@@ -72,10 +71,10 @@ def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None
     return refuse_lower(after, before.status.metadata_version)
 
 
-def as_secured_as_before(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse to mix brokers with certificates and brokers without: they cannot talk to each other."""
-    return refuse_other_security(is_secured(before), after)
+def leaves_passing_port(before: Cluster, after: Cluster) -> Refusal | None:
+    """Refuse a listener at the port that brokers need while a Cluster is secured, or opened."""
+    return refuse_passing_port(after, reported_stage(before))
 
 
 CHECKS: Final[tuple[ChangeCheck, ...]] = (same_cluster, no_volume_removed, no_lower_metadata_version)
-CHECKS_IN_PODS: Final[tuple[ChangeCheck, ...]] = (same_cluster, no_lower_metadata_version, as_secured_as_before)
+CHECKS_IN_PODS: Final[tuple[ChangeCheck, ...]] = (same_cluster, no_lower_metadata_version, leaves_passing_port)

@@ -1,9 +1,10 @@
-"""The addresses and uids that Kubernetes assigns to a Cluster's objects, which its brokers' settings need."""
+"""The facts beside a Cluster that its brokers' settings need: addresses and uids of Kubernetes, and their stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
+from barnabas_operator.planning.brokers.security_stages import SecurityStage, wanted_stage
 from barnabas_operator.resources.cluster import Cluster, Listener, NodeAddressType
 
 WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
@@ -18,6 +19,7 @@ class ExternalAccess:
     `node_ports` are the ports of Services of type NodePort. `balancer_hosts` are the hosts of load balancers.
     `node_hosts` are the addresses of the nodes that run the brokers' pods. `bootstrap_ports` are the node ports at
     which any broker answers, by listener. `account_uid` is the uid of the ServiceAccount, "" until there is one.
+    `stage` is that of the brokers' security; None for a Cluster that is made as it is declared.
     """
 
     node_ports: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -25,6 +27,11 @@ class ExternalAccess:
     node_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
     bootstrap_ports: Mapping[str, int] = field(default_factory=dict)
     account_uid: str = ""
+    stage: SecurityStage | None = None
+
+    def stage_of(self, cluster: Cluster) -> SecurityStage:
+        """Return the stage of security that pods are to have."""
+        return wanted_stage(cluster) if self.stage is None else self.stage
 
     def advertised(self, listener: Listener, broker_id: int) -> Address | None:
         """Return the address that a broker advertises on an outside listener; None until Kubernetes assigns one.

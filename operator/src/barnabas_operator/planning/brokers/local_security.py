@@ -199,8 +199,8 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
                 f"spec.listeners[{index}].name is replication; allowed: {allowed}",
             )
         if kind is None and cluster.spec.authorization is not None:
-            message = f"{dotted(path)} is missing; allowed: one of tls, scram-sha-512, plain, beside spec.authorization"
-            yield ("spec", "authorization"), message
+            allowed = "one of tls, scram-sha-512, plain, or no spec.authorization until this listener has gone"
+            yield ("spec", "authorization"), f"{dotted(path)} is missing; allowed: {allowed}"
     for index, name in enumerate(cluster.spec.authorization.super_users if cluster.spec.authorization else ()):
         if name in OWN_USERS:
             where = ("spec", "authorization", "superUsers", index)

@@ -10,8 +10,14 @@ from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Dynamic, InvalidConfig
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
-from barnabas_operator.planning.brokers.pod_security import pod_security_problems, protocols, security_of_pods
+from barnabas_operator.planning.brokers.pod_security import (
+    between_brokers,
+    pod_security_problems,
+    protocols,
+    security_of_pods,
+)
 from barnabas_operator.planning.brokers.quantity_checks import resource_problems
+from barnabas_operator.planning.brokers.security_stages import STAGES
 from barnabas_operator.planning.brokers.server_properties import (
     impossible_replicas,
     internal_replicas,
@@ -27,7 +33,6 @@ from barnabas_operator.resources.schema_check import Path, dotted
 
 MIN_ISR: Final = "min.insync.replicas"
 DATA_FOLDER: Final = "/var/lib/barnabas"
-REPLICATION: Final = "REPLICATION"
 ANYWHERE: Final = "0.0.0.0"
 SHOWN_DIGITS: Final = 16
 _HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
@@ -40,9 +45,10 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
     start. The brokers replicate through a listener of their own; one without an outside address yet is left out.
     """
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
-    protocol_of = protocols(cluster)
+    protocol_of, stage = protocols(cluster), external.stage_of(cluster)
     host = pod_host(name, namespace, broker_id)
-    bound, advertised = [(REPLICATION, ANYWHERE, REPLICATION_PORT)], [(REPLICATION, host, REPLICATION_PORT)]
+    bound = [(each, ANYWHERE, port) for each, port in between_brokers(stage).items()]
+    advertised = [(each, host, port) for each, _, port in bound]
     for listener in cluster.spec.listeners:
         address = _advertised(listener, broker_id, host, external)
         if address is not None:
@@ -53,8 +59,8 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
         "listeners": _listed(bound),
         "advertised.listeners": _listed(advertised),
         "listener.security.protocol.map": ",".join(f"{each}:{protocol_of[each]}" for each, _, _ in bound),
-        "inter.broker.listener.name": REPLICATION,
-        **security_of_pods(cluster),
+        "inter.broker.listener.name": STAGES[stage].dials,
+        **security_of_pods(cluster, stage),
         "http.listener": f"{ANYWHERE}:{HTTP_PORT}",
         "log.dirs": ",".join(log_dir(volume.id) for volume in cluster.spec.storage.volumes),
         "metadata.store": f"kubernetes://{namespace}/{name}",

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from barnabas_operator.planning.brokers.local_security import (
+    REPLICATION,
     authorization_settings,
     is_secured,
     mechanism_of,
     protocol_of,
     security_problems,
 )
+from barnabas_operator.planning.brokers.security_stages import REPLICATION_TLS, STAGES, SecurityStage
 from barnabas_operator.planning.brokers.server_properties import properties_text
-from barnabas_operator.planning.object_names import brokers_name, operator_certificate_name
+from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, operator_certificate_name
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.object_meta import GROUP
@@ -29,19 +31,27 @@ CLUSTER_AUTHORITY: Final = "cluster-ca.crt"
 CLIENTS_AUTHORITY: Final = "clients-ca.crt"
 ORGANIZATION: Final = GROUP
 SECURED_BY: Final = "spec.listeners[].tls, spec.listeners[].authentication and spec.authorization"
-_BETWEEN_BROKERS: Final = "listener.name.replication"
+_BETWEEN_BROKERS: Final = f"listener.name.{REPLICATION_TLS.lower()}"
 
 
 def protocols(cluster: Cluster) -> Mapping[str, str]:
-    """Return the security protocol by the name of a listener, that between brokers among them."""
+    """Return the security protocol by the name of a listener, those between brokers among them."""
     found = {each.name.upper(): protocol_of(each) for each in cluster.spec.listeners}
-    return {"REPLICATION": "SSL" if is_secured(cluster) else "PLAINTEXT", **found}
+    return {REPLICATION: "PLAINTEXT", REPLICATION_TLS: "SSL", **found}
 
 
-def security_of_pods(cluster: Cluster) -> dict[str, str]:
+def between_brokers(stage: SecurityStage) -> Mapping[str, int]:
+    """Return the ports of the listeners between brokers at a stage, by name."""
+    row = STAGES[stage]
+    in_clear = {REPLICATION: REPLICATION_PORT} if row.in_clear else {}
+    return in_clear if row.tls_port is None else {**in_clear, REPLICATION_TLS: row.tls_port}
+
+
+def security_of_pods(cluster: Cluster, stage: SecurityStage) -> dict[str, str]:
     """Return a broker's settings of certificates, users and rights; none for an open Cluster."""
-    if not is_secured(cluster):
+    if stage is SecurityStage.OPEN:
         return {}
+    of_rights = authorization_settings(cluster, own_users(cluster)) if STAGES[stage].has_rights else {}
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": f"{CERTIFICATES_FOLDER}/{BROKER_PEM}",
@@ -52,7 +62,7 @@ def security_of_pods(cluster: Cluster) -> dict[str, str]:
         f"{_BETWEEN_BROKERS}.ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLUSTER_AUTHORITY}",
         f"{_BETWEEN_BROKERS}.ssl.client.auth": "required",
         **_listener_settings(cluster),
-        **authorization_settings(cluster, own_users(cluster)),
+        **of_rights,
     }
 
 
@@ -111,15 +121,6 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         if is_set:
             why = f"{what} cannot log in to brokers with any of {SECURED_BY}"
             yield ("spec", field), f"spec.{field} is set; allowed: leave it out, for {why}"
-
-
-def refuse_other_security(was_secured: bool, cluster: Cluster) -> Refusal | None:
-    """Return the refusal of a change between an open Cluster and a secured one; brokers of both cannot talk."""
-    if was_secured == is_secured(cluster):
-        return None
-    message = f"The Cluster was made {'with' if was_secured else 'without'} any of {SECURED_BY}"
-    allowed = "keep at least one of them" if was_secured else "leave them out"
-    return Refusal(NOT_SUPPORTED, f"{message}; allowed: {allowed}, or another Cluster")
 
 
 def refuse_runs(cluster: Cluster) -> Refusal | None:

@@ -1,14 +1,15 @@
 """The brokers of a Cluster as Kubernetes has them: their pods, templates and addresses."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, brokers_claimed
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
-from barnabas_operator.resources.cluster import Volume
+from barnabas_operator.planning.brokers.security_stages import SecurityStage, next_stage, wanted_stage
+from barnabas_operator.resources.cluster import Cluster, Volume
 
 
 class BrokerPod(NamedTuple):
@@ -19,6 +20,7 @@ class BrokerPod(NamedTuple):
     `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
     knows it, "" until it runs there; `node_addresses` are all of the node, by type. `stale` is the outdated address
     that it advertises. `is_cut_off`: its ServiceAccount was deleted, so it can neither read nor write the metadata.
+    `stage` is that of its security.
 
     The pod that is made in its place has the same name and another `uid`.
     """
@@ -40,6 +42,7 @@ class BrokerPod(NamedTuple):
     node: str = ""
     stale: str = ""
     is_cut_off: bool = False
+    stage: SecurityStage = SecurityStage.OPEN
 
     @property
     def is_lost(self) -> bool:
@@ -58,7 +61,7 @@ class BrokerSet:
 
     `volumes` are its claim templates' volumes by template name. While `is_ending`, no new one can have its name.
     `given` are the outside addresses that its brokers advertise, by Service; `image` is the one that they run.
-    `is_secured`: they have certificates.
+    `stage` is that of the security of pods that are made now.
     """
 
     replicas: int
@@ -67,7 +70,7 @@ class BrokerSet:
     is_ending: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
-    is_secured: bool = False
+    stage: SecurityStage = SecurityStage.OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,22 @@ class PodsState:
     def volumes(self) -> Collection[Volume]:
         """Return the volumes that the StatefulSet gives its pods."""
         return self.broker_set.volumes.values() if self.broker_set is not None else ()
+
+    @property
+    def stages(self) -> Collection[SecurityStage]:
+        """Return the stages of security that pods have, or would have if they were made now."""
+        of_pods = {pod.stage for pod in self.pods.values()}
+        return of_pods if self.broker_set is None else of_pods | {self.broker_set.stage}
+
+    def next_stage(self, cluster: Cluster) -> SecurityStage:
+        """Return the stage of security for pods that are made from now on."""
+        wanted, of_pods = wanted_stage(cluster), [pod.stage for pod in self.pods.values()]
+        present = self.broker_set.stage if self.broker_set is not None else min(of_pods, default=wanted)
+        return next_stage(present, wanted, of_pods)
+
+    def at_stage(self, stage: SecurityStage) -> "PodsState":
+        """Return the same with the stage that pods are to have."""
+        return replace(self, external=replace(self.external, stage=stage))
 
     @property
     def count(self) -> int:

@@ -5,6 +5,7 @@ from typing import Final
 
 from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
+from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.conditions import PAUSED, condition_before
 from barnabas_operator.planning.kube_event import Said
 from barnabas_operator.planning.rebalance_request import named_run
@@ -15,9 +16,17 @@ from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
 from barnabas_operator.planning.topics.topic_steps import MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
-from barnabas_operator.resources.object_meta import READY, REBALANCE_PROPOSED, REBALANCING, ROLLING, condition_of
+from barnabas_operator.resources.object_meta import (
+    READY,
+    REBALANCE_PROPOSED,
+    REBALANCING,
+    ROLLING,
+    SECURITY_CHANGING,
+    condition_of,
+)
 
 METADATA_VERSION_RAISED: Final = "MetadataVersionRaised"
+SECURITY_CHANGED: Final = "SecurityChanged"
 ROLLED: Final = "Rolled"
 REPLICAS_MOVED: Final = "ReplicasMoved"
 
@@ -26,6 +35,7 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
     """Yield the Events of a Cluster with its new status; `before` is the one that it had, as JSON."""
     yield from _recovered(cluster, before)
     yield from _rolls(cluster, before)
+    yield from _security(cluster, before)
     yield from _proposal(cluster, before)
     yield from _moves(cluster, before)
     yield from _plan(cluster, before)
@@ -51,6 +61,16 @@ def _phase(status: str | None, reason: str | None) -> str:
     if status != "True":
         return ROLLED
     return ROLLING_PAUSED if reason == ROLLING_PAUSED else ROLLING
+
+
+def _security(cluster: Cluster, before: Json) -> Iterator[Said]:
+    """Yield each step from an open Cluster to a secured one, or back, and that the last one is over."""
+    step, was = condition_of(cluster.conditions, SECURITY_CHANGING), condition_before(before, SECURITY_CHANGING)
+    if step is not None and step.reason != was.get("reason"):
+        yield "Normal", step.reason, step.message
+    elif step is None and was:
+        now = "secured" if is_secured(cluster) else "open again"
+        yield "Normal", SECURITY_CHANGED, f"every broker is {now} now"
 
 
 def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:

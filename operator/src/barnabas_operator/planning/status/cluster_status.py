@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
 from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.security_stages import stage_name
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
 from barnabas_operator.planning.refusal import Refusal
@@ -18,8 +19,16 @@ from barnabas_operator.planning.status.readiness import (
     unready,
 )
 from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
+from barnabas_operator.planning.status.security_conditions import security_conditions
 from barnabas_operator.planning.topics.lost_records import as_before, cluster_losses
-from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, ListenerStatus, RollingStatus
+from barnabas_operator.resources.cluster import (
+    Cluster,
+    ClusterStatus,
+    Listener,
+    ListenerStatus,
+    RollingStatus,
+    SecurityStageName,
+)
 from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Condition, merge_conditions
 
 
@@ -41,6 +50,7 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         brokers=len(pods.views()) if pods is not None else before.brokers,
         ready_brokers=sum(view.is_ready for view in pods.views()) if pods is not None else before.ready_brokers,
         topics=len(state.topics) if state is not None else None,
+        security_stage=_security_stage(cluster, before, pods),
         controller=state.controller_id if state is not None else None,
         under_replicated_partitions=len(state.troubles) if state is not None else None,
         offline_partitions=sum(trouble.offline for trouble in state.troubles) if state is not None else None,
@@ -60,9 +70,16 @@ def _conditions(
         yield rolling_condition(cluster, rolling, found.pods, now)
     else:
         yield from as_before(cluster, ROLLING)
+    yield from security_conditions(cluster, now, found.pods)
     yield from claims
     yield from cluster_losses(cluster, now, found.state, found.strays)
     yield from reassignment_conditions(cluster, now, found.state, found.ahead)
+
+
+def _security_stage(cluster: Cluster, before: ClusterStatus, pods: PodsState | None) -> SecurityStageName | None:
+    if pods is None:
+        return before.security_stage
+    return stage_name(min(pods.stages, default=pods.external.stage_of(cluster)))
 
 
 def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:

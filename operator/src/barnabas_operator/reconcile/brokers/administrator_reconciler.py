@@ -39,7 +39,7 @@ class AdministratorReconciler:
         """Bring the password, unless brokers have it. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"
         password = secrets.get(name, {}).get("password", b"")
-        if password == self._known:
+        if not password or password == self._known:
             return
         found, mark = await self._api.get("Secret", namespace, name), hashlib.sha256(password).hexdigest()[:16]
         marks: Mapping[str, str] = (found or {"metadata": {}})["metadata"].get("annotations") or {}

@@ -22,9 +22,9 @@ from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRE
 from barnabas_operator.planning.brokers.given_addresses import stale_addresses
 from barnabas_operator.planning.brokers.metadata_version import refuse_older_image
 from barnabas_operator.planning.brokers.ownership import is_owned
-from barnabas_operator.planning.brokers.pod_security import refuse_other_security
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.restart_batch import restart_batch
+from barnabas_operator.planning.brokers.security_stages import refuse_passing_port
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
 from barnabas_operator.planning.refusal import Refusal
@@ -65,10 +65,6 @@ class BrokersOutcome(NamedTuple):
     waiting: Refusal | None
     balance: bool = False
     trouble: str = ""
-
-
-def _other_security(cluster: Cluster, pods: PodsState) -> Refusal | None:
-    return refuse_other_security(pods.broker_set.is_secured, cluster) if pods.broker_set is not None else None
 
 
 class BrokerReconciler:
@@ -115,6 +111,8 @@ class BrokerReconciler:
         """One step at most. `state` is what the brokers say; None where none of them answers."""
         refused = await self._supporting.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
+        stage = pods.next_stage(cluster)
+        pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
         begins = pods.broker_set is None  # Those that run and are to go hold nobody up.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
@@ -122,7 +120,7 @@ class BrokerReconciler:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
         running = pods.broker_set.image if pods.broker_set is not None else ""
         blocked = (
-            _other_security(cluster, pods)
+            refuse_passing_port(cluster, min(pods.stages, default=stage))
             or await self._disks.refuse(cluster, pods.volumes)
             or refuse_older_image(cluster, state, running, self._settings.broker_image)
             or await self.secrets.reconcile(cluster, pods)
@@ -134,7 +132,7 @@ class BrokerReconciler:
         except ObjectRefused as error:
             return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
         if is_new:
-            pods = await gather_pods(self._api, cluster, self._nodes)
+            pods = (await gather_pods(self._api, cluster, self._nodes)).at_stage(stage)
         if pods.broker_set is None or pods.broker_set.is_ending:
             return BrokersOutcome(pods, refused or MADE_ANEW)
         await self._garbage.remove(cluster, pods, state)

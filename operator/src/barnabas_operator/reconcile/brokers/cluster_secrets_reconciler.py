@@ -13,9 +13,9 @@ from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.secrets import secret
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, broker_hosts, plan_secrets, secret_names
-from barnabas_operator.planning.brokers.local_security import is_secured
 from barnabas_operator.planning.brokers.ownership import conflict, is_owned
 from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.security_stages import SecurityStage
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import utc_moment
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
@@ -52,8 +52,8 @@ class ClusterSecretsReconciler:
 
     async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
         """Return why the Secrets are not as they are to be. Raises KubeUnreachable and KubeRefused."""
-        if not is_secured(cluster):
-            self.data, self.certificates = {}, ()
+        if pods.external.stage_of(cluster) is SecurityStage.OPEN:
+            self.data, self.certificates, self._seen = {}, (), None
             return None
         hosts = broker_hosts(cluster, pods.external, await self._node_addresses(cluster, pods))
         about = cluster.metadata.generation, hosts, pods.external
@@ -86,8 +86,6 @@ class ClusterSecretsReconciler:
 
     async def erase(self, cluster: Cluster) -> None:
         """Delete the Secrets that outlive the Cluster, as far as they are its own."""
-        if not is_secured(cluster):
-            return
         name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
         found = {**await self._found(cluster), **await self._get(namespace, credential_secrets(name))}
         for each, item in found.items():

@@ -1,0 +1,68 @@
+"""An open Cluster is secured by an edit, over an API server of a few dicts."""
+
+from barnabas_operator.kube.gather import REVISION
+from barnabas_operator.planning.object_names import SECURITY_STAGE
+from barnabas_operator.resources.json_types import JsonObject
+from harness.worker_world import Play, World, of_broker, resource
+
+PLAIN: JsonObject = {"name": "plain"}
+SAFE: JsonObject = {"name": "safe", "port": 9094, "tls": True, "authentication": {"type": "scram-sha-512"}}
+ROUNDS_MAX = 20
+STEPS = ["OfferingTls", "UsingTls", "ClosingPlaintext", "SecurityChanged"]
+
+
+def declare(here: World, *listeners: JsonObject) -> None:
+    before = here.api.found("Cluster", "one") or {"metadata": {"generation": 0}}
+    meta = {"name": "one", "generation": before["metadata"]["generation"] + 1}
+    declared = resource("Cluster", "one", listeners=list(listeners))
+    here.api.put({**before, **declared, "metadata": {**declared["metadata"], **meta}})
+
+
+def stage_of_template(here: World) -> str:
+    made = here.api.found("StatefulSet", "one-broker") or {}
+    annotations: dict[str, str] = made["spec"]["template"]["metadata"].get("annotations", {})
+    return annotations.get(SECURITY_STAGE, "")
+
+
+def kubernetes_works(here: World) -> str:
+    """Let the controller of StatefulSets make the pod, and return the stage that it has now."""
+    stage = stage_of_template(here)
+    here.kubernetes_saw(f"new{stage}")
+    if here.api.found("Pod", "one-broker-0") is None:
+        pod = of_broker(0)
+        pod["metadata"]["labels"][REVISION] = f"new{stage}"
+        pod["metadata"]["annotations"] = {SECURITY_STAGE: stage} if stage else {}
+        here.api.put(pod)
+    made = here.api.found("Pod", "one-broker-0") or {}
+    here.worker.object_event(made, is_gone=False)
+    return str(made["metadata"].get("annotations", {}).get(SECURITY_STAGE, ""))
+
+
+async def settled(here: World, stage: str) -> list[str]:
+    """Return the stages of the pod, one after the other, until nothing changes."""
+    seen: list[str] = []
+    for _ in range(ROUNDS_MAX):
+        now = kubernetes_works(here)
+        seen += [] if seen[-1:] == [now] else [now]
+        await here.round()
+        status = (here.api.found("Cluster", "one") or {}).get("status", {})
+        if now == stage_of_template(here) == status.get("securityStage", "") == stage:
+            return seen
+    raise AssertionError(f"the pod had the stages {seen}, and the Cluster says {here.said('Cluster', 'one')}")
+
+
+def test_an_edit_secures_a_cluster_in_three_restarts_of_each_broker_and_says_each(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        declare(here, PLAIN)
+        await here.round()
+        assert await settled(here, "") == [""]
+        here.api.writes.clear()
+        declare(here, PLAIN, SAFE)
+        assert await settled(here, "Secured") == ["", "Offered", "Used", "Secured"]
+        written = [each for each in here.api.writes if "?dryRun" not in each]
+        first = next(at for at, each in enumerate(written) if each.endswith("statefulsets/one-broker"))
+        assert any(each.endswith("secrets/one-broker-certificates") for each in written[:first])
+        assert [reason for reason, _ in here.api.events() if reason in STEPS] == STEPS
+        assert here.brokers.passwords == {"admin": "a" * 32}
+
+    play(scenario)
