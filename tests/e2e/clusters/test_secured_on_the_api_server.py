@@ -53,6 +53,29 @@ def test_a_secured_cluster_has_its_secrets_and_its_brokers_rights_to_their_own(w
     assert [may(verb, name) for verb, name in (("get", own), ("get", other), ("create", own))] == [True, False, False]
 
 
+def stage(world: World) -> str | None:
+    status = json.loads(world.kubectl("get", "cluster", "one", "-ojson")).get("status", {})
+    found: str | None = status.get("securityStage")
+    return found
+
+
+def stage_of_pods(world: World) -> str | None:
+    made = world.plane.requests.get("StatefulSet", world.namespace, "one-broker") or {}
+    found: str | None = made["spec"]["template"]["metadata"]["annotations"].get("barnabas.dev/security-stage")
+    return found
+
+
+def test_an_open_cluster_is_secured_by_an_edit_and_opened_by_another(world: World) -> None:
+    world.apply_cluster("one")
+    wait_for(lambda: world.stateful_set("one-broker"), seconds_max=PATIENCE_S)
+    assert (stage(world), stage_of_pods(world)) == (None, None)
+    world.apply_cluster("one", listeners=[{"name": "plain", "port": 9094}, *LISTENERS])
+    wait_for(lambda: (stage(world), stage_of_pods(world)), lambda found: set(found) == {"Secured"}, PATIENCE_S)
+    assert secret(world, "one-admin")["user.crt"]
+    world.apply_cluster("one")
+    wait_for(lambda: (stage(world), stage_of_pods(world)), lambda found: set(found) == {None}, PATIENCE_S)
+
+
 def test_an_authority_of_somebody_else_is_left_alone(world: World) -> None:
     world.kubectl("create", "secret", "generic", "one-cluster-ca", "--from-literal=ca.key=a")
     world.apply_cluster("one", listeners=LISTENERS, authorization={})

@@ -1,16 +1,15 @@
 """A Cluster with TLS, users and rights, and clients that use its Secret as it comes."""
 
 import json
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from e2e.pods.administrator import administrator
 from e2e.pods.castle import Castle
 from harness.deadline import PATIENCE_S, wait_for
 from local_kubernetes.kubectl import PATIENTLY
@@ -42,32 +41,10 @@ def vault(castle: Castle) -> Iterator[Castle]:
     castle.kubectl("delete", "cluster", NAME, "--wait=false")
 
 
-def secret(castle: Castle, name: str) -> dict[str, str]:
-    data = json.loads(castle.kubectl("get", "secret", name, "-ojson"))["data"]
-    return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}
-
-
-def settings(castle: Castle, folder: Path, password: str) -> dict[str, Any]:
-    """Of a client from outside, which trusts what the Secret says."""
-    authority = folder / "ca.crt"
-    authority.write_text(secret(castle, f"{NAME}-admin")["ca.crt"])
-    status = castle.read("cluster", NAME)["status"]
-    (bootstrap,) = (each["bootstrapServers"] for each in status["listeners"] if each["name"] == "outside")
-    return {
-        "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_SSL",
-        "ssl.ca.location": str(authority),
-        "sasl.mechanisms": "SCRAM-SHA-512",
-        "sasl.username": "admin",
-        "sasl.password": password,
-        "log_level": 0,
-    }
-
-
 def test_the_administrator_writes_and_reads_with_its_secret_and_nobody_without_it(
     vault: Castle, tmp_path: Path
 ) -> None:
-    own = settings(vault, tmp_path, secret(vault, f"{NAME}-admin")["password"])
+    own = administrator(vault, NAME, "outside", tmp_path)
     topic = f"gold-{uuid4().hex[:8]}"
     admin = AdminClient(own)
     admin.create_topics([NewTopic(topic, 2, 2)])[topic].result(PATIENCE_S)

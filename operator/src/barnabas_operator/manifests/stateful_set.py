@@ -63,7 +63,7 @@ def stateful_set(cluster: Cluster, external: ExternalAccess, image: str, replica
 
 def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> KubeObject:
     name, stage = cluster.metadata.name, external.stage_of(cluster)
-    of_stage = {SECURITY_STAGE: told} if (told := stage_name(stage)) else {}
+    of_stage = {SECURITY_STAGE: named} if (named := stage_name(stage)) else {}
     account = {ACCOUNT: external.account_uid} if external.account_uid else {}
     annotations = {CONFIG_HASH: restart_hash(cluster, external), **account, **of_stage}
     return {

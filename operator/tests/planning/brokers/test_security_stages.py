@@ -103,8 +103,8 @@ def test_any_two_brokers_reach_each_other_whatever_is_edited_and_whenever_the_op
 
 def test_the_operator_reaches_all_brokers_of_a_state_also_while_the_status_lags() -> None:
     for state in REACHABLE:
-        for told in (state, *(state.decided(each) for each in (DECLARED_OPEN, DECLARED_SECURED))):
-            status = ClusterStatus(security_stage=stage_name(min(told.found.stages)))
+        for reported in (state, *(state.decided(each) for each in (DECLARED_OPEN, DECLARED_SECURED))):
+            status = ClusterStatus(security_stage=stage_name(min(reported.found.stages)))
             seen = replace(DECLARED_OPEN, status=status)
             wanted = "SSL" if is_reached_by_tls(seen) else "PLAINTEXT"
             for pod in state.pods:
@@ -174,10 +174,10 @@ def said(state: State, declared: Cluster, before: ClusterStatus | None = None) -
     """Return reason and message of the condition, and the Events."""
     known = replace(declared, status=before)
     status = cluster_status(known, "2026-01-01T00:00:00Z", None, Findings(state.found))
-    told = [each for each in status.conditions if each.type == "SecurityChanging"]
+    shown = [each for each in status.conditions if each.type == "SecurityChanging"]
     was = status_json(known) if before is not None else {}
     events = [reason for _, reason, _ in cluster_events(replace(known, status=status), was)]
-    return [text for each in told for text in (each.reason, each.message)], events
+    return [text for each in shown for text in (each.reason, each.message)], events
 
 
 def test_the_cluster_tells_each_step_and_its_direction() -> None:

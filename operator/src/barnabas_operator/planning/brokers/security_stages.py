@@ -19,7 +19,7 @@ REPLICATION_TLS: Final = "REPLICATION-TLS"
 
 
 class SecurityStage(IntEnum):
-    """How far the brokers of a Cluster are secured."""
+    """The stage of security that a broker has, or all brokers of a Cluster have."""
 
     OPEN = 0
     OFFERED = 1
@@ -28,7 +28,7 @@ class SecurityStage(IntEnum):
 
 
 class StageRow(NamedTuple):
-    """The listeners between brokers at one stage, and whether rights hold: a broker in clear is nobody, without any."""
+    """The listeners between brokers at one stage, and whether rights hold: a broker in clear would have none."""
 
     in_clear: bool
     tls_port: int | None
