@@ -75,7 +75,7 @@ class Secured(NamedTuple):
         data = self.secrets[secret]
         authorities = self.secrets["one-operator"]["ca.crt"].decode()
         identity = Identity(authorities, data[f"{key}.crt"].decode(), data[f"{key}.key"].decode())
-        return ClusterAdmin(self.addresses["REPLICATION"], SystemClock(), 3.0, security=tls_identity(identity))
+        return ClusterAdmin(self.addresses["REPLICATION-TLS"], SystemClock(), 3.0, security=tls_identity(identity))
 
     def client(self, listener: str, **settings: str) -> AdminClient:
         """Return a client that trusts what the administrator's Secret says."""
@@ -103,7 +103,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     assert isinstance(plan, SecretsPlan)
     for name, content in plan.by_name["one-broker-certificates"].items():
         (folder / name).write_bytes(content)
-    addresses = {name: f"{HOST}:{free_port()}" for name in ("REPLICATION", "USERS", "MACHINES")}
+    addresses = {name: f"{HOST}:{free_port()}" for name in ("REPLICATION-TLS", "USERS", "MACHINES")}
     listeners = ",".join(f"{name}://{address}" for name, address in addresses.items())
     own = {
         "listeners": listeners,
@@ -117,7 +117,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         for name, text in (pod_properties(CLUSTER, 0, external) | own).items()
     }
     broker = prepare_barnabas(folder, {"broker.id": "0", **properties})
-    broker.port = int(addresses["REPLICATION"].rpartition(":")[2])
+    broker.port = int(addresses["REPLICATION-TLS"].rpartition(":")[2])
     with closing(broker):
         broker.launch()
         broker.await_port()
@@ -220,4 +220,4 @@ def test_nobody_comes_in_without_a_certificate_of_the_right_authority(secured: S
             secured.client("MACHINES", security_protocol="SSL", **proof).list_topics(timeout=3)
     for protocol in ("SSL", "PLAINTEXT"):
         with pytest.raises(KafkaException):
-            secured.client("REPLICATION", security_protocol=protocol).list_topics(timeout=3)
+            secured.client("REPLICATION-TLS", security_protocol=protocol).list_topics(timeout=3)
