@@ -40,6 +40,21 @@ class Staged:
         external, self._folder = ExternalAccess(), folder
         moment = Moment({}, {}, dt.datetime.now(dt.UTC), lambda: "a password")
         plan = plan_secrets(DECLARED, frozenset({"localhost"}), external, moment)
+        assert isinstance(plan, SecretsPlan)
+        for name, content in plan.by_name["one-broker-certificates"].items():
+            (folder / name).write_bytes(content)
+        self.cluster = prepare_cluster(folder / "cluster", properties={"min.insync.replicas": "2"})
+        brokers = self.cluster.brokers
+        self._commands = {number: [*broker.command] for number, broker in brokers.items()}
+        self._ports = {
+            number: {PLAIN.port: broker.port, **{port: free_port() for port in (9090, 9091, SAFE.port)}}
+            for number, broker in brokers.items()
+        }
+
+    def choose(self, number: int, stage: SecurityStage) -> None:
+        """Give a broker that is down the settings of a stage from its next start on."""
+        declared = DECLARED_OPEN if stage is OPEN else DECLARED
+        settings = pod_properties(declared, number, ExternalAccess(stage=stage))
         names = [each.partition("://")[0] for each in settings["listeners"].split(",")]
         ports = [int(each.rpartition(":")[2]) for each in settings["listeners"].split(",")]
         bound = ",".join(
