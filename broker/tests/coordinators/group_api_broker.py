@@ -127,17 +127,21 @@ class Broker:
     def stable(self) -> Any:
         """A member with its assignment."""
         joined = self.member()
-        self.ask(
+        self.sync(5, joined.member_id)
+        return joined
+
+    def sync(self, version: int, member_id: str) -> Any:
+        """A SyncGroup of the only member."""
+        return self.ask(
             SYNC,
-            5,
+            version,
             group_id="readers",
             generation_id=1,
-            member_id=joined.member_id,
+            member_id=member_id,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=[Assignment(member_id=joined.member_id, assignment=b"all")],
+            assignments=[Assignment(member_id=member_id, assignment=b"all")],
         )
-        return joined
 
     def commit(self, version: int, **fields: Any) -> Any:
         """An OffsetCommit of flights-5 and of a topic that is not there, by one who is no member."""

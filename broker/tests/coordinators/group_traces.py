@@ -1,5 +1,14 @@
 """Groups that many traces begin with."""
 
+STATIC_ALONE = """
+    >> join a static A v3
+    << a joined 1 as a-1, leads of a-1, range
+    >> sync a-1 gen 1 a-1=P0
+    << store generation 1: a-1=P0
+    >> stored
+    << a-1 assigned P0
+"""
+
 TWO_STABLE = """
     >> join a v3
     << a joined 1 as a-1, leads of a-1, range

@@ -102,17 +102,7 @@ def test_a_static_leader_that_comes_back_assigns_nothing_anew(broker: Broker, ve
 
 @versions(SYNC)
 def test_sync_group(broker: Broker, version: int) -> None:
-    joined = broker.member()
-    synced = broker.ask(
-        SYNC,
-        version,
-        group_id="readers",
-        generation_id=1,
-        member_id=joined.member_id,
-        protocol_type="consumer",
-        protocol_name="range",
-        assignments=[Assignment(member_id=joined.member_id, assignment=b"all")],
-    )
+    synced = broker.sync(version, broker.member().member_id)
     assert (synced.error_code, synced.assignment) == (0, b"all")
     if version >= 5:
         assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")

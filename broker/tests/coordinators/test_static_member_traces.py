@@ -2,6 +2,7 @@
 
 from coordinator_world import AT_ONCE
 from group_script import check
+from group_traces import STATIC_ALONE
 
 
 def test_a_static_member_comes_back_without_a_rebalance_and_its_old_id_is_fenced() -> None:
@@ -36,13 +37,8 @@ def test_a_static_member_comes_back_without_a_rebalance_and_its_old_id_is_fenced
 
 def test_a_static_leader_that_comes_back_is_told_to_assign_nothing() -> None:
     check(
-        """
-        >> join a static A v3
-        << a joined 1 as a-1, leads of a-1, range
-        >> sync a-1 gen 1 a-1=P0
-        << store generation 1: a-1=P0
-        >> stored
-        << a-1 assigned P0
+        STATIC_ALONE
+        + """
         >> join a static A
         << store generation 1: a-2=P0
         >> stored
@@ -60,13 +56,8 @@ def test_a_static_leader_that_comes_back_is_told_to_assign_nothing() -> None:
 
 def test_a_static_member_that_comes_back_for_other_topics_starts_a_rebalance() -> None:
     check(
-        """
-        >> join a static A v3
-        << a joined 1 as a-1, leads of a-1, range
-        >> sync a-1 gen 1 a-1=P0
-        << store generation 1: a-1=P0
-        >> stored
-        << a-1 assigned P0
+        STATIC_ALONE
+        + """
         >> join a static A topics weather
         << a joined 2 as a-2, leads of a-2, range
         """,
@@ -110,13 +101,8 @@ def test_a_static_member_that_starts_twice_fences_its_first_self() -> None:
 
 def test_a_static_member_whose_new_id_cannot_be_stored_is_told_so() -> None:
     check(
-        """
-        >> join a static A v3
-        << a joined 1 as a-1, leads of a-1, range
-        >> sync a-1 gen 1 a-1=P0
-        << store generation 1: a-1=P0
-        >> stored
-        << a-1 assigned P0
+        STATIC_ALONE
+        + """
         >> join a static A
         << store generation 1: a-2=P0
         >> store fails NOT_COORDINATOR

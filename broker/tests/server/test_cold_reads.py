@@ -105,7 +105,8 @@ def test_what_is_on_the_disk_is_read_ahead_and_sent_and_what_is_cached_is_sent_a
     asyncio.run(_all_there(tmp_path))
 
 
-async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Let no read end before the event."""
     disk, read = Event(), cold_reads._read
 
     def read_slowly(piece: FileSlice, buffer: memoryview) -> None:
@@ -113,6 +114,11 @@ async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(piece, buffer)
 
     monkeypatch.setattr(cold_reads, "_read", read_slowly)
+    return disk
+
+
+async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = slow_disk(monkeypatch)
     async with asyncio.timeout(PATIENCE_S), world(folder) as made:
         made.chill()
         cold = [asyncio.ensure_future(ask(made.port, b"large")) for _ in range(10)]
@@ -132,13 +138,7 @@ def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pyt
 
 
 async def _answered_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, read = Event(), cold_reads._read
-
-    def read_slowly(piece: FileSlice, buffer: memoryview) -> None:
-        disk.wait(PATIENCE_S)
-        read(piece, buffer)
-
-    monkeypatch.setattr(cold_reads, "_read", read_slowly)
+    disk = slow_disk(monkeypatch)
     async with asyncio.timeout(PATIENCE_S), world(folder) as made:
         made.chill()
         reads = made.listener.cold_reads

@@ -25,15 +25,20 @@ def earlier(logs: LogManager) -> Log:
     return log
 
 
-def test_a_crash_before_the_checkpoints_are_written_leaves_an_empty_log_that_begins_at_0(tmp_path: Path) -> None:
-    """Beginning where the earlier one did, a follower would count as one that has all records before, and lead."""
-    logs = started(tmp_path)
+def made_again_before_a_crash(folder: Path) -> None:
+    """Delete a log and make one of its name; the process dies before the checkpoints are written."""
+    logs = started(folder)
     earlier(logs)
     logs.checkpoint(lambda _: 3)
     logs.delete(flights(0))
     logs.truncated.on_added = lambda _: None
     logs.create(flights(0), LATER_ID, CONFIG)
-    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    logs.log_dirs[0].fail(LogDirFailed(str(folder), "the process dies"))
+
+
+def test_a_crash_before_the_checkpoints_are_written_leaves_an_empty_log_that_begins_at_0(tmp_path: Path) -> None:
+    """Beginning where the earlier one did, a follower would count as one that has all records before, and lead."""
+    made_again_before_a_crash(tmp_path)
     again = started(tmp_path).logs[flights(0)]
     assert again.topic_id == LATER_ID
     assert (again.log_start_offset, again.log_end_offset, again.syncs.recovery_point) == (0, 0, 0)
@@ -41,13 +46,7 @@ def test_a_crash_before_the_checkpoints_are_written_leaves_an_empty_log_that_beg
 
 def test_a_second_crash_soon_after_that_start_leaves_what_was_appended(tmp_path: Path) -> None:
     """With the start and the recovery point of the earlier one its records would be hidden, or count as damaged."""
-    logs = started(tmp_path)
-    earlier(logs)
-    logs.checkpoint(lambda _: 3)
-    logs.delete(flights(0))
-    logs.truncated.on_added = lambda _: None
-    logs.create(flights(0), LATER_ID, CONFIG)
-    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    made_again_before_a_crash(tmp_path)
     logs = started(tmp_path)
     for _ in range(3):
         append(logs.logs[flights(0)], batch(1))

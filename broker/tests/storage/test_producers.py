@@ -88,15 +88,21 @@ def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     assert send(log, 7).base_offset == 1
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bool) -> None:
-    one = OneLog(tmp_path).with_config(segment_bytes=300)
+def twelve_batches_each(folder: Path, clean: bool) -> tuple[OneLog, Log]:
+    """Write twelve batches of two producers in many segments, and close the log or leave it as after a crash."""
+    one = OneLog(folder).with_config(segment_bytes=300)
     log = one.open()
     for number in range(12):
         send(log, number)
         send(log, 2 * number, producer_id=9, records=2)
     if clean:
         log.close()
+    return one, log
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bool) -> None:
+    one, log = twelve_batches_each(tmp_path, clean)
     log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
     assert send(log, 11) == LogAppend(33, NOW_MS, True)
     assert send(log, 22, producer_id=9, records=2) == LogAppend(34, NOW_MS, True)
@@ -105,13 +111,7 @@ def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bo
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_after_a_restart_all_of_the_last_five_batches_are_still_known(tmp_path: Path, clean: bool) -> None:
-    one = OneLog(tmp_path).with_config(segment_bytes=300)
-    log = one.open()
-    for number in range(12):
-        send(log, number)
-        send(log, 2 * number, producer_id=9, records=2)
-    if clean:
-        log.close()
+    one, log = twelve_batches_each(tmp_path, clean)
     for _ in range(2):  # The snapshot of a log that got nothing since is the one that it was opened with.
         log = one.open(recovery_point=log.syncs.recovery_point, clean=clean)
         for number in range(7, 12):
