@@ -1,7 +1,10 @@
 """The Secrets of a secured Cluster over an API server of a few dicts."""
 
+import datetime as dt
+from base64 import b64encode
 from typing import Any
 
+from barnabas_operator.certificates.authority import Authority
 from harness.worker_world import Play, World, of_broker, resource
 
 ASKS: dict[str, Any] = {
@@ -12,6 +15,10 @@ ASKS: dict[str, Any] = {
 KEPT = {"one-cluster-ca", "one-cluster-ca-cert", "one-clients-ca", "one-clients-ca-cert"}
 OF_USERS = {f"one-credentials-{number}" for number in range(8)}
 MADE = {*KEPT, *OF_USERS, "one-broker-certificates", "one-operator", "one-admin"}
+
+
+def encoded(text: str) -> str:
+    return b64encode(text.encode()).decode()
 
 
 def secrets(world: World) -> set[str]:
@@ -58,6 +65,27 @@ def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what_to_do
         assert "Secret one-operator already exists and belongs to no Cluster; allowed: delete or rename it" in message
         assert (world.api.found("Secret", "one-operator") or {})["data"] == {"a": "Yg=="}
         assert world.api.found("StatefulSet", "one-broker") is None
+
+    play(scenario)
+
+
+def test_a_given_authority_is_waited_for_and_never_written(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        asks = {**ASKS, "clusterCa": {"generateCertificateAuthority": False}}
+        world.api.put(resource("Cluster", "one", **asks))
+        await world.round()
+        _, reason, message = world.said("Cluster", "one")
+        assert reason == "BrokenSecret"
+        assert "spec.clusterCa.generateCertificateAuthority is false, and Secret one-cluster-ca is missing" in message
+        made = Authority.create("mine", dt.datetime.now(dt.UTC)).pem
+        data = {"tls.key": encoded(made.key), "tls.crt": encoded(made.certificate)}
+        world.api.put({"kind": "Secret", "metadata": {"name": "one-cluster-ca"}, "data": data})
+        await world.round()
+        assert world.api.found("StatefulSet", "one-broker") is not None
+        assert (world.api.found("Secret", "one-cluster-ca") or {})["data"] == data
+        assert (world.api.found("Secret", "one-cluster-ca-cert") or {})["data"]["ca.crt"] == data["tls.crt"]
+        ends = (world.api.found("Cluster", "one") or {})["status"]["certificates"]
+        assert [each["name"] for each in ends if "renewalTime" not in each] == ["one-cluster-ca"]
 
     play(scenario)
 

@@ -58,6 +58,14 @@ class Authority:
         """Return the key with another certificate, which lasts from now; it has the same name."""
         return Pem(self.pem.key, pem_of([_own_certificate(self._key, self._certificate.subject, self._now)]))
 
+    @staticmethod
+    def public_key_of(key: str) -> object:
+        """Return the public half of a private key (PEM). Raises ValueError."""
+        try:
+            return load_pem_private_key(key.encode(), password=None).public_key()
+        except TypeError as error:  # It is encrypted.
+            raise ValueError(str(error)) from error
+
     @property
     def certificate(self) -> x509.Certificate:
         """Return the certificate of the authority itself."""

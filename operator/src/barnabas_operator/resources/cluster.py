@@ -13,7 +13,12 @@ from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, Maintenan
 from barnabas_operator.resources.object_meta import Message
 from barnabas_operator.resources.quantity import Quantity
 from barnabas_operator.resources.resource import Resource, Status
-from barnabas_operator.resources.security import Authentication, Authorization, CertificateStatus
+from barnabas_operator.resources.security import (
+    Authentication,
+    Authorization,
+    CertificateAuthority,
+    CertificateStatus,
+)
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
@@ -178,6 +183,12 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         ]
         | None
     ) = None
+    cluster_ca: Annotated[
+        CertificateAuthority, Meta(description="signs the certificates of the brokers: Secret NAME-cluster-ca")
+    ] = CertificateAuthority()
+    clients_ca: Annotated[
+        CertificateAuthority, Meta(description="signs the certificates of users: Secret NAME-clients-ca")
+    ] = CertificateAuthority()
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
     rolling: Rolling = Rolling()
     metadata_version: (

@@ -38,6 +38,16 @@ class Authorization(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     ] = False
 
 
+class CertificateAuthority(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """An authority that signs certificates."""
+
+    generate_certificate_authority: Annotated[
+        bool, Meta(description="false: the authority is yours, in Secrets that you make and renew")
+    ] = True
+
+
 class CertificateStatus(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):

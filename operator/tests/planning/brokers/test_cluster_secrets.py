@@ -24,7 +24,7 @@ from barnabas_operator.planning.brokers.server_properties import properties_text
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.security import Authentication, AuthenticationType, Authorization
+from barnabas_operator.resources.security import Authentication, AuthenticationType, Authorization, CertificateAuthority
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -164,7 +164,12 @@ def test_pods_mount_their_certificates_as_a_whole_and_may_use_their_own_credenti
     assert (rule["resourceNames"], rule["verbs"]) == (list(credential_secrets("one")), ["get", "watch", "patch"])
 
 
+GIVEN = CertificateAuthority(generate_certificate_authority=False)
 REFUSED = {
+    "an authority that signs nothing": (
+        Cluster(metadata=META, spec=ClusterSpec(clients_ca=GIVEN)),
+        "spec.clientsCa.generateCertificateAuthority is false; allowed: true, or any of spec.listeners[].tls",
+    ),
     "passwords in clear": (
         secured(listener("plain")),
         "spec.listeners[0].authentication.type is plain; allowed: scram",

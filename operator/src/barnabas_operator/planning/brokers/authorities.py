@@ -10,7 +10,7 @@ the first Secret bring that forward (`authority_requests.py`).
 """
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from cryptography import x509
@@ -42,7 +42,7 @@ class AuthoritySecrets(NamedTuple):
 class AuthorityPlan(NamedTuple):
     """The authority that signs, what everybody is to trust, and what the two Secrets are to hold.
 
-    `marks` are the annotations of the first Secret.
+    `marks` are the annotations of the first Secret, `given` the Secrets that are not the operator's to write.
     """
 
     signer: Authority
@@ -50,6 +50,7 @@ class AuthorityPlan(NamedTuple):
     key: Data
     certificate: Data
     marks: Mapping[str, str] = {}
+    given: Set[str] = frozenset()
 
 
 class _Keys(NamedTuple):
@@ -121,15 +122,19 @@ def _signs_now(signer: x509.Certificate, successor: x509.Certificate, now: dt.da
 def _plan(keys: _Keys, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]) -> AuthorityPlan:
     pems = [keys.signer, *([keys.successor] if keys.successor is not None else [])]
     certificates = [*map(_certificate, pems), *keys.others]
-    trusted, before = pem_of(certificates), found.certificate or {}
-    is_same = before.get("ca.crt") == trusted.encode() and {"ca.p12", "ca.password"} <= before.keys()
-    if not is_same:
-        password = before.get("ca.password", b"").decode() or new_password()
-        store = pkcs12_of(certificates, password)
-        before = {"ca.crt": trusted.encode(), "ca.p12": store, "ca.password": password.encode()}
+    trusted, for_all = pem_of(certificates), for_clients(found.certificate, certificates, new_password)
     following = {"next.key": keys.successor.key.encode()} if keys.successor is not None else {}
     secret = {"ca.key": keys.signer.key.encode(), "ca.crt": trusted.encode(), **following}
-    return AuthorityPlan(Authority(keys.signer, now), trusted, secret, before)
+    return AuthorityPlan(Authority(keys.signer, now), trusted, secret, for_all)
+
+
+def for_clients(before: Data | None, certificates: Sequence[x509.Certificate], new_password: Callable[[], str]) -> Data:
+    """Return what the second Secret is to hold: the certificates, as PEM and as PKCS12."""
+    found, trusted = before or {}, pem_of(certificates).encode()
+    if found.get("ca.crt") == trusted and {"ca.p12", "ca.password"} <= found.keys():
+        return found
+    password = found.get("ca.password", b"").decode() or new_password()
+    return {"ca.crt": trusted, "ca.p12": pkcs12_of(certificates, password), "ca.password": password.encode()}
 
 
 def _certificate(pem: Pem) -> x509.Certificate:

@@ -18,6 +18,7 @@ from barnabas_operator.certificates.authority import (
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_authority
 from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.given_authorities import plan_given
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, SCRAM, login_of
 from barnabas_operator.planning.brokers.pod_security import (
     BROKER_PEM,
@@ -41,7 +42,7 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.security import CertificateStatus
+from barnabas_operator.resources.security import CertificateAuthority, CertificateStatus
 
 CERTIFICATES_IN: Final = frozenset({BROKER_PEM, "tls.crt", "user.crt"})
 """The keys of Secrets that hold a certificate; each Secret has one of them at most."""
@@ -74,12 +75,16 @@ class SecretsPlan(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The facts that a plan is made of, beside the Cluster: what Secrets hold, and their annotations, by name."""
+    """The facts that a plan is made of, beside the Cluster: what Secrets hold, and their annotations, by name.
+
+    `foreign` are those that are not of this Cluster.
+    """
 
     found: Mapping[str, Data]
     marks: Mapping[str, Mapping[str, str]]
     now: dt.datetime
     new_password: Callable[[], str]
+    foreign: Set[str] = frozenset()
 
 
 def secret_names(cluster: Cluster) -> tuple[str, ...]:
@@ -94,8 +99,9 @@ def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, mo
     """Return what all Secrets are to hold. `hosts` are those of `broker_hosts`."""
     name = cluster.metadata.name
     authorities = []
-    for each in (cluster_authority_name(name), clients_authority_name(name)):
-        plan = _authority(each, moment)
+    spec, found = cluster.spec, (cluster_authority_name(name), clients_authority_name(name))
+    for each, declared in zip(found, (spec.cluster_ca, spec.clients_ca), strict=True):
+        plan = _authority(each, declared, moment)
         if isinstance(plan, Refusal):
             return plan
         authorities.append((each, plan))
@@ -107,6 +113,7 @@ def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, mo
             WantedSecret(each, plan.key, outlives=True, marks=plan.marks),
             WantedSecret(certificate_name(each), plan.certificate, outlives=True),
         )
+        if wanted.name not in plan.given
     ]
     made = [
         WantedSecret(broker_certificates_name(name), _of_brokers(cluster, hosts, of_cluster, of_clients, moment)),
@@ -115,7 +122,7 @@ def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, mo
     if has_administrator(cluster):
         data = _of_administrator(cluster, external, of_cluster, of_clients, moment)
         made.append(WantedSecret(administrator_name(name), data))
-    ends = [certificate_status(each, plan.signer.certificate) for each, plan in authorities]
+    ends = [certificate_status(each, plan.signer.certificate, is_given=bool(plan.given)) for each, plan in authorities]
     return SecretsPlan((*kept, *made), (*ends, *_ends(made)))
 
 
@@ -127,11 +134,21 @@ def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
             yield certificate_status(each.name, certificate)
 
 
-def _authority(name: str, moment: Moment) -> AuthorityPlan | Refusal:
-    secrets = AuthoritySecrets(
-        moment.found.get(name), moment.found.get(certificate_name(name)), moment.marks.get(name, {})
-    )
-    return plan_authority(name, secrets, moment.now, moment.new_password)
+def given_secrets(cluster: Cluster) -> frozenset[str]:
+    """Return the names of the Secrets that may be somebody else's."""
+    name, spec = cluster.metadata.name, cluster.spec
+    declared = {cluster_authority_name(name): spec.cluster_ca, clients_authority_name(name): spec.clients_ca}
+    given = {each for each, authority in declared.items() if not authority.generate_certificate_authority}
+    return frozenset(given | set(map(certificate_name, given)))
+
+
+def _authority(name: str, declared: CertificateAuthority, moment: Moment) -> AuthorityPlan | Refusal:
+    certificate = certificate_name(name)
+    secrets = AuthoritySecrets(moment.found.get(name), moment.found.get(certificate), moment.marks.get(name, {}))
+    if declared.generate_certificate_authority:
+        return plan_authority(name, secrets, moment.now, moment.new_password)
+    makes = certificate not in moment.foreign
+    return plan_given(name, secrets, moment.now, moment.new_password, makes_certificate=makes)
 
 
 def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set[str]) -> frozenset[str]:

@@ -107,6 +107,10 @@ def needs_password(cluster: Cluster) -> bool:
 def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Yield what a secured Cluster cannot be, in pods or at all: the field, and what is wrong."""
     if not is_secured(cluster):
+        for field, authority in (("clusterCa", cluster.spec.cluster_ca), ("clientsCa", cluster.spec.clients_ca)):
+            if not authority.generate_certificate_authority:
+                message = f"spec.{field}.generateCertificateAuthority is false; allowed: true, or any of {SECURED_BY}"
+                yield ("spec", field, "generateCertificateAuthority"), message
         return
     yield from security_problems(cluster)
     for index, each in enumerate(cluster.spec.listeners):

@@ -8,7 +8,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
-from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current, pem_of
+from barnabas_operator.planning.brokers.given_authorities import signer_first
 from barnabas_operator.planning.refusal import Refusal
 
 NO_AUTHORITY: Final = "NoAuthority"
@@ -31,6 +32,14 @@ class UserCertificate(NamedTuple):
     key: str
     keystore: bytes
     keystore_password: str
+
+
+def clients_authority(key: str, trusted: str) -> ClientsAuthority:
+    """Return the authority of these, in any order; what cannot be read is left as it is, for `issue` to refuse."""
+    try:
+        return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))
+    except ValueError:
+        return ClientsAuthority(key, trusted)
 
 
 def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms: int) -> bool:

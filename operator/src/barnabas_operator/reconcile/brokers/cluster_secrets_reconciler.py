@@ -12,7 +12,13 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.secrets import secret
 from barnabas_operator.planning.brokers.authorities import Data
-from barnabas_operator.planning.brokers.cluster_secrets import Moment, broker_hosts, plan_secrets, secret_names
+from barnabas_operator.planning.brokers.cluster_secrets import (
+    Moment,
+    broker_hosts,
+    given_secrets,
+    plan_secrets,
+    secret_names,
+)
 from barnabas_operator.planning.brokers.ownership import conflict, is_owned
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.security_stages import SecurityStage
@@ -66,12 +72,12 @@ class ClusterSecretsReconciler:
 
     async def _bring(self, cluster: Cluster, hosts: frozenset[str], pods: PodsState) -> Refusal | None:
         found = await self._found(cluster)
-        for name, item in found.items():
-            if not is_owned(cluster, item):
-                return conflict(cluster, {"kind": "Secret", "metadata": {"name": name}}, item)
+        foreign = {name for name, item in found.items() if not is_owned(cluster, item)}
+        for name in foreign - given_secrets(cluster):
+            return conflict(cluster, {"kind": "Secret", "metadata": {"name": name}}, found[name])
         data = {name: _data(item) for name, item in found.items()}
         marks = {name: item["metadata"].get("annotations") or {} for name, item in found.items()}
-        moment = Moment(data, marks, utc_moment(self._clock.now_ms()), self._new_password)
+        moment = Moment(data, marks, utc_moment(self._clock.now_ms()), self._new_password, foreign)
         plan = plan_secrets(cluster, hosts, pods.external, moment)
         if isinstance(plan, Refusal):
             return plan

@@ -14,7 +14,7 @@ from barnabas_operator.planning.object_names import (
     cluster_authority_name,
 )
 from barnabas_operator.planning.users.client_files import AUTHORITY
-from barnabas_operator.planning.users.user_certificate import ClientsAuthority
+from barnabas_operator.planning.users.user_certificate import ClientsAuthority, clients_authority
 from barnabas_operator.planning.users.user_secret import ROTATE, GivenPassword, StoredSecret
 from barnabas_operator.reconcile.users.user_secrets import SecretsRefused, SecretTaken, UserSecrets
 from barnabas_operator.resources.cluster import Cluster
@@ -24,6 +24,8 @@ from barnabas_operator.resources.user import User
 
 SECRET: Final = "Secret"
 _KEY: Final = "ca.key"
+_GIVEN_KEY: Final = "tls.key"
+"""The key's name where cert-manager made it."""
 
 
 class _Kept(NamedTuple):
@@ -118,9 +120,10 @@ class KubeSecrets(UserSecrets):
     async def clients_authority(self, cluster: Cluster) -> ClientsAuthority | None:
         """Return what the Secrets CLUSTER-clients-ca and CLUSTER-clients-ca-cert hold."""
         name = clients_authority_name(cluster.metadata.name)
-        key = _text(await self._get(name), _KEY)
+        secret = await self._get(name)
+        key = _text(secret, _KEY) or _text(secret, _GIVEN_KEY)
         trusted = _text(await self._get(certificate_name(name)), AUTHORITY)
-        return ClientsAuthority(key, trusted) if key and trusted else None
+        return clients_authority(key, trusted) if key and trusted else None
 
     def missing_authority(self, cluster: Cluster) -> str:
         """Name both Secrets."""

@@ -1,0 +1,95 @@
+"""An authority that somebody gave: what its Secrets must hold, and what is made of them. Pure but for the keys.
+
+The first Secret has the key, as `ca.key` (Strimzi) or as `tls.key` (cert-manager). Its certificates are in `ca.crt` of
+the Secret NAME-cert, or beside the key, in `tls.crt` or `ca.crt`; then the operator makes NAME-cert for clients.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Sequence
+
+from cryptography import x509
+
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, has_issued, pem_of
+from barnabas_operator.planning.brokers.authorities import BROKEN_SECRET, AuthorityPlan, AuthoritySecrets, for_clients
+from barnabas_operator.planning.object_names import certificate_name
+from barnabas_operator.planning.refusal import Refusal
+
+
+def plan_given(
+    name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str], *, makes_certificate: bool
+) -> AuthorityPlan | Refusal:
+    """Return what a given authority is, or why it cannot be one. `name` is that of its first Secret.
+
+    `makes_certificate`: the second Secret is the operator's own, or missing.
+    """
+    try:
+        signer, certificates = _read(name, found, now, makes_certificate)
+        for each in certificates:
+            _check(each, now)
+    except ValueError as error:
+        return _refused(name, str(error))
+    given = {name} if makes_certificate else {name, certificate_name(name)}
+    made = for_clients(found.certificate, certificates, new_password)
+    return AuthorityPlan(signer, pem_of(certificates), found.key or {}, made, given=frozenset(given))
+
+
+def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence[x509.Certificate]:
+    """Return certificates with that of a key as the first. Raises ValueError if there is none."""
+    found = list(certificates)
+    for each in found:
+        if _fits(key, each):
+            return [each, *(other for other in found if other != each)]
+    raise ValueError("none of the certificates is that of the key")
+
+
+def _fits(key: str, certificate: x509.Certificate) -> bool:
+    public = Authority.public_key_of(key)
+    return certificate.public_key() == public
+
+
+def _read(
+    name: str, found: AuthoritySecrets, now: dt.datetime, makes_certificate: bool
+) -> tuple[Authority, Sequence[x509.Certificate]]:
+    """Return the authority, and all certificates that are trusted. Raises ValueError."""
+    if found.key is None:
+        raise ValueError(f"Secret {name} is missing")
+    key = found.key.get("ca.key") or found.key.get("tls.key")
+    if key is None:
+        raise ValueError(f"ca.key of Secret {name} is missing")
+    beside = found.key.get("tls.crt") or found.key.get("ca.crt")
+    text = beside if makes_certificate else (found.certificate or {}).get("ca.crt")
+    if text is None:
+        raise ValueError(f"ca.crt of Secret {certificate_name(name)} is missing")
+    certificates = signer_first(key.decode(), certificates_in(text.decode()))
+    return Authority(Pem(key.decode(), pem_of(certificates[:1])), now), certificates
+
+
+def _check(certificate: x509.Certificate, now: dt.datetime) -> None:
+    """Raise ValueError where a certificate is none that everybody may trust."""
+    subject = f"the certificate {certificate.subject.rfc4514_string()}"
+    if not _may_sign(certificate):
+        raise ValueError(f"{subject} is not one of an authority (CA:TRUE, keyCertSign)")
+    if not has_issued(certificate, certificate):
+        raise ValueError(f"{subject} is signed by another authority, all of whose certificates would be trusted")
+    if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc:
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        raise ValueError(f"{subject} holds from {begin.isoformat()} to {end.isoformat()}")
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        return False
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:
+        return constraints.ca
+    return constraints.ca and usage.key_cert_sign
+
+
+def _refused(name: str, why: str) -> Refusal:
+    field = "clusterCa" if name.endswith("-cluster-ca") else "clientsCa"
+    keys = f"ca.key in Secret {name} and ca.crt in Secret {certificate_name(name)}, or tls.key and tls.crt in {name}"
+    message = f"spec.{field}.generateCertificateAuthority is false, and {why}"
+    return Refusal(BROKEN_SECRET, f"{message}; allowed: {keys}, of an authority that has signed itself and holds now")
