@@ -186,7 +186,7 @@ def test_a_stranger_gets_nothing_at_any_port_but_probes_and_metrics(secured: Sec
     named = {name: int(address.rpartition(":")[2]) for name, address in secured.addresses.items()}
     assert listening_ports(secured.broker.pid) == set(named.values())
     assert {name: given_to_a_stranger(HOST, port) for name, port in named.items()} == {
-        "REPLICATION": set(),
+        "REPLICATION-TLS": set(),
         "USERS": {"versions by TLS", "mechanisms by TLS"},
         "MACHINES": set(),
         "HTTP": PROBES,
