@@ -123,7 +123,7 @@ class ConsumerFetch:
         return result
 
     def _read_what_changed(self) -> None:
-        """Between the turns; from now on the purgatory tells."""
+        """Read the partitions again that changed between the turns; from now on the purgatory reports changes."""
         for places in self._places.values():
             partition, number, index = places[0]
             result = self._results[number][1][index]
@@ -150,7 +150,7 @@ class ConsumerFetch:
         return reader.is_urgent or not self._places or reader.bytes_read >= self._request.min_bytes
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Called by the purgatory after a change: that partition is read again."""
+        """Read the partition of a change again; True if the fetch is complete. The purgatory calls it."""
         self._read_again(self._places[changed])
         if not self._is_enough:
             return False
@@ -158,7 +158,7 @@ class ConsumerFetch:
         return True
 
     def expire(self) -> None:
-        """Called by the purgatory when the time is up."""
+        """Answer with the records at hand. The purgatory calls it when the time is up."""
         self._answer()
 
     def _answer(self) -> None:
@@ -181,7 +181,10 @@ class _Reader:
         self.is_urgent = False
 
     def read(self, topic: FetchTopic, wanted: FetchPartition) -> tuple[FetchResult, Partition | None]:
-        """What there is for one partition, and that, if it is here; an error or a diverging epoch is urgent."""
+        """Return the result for one partition, and the partition if it is here.
+
+        An error or a diverging epoch is urgent.
+        """
         partition: Partition | None = None
         try:
             partition = self._environment.replicas.lookup.find(topic.name, topic.topic_id, wanted.partition)
@@ -199,7 +202,7 @@ class _Reader:
             return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
-        """It will be read again: what it took of the limits is there for that."""
+        """Give back what a result has taken of the limits: its partition will be read again."""
         if result.records is not None:
             self.bytes_read -= result.records.length
             self._bytes_left += result.records.length

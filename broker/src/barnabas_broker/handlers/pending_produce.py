@@ -30,7 +30,7 @@ def refused(number: int, error: ApiError, leader: CurrentLeader | None = None) -
 
 
 def check_unanswered(results: list[ProduceResult]) -> None:
-    """With acks=0 nobody hears of errors: the connection is closed, so that the client at least looks again."""
+    """Raise CloseConnection on an error: with acks=0 no answer reports it, and the client then connects again."""
     for _, error, _, _, _, refusal in results:
         if refusal is not None:
             raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {refusal.message}")
@@ -74,9 +74,9 @@ class PendingProduce:
         self._topics = request.topics
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
-        """Where results are not known."""
+        """The partitions, by place in the request, whose result is not known yet."""
         self._unappended: set[int] = set()
-        """Of these, where the batch may be appended yet."""
+        """The places whose batch may still be appended."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
@@ -90,7 +90,7 @@ class PendingProduce:
         self._read_on = self._read_on or self._channel.defer()
 
     def may_append(self, place: int) -> bool:
-        """False once the time is up, or the client has gone."""
+        """True until the time is up, or the client has gone."""
         return place in self._unappended
 
     def wait_for(self, place: int, partition: Partition) -> None:

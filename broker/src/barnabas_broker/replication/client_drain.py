@@ -2,8 +2,8 @@
 
 A client whose connection ends while it takes this broker for a leader connects to it again at once. On Kubernetes that
 may happen when the pod's network is gone and kube-proxy still sends its connections there: nothing answers, and the
-client waits for `socket.connection.setup.timeout.ms`, 30 s in librdkafka, though the broker is back after a few.
-A client that was told NOT_LEADER_OR_FOLLOWER looks for the leader, and has no reason to connect here again.
+client waits for `socket.connection.setup.timeout.ms`, 30 s in librdkafka, though the broker is back after a few. A
+client that got NOT_LEADER_OR_FOLLOWER looks for the leader, and has no reason to connect here again.
 """
 
 from collections.abc import Awaitable, Callable

@@ -27,7 +27,7 @@ VERSION: Final = 8
 NEWS_S: Final = 3.0
 """A broker that does not answer, or has not heard after so long, is not waited for."""
 PAUSE_S: Final = 0.05
-"""Before a broker that has not heard is asked again; a watch takes 0.1 to 0.2 s on Kubernetes."""
+"""The pause before a broker that has not heard is asked again; a watch takes 0.1 to 0.2 s on Kubernetes."""
 TOPICS_A_REQUEST: Final = 200
 """A few milliseconds of the other broker's loop."""
 

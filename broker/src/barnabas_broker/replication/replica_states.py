@@ -17,7 +17,7 @@ class ReplicaState(Enum):
     UNMADE = "unmade"
     """The log is to be opened or created in one of the next turns of the loop."""
     REFUSED = "refused"
-    """No log dir accepted a new log; retried every second."""
+    """The log dirs have refused a new log; it is tried again every second."""
     AWAY = "away"
     """The log may be in an offline log dir, or was set aside."""
     DAMAGED = "damaged"
@@ -33,7 +33,7 @@ class ReplicaState(Enum):
     GOING = "going"
     """The replica is unassigned; its log is deleted or kept in one of the next turns of the loop."""
     NONE = "none"
-    """No record of the replica exists."""
+    """The replica has no record."""
 
 
 class Trigger(Enum):

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""Of a request that has just begun: kept beside the pool, for 10,000 clients cost 10 MiB so, and 640 MiB in buffers."""
+"""The largest start of a request that is kept beside the pool, so that 10,000 clients cost 10 MiB, not 640."""
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 
@@ -70,7 +70,7 @@ class Connection:
         self.request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._start = bytearray()
-        """What is there of the next requests, as long as it is little."""
+        """The bytes of the next requests that have arrived, as long as they are few."""
         self._partial: bytearray | None = None
         self._partial_have = 0
         self._whole_bytes = 0
@@ -79,10 +79,10 @@ class Connection:
         self._others_first = False
         self._reading = True
         self.was_active = True
-        """Whether anything came in since the listener looked last."""
+        """True if anything has arrived since the listener's last check."""
         self._bytes_sent_before = 0
         self.idle_looks = 0
-        """Of the listener, since anything came in or went out."""
+        """The number of the listener's checks since anything arrived or was sent."""
         transport.call_when_readable(self._readable)
 
     @property
@@ -91,11 +91,11 @@ class Connection:
         return self.client.address
 
     def is_gone(self) -> bool:
-        """True once it is closed, or was reset while nothing is read: nobody reads an answer."""
+        """Return True if it is closed, or was reset while nothing is read: nobody reads a response."""
         return self.has_ended() and self.is_closed
 
     def has_ended(self) -> bool:
-        """True once the client has ended its side, as it shows while nothing is read."""
+        """Return True if the client has ended its side, as far as that shows while nothing is read."""
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:
@@ -104,15 +104,15 @@ class Connection:
 
     @property
     def may_be_abandoned(self) -> bool:
-        """Whether its client has ended its side, as nobody reads meanwhile, and nothing is on its way to it.
+        """Return True if the client has ended its side while nothing is read, and nothing is on its way to it.
 
-        An answer that waits behind an outstanding one is not on its way.
+        A response that waits behind an outstanding one is not on its way.
         """
         return not self._reading and not self.answers.is_sending and self.has_ended()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed."""
+        """True if the connection is closed."""
         return not self.answers.is_open
 
     @property
@@ -127,7 +127,7 @@ class Connection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is any such answer."""
+        """True if there is any such response."""
         return self.answers.has_unsent
 
     @property
@@ -137,12 +137,12 @@ class Connection:
 
     @property
     def holds_buffer(self) -> bool:
-        """Whether it has a buffer of the pool."""
+        """True if it has a buffer of the pool."""
         return self._partial is not None
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the rest of a request is the client's to send."""
+        """True if the client has to send the rest of a request."""
         return self._reading
 
     def looked_at(self) -> None:
@@ -199,7 +199,7 @@ class Connection:
         return 0
 
     def _read_after_start(self) -> None:
-        """As when nothing is kept, behind the bytes that are."""
+        """Read behind the bytes of a request that are kept, and process both."""
         self._wait_for_bytes(0)
         scratch, start = self._scratch, self._start
         kept = len(start)
@@ -259,7 +259,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _take(self, size_bytes: int) -> None:
-        """What has been seen and dealt with leaves the kernel."""
+        """Receive bytes that were processed already, so that they leave the kernel."""
         if size_bytes:
             self._receive(self._scratch[:size_bytes])
 
@@ -295,7 +295,10 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """From memory of its own: another connection's request may be in the scratch buffer just now."""
+        """Process the kept bytes from their own memory.
+
+        Another connection's request may be in the scratch buffer just now.
+        """
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:
@@ -361,7 +364,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _wait_for_memory(self) -> None:
-        """Too many bytes wait in half-arrived requests: read on when some are gone."""
+        """Stop reading until memory is free: too many bytes wait in half-arrived requests."""
         self._starved = True
         self.pause_reading()
         self._pool.when_free(self, self._memory_is_free)

@@ -33,7 +33,7 @@ class Transport(Protocol):
         ...
 
     def has_ended(self) -> bool:
-        """True once the other side has ended and all that came before is received."""
+        """Return True if the other side has ended and everything before that is received."""
         ...
 
     def send_before_more(self, part: Sent) -> int:

@@ -44,7 +44,7 @@ _INT32: Final = struct.Struct(">i")
 _ONE_PARTITION: Final = struct.Struct(">iiibiiB16sBiiqiqi5s")
 """v15 of a consumer for one partition: limits, session, one topic, its id, one partition, and nothing else."""
 _NOTHING_ELSE: Final = b"\0\0\1\1\0"
-"""No tagged fields of partition and topic, no forgotten topics, an empty rack, no tagged fields."""
+"""The end of a request: no tagged fields, no forgotten topics, an empty rack, no tagged fields."""
 _ONE: Final = 2
 """The encoded length of a compact array with one element."""
 _PARTITION_V4: Final = struct.Struct(">iqi")

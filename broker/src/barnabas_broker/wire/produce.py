@@ -106,7 +106,7 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     timeout_ms: int
     topics: list[ProduceTopic]
     batches: list[ProduceBatch]
-    """Those of all topics, in their order."""
+    """The batches of all topics, in their order."""
     transactional_id: str | None = None
 
 

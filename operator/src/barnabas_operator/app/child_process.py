@@ -22,13 +22,13 @@ Say = Callable[[str], None]
 
 
 class ChildFailed(Exception):
-    """It ended before it served; the message holds the end of its log."""
+    """A process that ended before it served; the message holds the end of its log."""
 
 
 class Child(NamedTuple):
-    """What is started. `ready_path` of its HTTP port says 200 when it serves.
+    """A process to start. It is ready once `ready_path` of its HTTP port answers 200.
 
-    `mark` is an argument that tells it from another program, should that have its process id by now.
+    `mark` is an argument that tells the process from another program with the same process id.
     """
 
     name: str
@@ -65,11 +65,11 @@ class ChildProcess:
 
     @property
     def log_file(self) -> Path:
-        """What it prints, of every start."""
+        """The log file with the output of all starts."""
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
-        """Starts it and returns the seconds until it was ready; from then on it is watched. Raises ChildFailed."""
+        """Start it and return the seconds until it was ready; from then on it is watched. Raises ChildFailed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         await self._end_leftover()
         seconds = await self._spawn()
@@ -119,7 +119,7 @@ class ChildProcess:
         return time.monotonic() - started
 
     async def _supervise(self) -> None:
-        """Waits for the end of the process and starts it again, each time in a row after a longer pause."""
+        """Wait for the end of the process and start it again, each time in a row after a longer pause."""
         failures = 0
         while True:
             assert self._process is not None
@@ -147,7 +147,7 @@ class ChildProcess:
         return status
 
     async def _answers(self) -> bool:
-        """Whether it serves."""
+        """Return True if it serves."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 return await _http_status(self._child.http_port, self._child.ready_path) == 200

@@ -18,18 +18,18 @@ SECRET_MODE: Final = 0o600
 
 
 class DataDirHeld(Exception):
-    """Another process has it; the message says which."""
+    """A data directory that another process has locked; the message says which."""
 
 
 class MemoryBroken(Exception):
-    """What was remembered cannot be read; the message says why."""
+    """A status file that cannot be read; the message says why."""
 
 
 class DataDir:
     """A folder, made if need be, and locked for this process until `release`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises DataDirHeld; OSError where the folder cannot be made."""
+        """Lock the folder. Raises DataDirHeld; OSError where the folder cannot be made."""
         self.path = path.resolve()
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(self.path / LOCK_FILE)
@@ -45,11 +45,11 @@ class DataDir:
         return self.path / "metadata.sqlite"
 
     def broker_folder(self, broker_id: int) -> Path:
-        """Settings, log and volumes of one broker."""
+        """Return the folder with settings, log and volumes of one broker."""
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: DesiredState) -> None:
-        """What the next run needs; and the same for people and scripts, as YAML."""
+        """Write what the next run needs, and the same for people and scripts, as YAML."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return
@@ -58,7 +58,7 @@ class DataDir:
         self._written = memory
 
     def read_status(self) -> DesiredState | None:
-        """What was remembered; None where nothing was. Raises MemoryBroken."""
+        """Read the state that the last run has written; None without one. Raises MemoryBroken."""
         return read_status(self.path)
 
 
@@ -78,7 +78,7 @@ def _take_lock(path: Path) -> TextIO:
 
 
 def read_status(path: Path) -> DesiredState | None:
-    """What the last `barnabas up` in this data directory remembered; None where there is nothing.
+    """Read the state that the last `barnabas up` in this data directory has written; None without one.
 
     Raises MemoryBroken.
     """

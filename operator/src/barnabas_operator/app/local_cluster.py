@@ -74,7 +74,7 @@ class LocalCluster:
         self._security.bring_users(client, cluster)
 
     def give_places(self, cluster: Cluster) -> None:
-        """Gives each broker its ports, also one that is to go: those that it had, where the manifest lets it.
+        """Give each broker its ports, also one that is to go: those that it had, where the manifest lets it.
 
         Makes the certificates and users that the Cluster needs. Raises PortTaken, and gives no places then;
         SecurityBroken.
@@ -104,7 +104,7 @@ class LocalCluster:
         return [self._view(cluster, number) for number in self._places]
 
     async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
-        """Starts these brokers (or all) at once. Raises ChildFailed when each of them is ready or has ended."""
+        """Start these brokers (or all) at once. Raises ChildFailed when each of them is ready or has ended."""
         numbers = self._places if numbers is None else numbers
         starts = [self._start_broker(cluster, number) for number in numbers]
         failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
@@ -126,14 +126,14 @@ class LocalCluster:
         await self._start_broker(cluster, number)
 
     async def remove(self, number: int) -> None:
-        """Ends a broker that is wanted no more."""
+        """End a broker that is not wanted any more."""
         broker = self.brokers[number]
         await self._stop_broker(number)
         del self._places[number]
         self._say(f"{broker.name} is removed; its files stay in {broker.folder}")
 
     async def stop(self) -> None:
-        """Stops all brokers, and waits for them."""
+        """Stop all brokers, and wait for them."""
         await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
 
     def status(
@@ -174,7 +174,7 @@ class LocalCluster:
         return BrokerView(number, is_running=True, is_ready=is_up, is_changed=is_changed, is_down=not is_up)
 
     async def _stop_broker(self, number: int) -> None:
-        """It counts as running until it has ended, so that nothing is forgotten when this is cancelled."""
+        """Stop a broker. It counts as running until it has ended, so that a cancelled call forgets none."""
         await self.brokers[number].stop()
         del self.brokers[number]
 
@@ -221,7 +221,7 @@ def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there now."""
+    """Return True if no process listens at this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -232,7 +232,7 @@ def is_free(port: int) -> bool:
 
 
 def any_free_port(chosen: set[int]) -> int:
-    """None of those `chosen`. Raises PortTaken."""
+    """Return a free port that is not among `chosen`. Raises PortTaken."""
     for port in random.sample(OPEN_PORTS, PORTS_TRIED):
         if port not in chosen and is_free(port):
             return port

@@ -26,18 +26,18 @@ PATIENCE_S: Final = 60.0
 
 
 class NoKubeApi(KubeApi):
-    """Where there is no Kubernetes, there is nothing to be scaled either."""
+    """The Kubernetes API of a machine without Kubernetes, where nothing can be scaled."""
 
     def __init__(self) -> None:
-        """Nobody is asked."""
+        """Connect to nothing."""
 
     async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Raises KubeRefused for every request: there is no Kubernetes."""
+        """Raise KubeRefused for every request: there is no Kubernetes."""
         raise KubeRefused(NOT_FOUND, "NotFound", "barnabas up has no Kubernetes")
 
 
 class Groups(NamedTuple):
-    """Those that are declared, and those that stay although they are declared no more, with their status."""
+    """The groups that are declared, and removed ones that still exist, with their statuses."""
 
     declared: tuple[ConsumerGroup, ...]
     removed: tuple[ConsumerGroup, ...]
@@ -45,7 +45,7 @@ class Groups(NamedTuple):
 
 
 class LocalGroups:
-    """Of one Cluster. `bootstrap` is where its first broker listens."""
+    """The groups of one Cluster. `bootstrap` gives the address of its first broker."""
 
     def __init__(
         self, bootstrap: Callable[[], str], writing: TimedWrite, clock: Clock, security: Callable[[], Credentials]
@@ -56,13 +56,13 @@ class LocalGroups:
         self._work: Final = GroupWork(GroupEnvironment(NoKubeApi(), "default", self._client.connected, writing, clock))
 
     def close(self) -> None:
-        """Closes the connections to brokers."""
+        """Close the connections to brokers."""
         self._client.drop()
 
     async def bring(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
     ) -> Groups:
-        """Takes one step with each group, and ends the removed ones. Returns them with their new statuses."""
+        """Take one step with each group, and end the removed ones. Return them with their new statuses."""
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
         worked = [await self._bring(cluster, group, owned, looked) for group in declared]
@@ -90,7 +90,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """None where the resource is gone."""
+        """End a removed group; return None when it is gone, else the group with the reason in its status."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

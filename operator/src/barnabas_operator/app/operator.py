@@ -1,4 +1,4 @@
-"""`barnabas operator`: brings Clusters and Topics of a Kubernetes about, until it is told to stop."""
+"""`barnabas operator`: reconciles the resources of a Kubernetes cluster until it is stopped."""
 
 import argparse
 import asyncio
@@ -24,7 +24,7 @@ LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 TURN_S: Final = 0.0005
-"""How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
+"""The time that a thread computes while another waits: the webhook answers while a round reads many partitions."""
 
 
 VARIABLES: Final = """environment variables:

@@ -1,4 +1,4 @@
-"""What the operator serves: `/metrics`, `/healthz` and `/readyz`, and the webhook for the API server."""
+"""The HTTP servers of the operator: `/metrics`, `/healthz` and `/readyz`, and the webhook for the API server."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class CannotServe(Exception):
 
 
 async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
-    """At `HOST:PORT`; the caller cleans it up. Raises CannotServe."""
+    """Serve the pages at `HOST:PORT`; the caller cleans up. Raises CannotServe."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=await operator.metrics.page(), content_type="text/plain")
@@ -49,7 +49,7 @@ async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
 
 
 async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
-    """With `tls.crt` and `tls.key` of a directory, read again from time to time, for they are renewed.
+    """Serve the webhook with `tls.crt` and `tls.key` of a directory, which are read again from time to time.
 
     Raises CannotServe.
     """
@@ -64,7 +64,7 @@ async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner
 
 
 def webhook_app(operator: Operator) -> web.Application:
-    """What the API server asks."""
+    """Return the application that answers the API server's reviews."""
 
     async def validate(request: web.Request) -> web.Response:
         workers, dry_run = operator.workers, operator.dry_run
@@ -91,13 +91,19 @@ async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContex
 
 
 def _load(tls: ssl.SSLContext, certificates: Path) -> None:
-    """Only a pair that fits: one that does not leaves a context that has had it without any key."""
+    """Load the pair if its files fit.
+
+    A pair that does not fit would leave the context without any key, so a new context tries it first.
+    """
     for each in (ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tls):
         each.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
 
 
 async def reloading(tls: ssl.SSLContext, certificates: Path, every_s: float = RELOAD_S) -> AsyncIterator[None]:
-    """While it is entered. A pair that cannot be read, as in the middle of a renewal, is tried again the next time."""
+    """Reload the pair while the context is entered.
+
+    A pair that cannot be read, as in the middle of a renewal, is tried again the next time.
+    """
 
     async def reload() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""What the operator consists of, between kopf's start and stop."""
+"""The parts of the operator, between kopf's start and stop."""
 
 import asyncio
 from typing import Final
@@ -34,11 +34,11 @@ from barnabas_operator.watch.watches import watch_all
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0
 PREVIEW_S_MAX: Final = 2.0
-"""As for the dry runs of a Cluster's objects: the API server waits 5 s for the webhook."""
+"""The longest preview, as for the dry runs of a Cluster's objects: the API server waits 5 s for the webhook."""
 
 
 class Operator:
-    """What is between kopf's start and stop."""
+    """The operator between kopf's start and stop."""
 
     def __init__(self, settings: OperatorSettings, access: Access) -> None:
         self._settings = settings
@@ -59,11 +59,11 @@ class Operator:
 
     @property
     def why_dead(self) -> str | None:
-        """Why it must be restarted; None where it need not."""
+        """The reason for which it must be restarted; None if it need not."""
         return self.workers.why_dead if self.workers is not None else None
 
     async def start(self) -> None:
-        """Connects to the API server, and begins."""
+        """Connect to the API server, and begin."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
         environment = WorkerEnvironment(
@@ -116,7 +116,7 @@ class Operator:
             return ()
 
     async def stop(self) -> None:
-        """Ends all workers and connections; another operator may act at once."""
+        """End all workers and connections; another operator may act at once."""
         for task in self._tasks:
             task.cancel()
         if self.workers is not None:

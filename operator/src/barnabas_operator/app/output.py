@@ -1,4 +1,4 @@
-"""What people see: lines with the time, and tables. Plain text where the output is no terminal."""
+"""The output for people: lines with the time, and tables. Plain text where the output is no terminal."""
 
 import re
 import sys
@@ -68,7 +68,7 @@ def topics_table(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def topic_rows(topics: Iterable[Topic]) -> list[tuple[str, ...]]:
-    """What a person wants to know of each reconciled topic."""
+    """Return a row of the table for each reconciled topic."""
     return [_topic_row(topic) for topic in topics]
 
 
@@ -80,7 +80,7 @@ def _topic_row(topic: Topic) -> tuple[str, ...]:
 
 
 def _ready(conditions: Conditions) -> tuple[str, str]:
-    """Whether it is, in a word, and why, or what there is to be said besides."""
+    """Return the condition Ready in a word, and its reason with the message."""
     ready = condition_of(conditions, READY)
     word = "paused" if condition_of(conditions, RECONCILIATION_PAUSED) else (ready.status if ready else "Unknown")
     return word, f"{ready.reason}: {ready.message}" if ready and ready.message else ""
@@ -111,12 +111,12 @@ def declared_groups_table(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
-    """What a person wants to know of each group that a manifest declares."""
+    """Return a row of the table for each group that a manifest declares."""
     return [_group_row(group) for group in groups]
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a group: what is worth another table when it changes."""
+    """Return the cells of a group whose change is worth another table."""
     return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 
@@ -131,7 +131,7 @@ def _group_row(group: ConsumerGroup) -> tuple[str, ...]:
 
 
 def number(value: int | None) -> str:
-    """With separators; a dash where it is unknown."""
+    """Format a number with separators; a dash where it is unknown."""
     return "-" if value is None else f"{value:,}"
 
 

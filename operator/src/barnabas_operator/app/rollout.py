@@ -43,7 +43,7 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Runs until the brokers are as wanted (None), or it has waited too long (why). Raises ChildFailed."""
+        """Roll until the brokers are as wanted (None), or it has waited too long (the reason). Raises ChildFailed."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             step = await self._next_step(cluster)
@@ -68,7 +68,7 @@ class Rollout:
         return next_step(wanted, self._brokers.views(cluster), await self._look(), unbalanced=self._unbalanced)
 
     def _tell(self, why: Refusal) -> None:
-        """Once for each step, though the replicas that are waited for become fewer."""
+        """Print the reason once for each step, though the replicas that are waited for become fewer."""
         if why.reason != self._waits_for:
             self._say(why.message)
         self._waits_for = why.reason

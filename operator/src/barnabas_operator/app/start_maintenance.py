@@ -1,6 +1,6 @@
 """`barnabas start-maintenance CLUSTER ENTRY`: starts a run of a Cluster's maintenance, and waits until it has ended.
 
-The pods of the CronJobs do this. Whoever comes after one that died finds its run, and waits for that.
+The pods of the CronJobs do this. A pod that follows one that died finds its run, and waits for that.
 """
 
 import argparse
@@ -31,7 +31,7 @@ NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
 
 
 class Started(NamedTuple):
-    """What is to be started, and the Job that does so."""
+    """The entry of a Cluster to start, and the Job that starts it."""
 
     cluster: str
     entry: str
@@ -66,7 +66,7 @@ async def _run(started: Started) -> int:
 
 
 async def exit_code(api: KubeApi, started: Started, pause: Callable[[], Awaitable[None]]) -> int:
-    """That of the command, once the run has ended."""
+    """Return the exit code of the command, once the run has ended."""
     try:
         while not await _is_there(api, started):
             await pause()
@@ -85,7 +85,7 @@ def _said(code: int, error: Exception) -> int:
 
 
 async def _is_there(api: KubeApi, started: Started) -> bool:
-    """Whether the run is there now; an API server that is away is asked again. Raises LookupError, KubeRefused."""
+    """Return True if the run exists now; an API server that is away is asked again. Raises LookupError, KubeRefused."""
     try:
         cluster = await api.get(CLUSTER.name, started.namespace, started.cluster)
         if cluster is None:
@@ -97,7 +97,7 @@ async def _is_there(api: KubeApi, started: Started) -> bool:
 
 
 async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
-    """By this one, or by one that died."""
+    """Create the run; True if it exists, also if an earlier pod of this Job created it."""
     try:
         await api.create(run)
     except KubeRefused as error:
@@ -108,7 +108,7 @@ async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
 
 
 async def _is_own_there(api: KubeApi, started: Started) -> bool:
-    """Whether the run of that name is the Job's own; one that is being deleted makes room for it."""
+    """Return True if the run of that name is the Job's own, False while a deleted run still has its name."""
     found = await _found(api, started)
     if found is None or _is_own(found, started):
         return found is not None

@@ -143,7 +143,7 @@ def report_json(report: ClusterReport) -> str:
 
 
 def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticates: bool = False) -> None:
-    """Prints the report as tables; `authenticates` is true if brokers may have asked who we are."""
+    """Print the report as tables; `authenticates` is true if brokers may have asked who we are."""
     brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
@@ -175,7 +175,7 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
-    """What is not served, and what to do."""
+    """Print the logs that are not served, and what to do."""
     if not strays:
         return
     total = size(sum(each.size_bytes for each in strays))
@@ -190,7 +190,7 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:
-    """What is lost, and the command that accepts it."""
+    """Print what is lost, and the command that accepts it."""
     lost = [part for topic in report.topics for part in topic.partitions if part.lost is not None]
     for part in lost:
         out.print(f"  {part.topic}-{part.partition} is offline, every replica lacks records: {part.lost}", markup=False)

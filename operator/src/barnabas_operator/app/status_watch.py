@@ -26,7 +26,7 @@ class Reports:
         self._admin: ClusterAdmin | None = None
 
     def next(self) -> ClusterReport | str:
-        """The report, or why there is none; the next one connects anew then."""
+        """Return the report, or the reason without one; the next call then connects again."""
         try:
             self._admin = self._admin or self._connect()
             return gather_report(self._admin)
@@ -35,7 +35,7 @@ class Reports:
             return f"no broker answers: {error}"
 
     def close(self) -> None:
-        """Closes the connection to the brokers."""
+        """Close the connection to the brokers."""
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()

@@ -48,7 +48,7 @@ from barnabas_operator.resources.manifests import Manifests
 RETRY_S: Final = 1.0
 CONNECT_S_MAX: Final = 10.0
 CONNECT_ATTEMPT_S: Final = 2.0
-"""Nobody can end a thread that connects; after each attempt it looks whether it is still wanted."""
+"""The time of an attempt to connect, for nothing can end the thread: after each it looks whether it is still wanted."""
 
 STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
@@ -108,11 +108,11 @@ class Supervisor:
         return time_text(self._clock.now_ms())
 
     def stop(self) -> None:
-        """Ends `run`, which then takes everything down in order."""
+        """End `run`, which then takes everything down in order."""
         self._stopping.set()
 
     async def run(self, manifests: Manifests) -> None:
-        """Until `stop`; then every process that it started is gone. Raises UpFailed."""
+        """Reconcile until `stop`, and end every process that it started. Raises UpFailed."""
         known = self._remembered()
         self._wanted = remember(manifests, known, self._now(), _new_uid)
         refusal = refuse_change(known.cluster, self._wanted.cluster) if known else None
@@ -153,7 +153,7 @@ class Supervisor:
             self._changed.set()
 
     async def _wait_for_change(self) -> None:
-        """Also ends when a broker died or is back, as the status tells, and after the pause."""
+        """Wait for the pause, a changed manifest or `stop`, or until a broker ends or returns."""
         waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._changed, self._nudged)]
         await asyncio.wait(waits, timeout=self._pause_s, return_when=asyncio.FIRST_COMPLETED)
         self._nudged.clear()
@@ -161,7 +161,7 @@ class Supervisor:
             wait.cancel()
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work`; cancels it when asked to stop."""
+        """Run `work`; cancel it when asked to stop."""
         task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -227,7 +227,10 @@ class Supervisor:
         self._groups_shown = said
 
     async def _bring_brokers(self) -> Refusal | None:
-        """Why the brokers are not yet as wanted. What a broker does not start with is taken back."""
+        """Bring the brokers to the wanted state; return the reason if they are not there yet.
+
+        A change with which a broker does not start is taken back.
+        """
         wanted = self._wanted.cluster
         try:
             waiting = await self._rollout.advance(wanted, self._changed.is_set)
@@ -333,7 +336,7 @@ class Supervisor:
         self._data_dir.write_status(self._wanted)
 
     async def _take_changes(self) -> None:
-        """Reads the manifests again. Broken ones, and a Cluster that cannot be had, leave things as they are."""
+        """Read the manifests again. Broken ones, and a Cluster that cannot be had, leave things as they are."""
         self._changed.clear()
         manifests = read_manifests(self._manifests_path)
         if manifests.errors:
@@ -348,7 +351,7 @@ class Supervisor:
         self._wanted = wanted
 
     def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
-        """Why the Cluster cannot become another. If it can, each broker has its place."""
+        """Return the reason for which the Cluster cannot become another; None after each broker has its place."""
         refusal = refuse_change(before, after) or refuse_while_running(before, after)
         if refusal is not None:
             return refusal

@@ -16,7 +16,7 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds, in which other coroutines run."""
+        """Return after so many seconds, in which other coroutines run."""
         await asyncio.sleep(seconds)
 
     def timeout(self, seconds: float) -> asyncio.Timeout:

@@ -24,7 +24,7 @@ class InvalidVariable(Exception):
 
 
 class Variables(msgspec.Struct, frozen=True, rename=str.upper):
-    """What the operator is told by its environment; `--help` says what each is for."""
+    """The operator's environment variables; `--help` says what each is for."""
 
     watch_namespaces: str = ""
     broker_image: str = "barnabas-broker:dev"
@@ -45,7 +45,7 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
     log_level: Level = "INFO"
 
     def settings(self, identity: str) -> OperatorSettings:
-        """Of the operator that holds its lease as `identity`."""
+        """Return the settings of the operator that holds its lease as `identity`."""
         return OperatorSettings(
             broker_image=self.broker_image,
             operator_image=self.operator_image,
@@ -67,7 +67,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def read_variables(environment: Mapping[str, str]) -> Variables:
-    """Those that are not set are as `--help` says. Raises InvalidVariable."""
+    """Read the variables; those that are not set are as `--help` says. Raises InvalidVariable."""
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
     told = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
     return msgspec.convert(told, Variables)

@@ -1,1 +1,1 @@
-"""From a Cluster to the Kubernetes objects that it owns. Pure: no IO, no clock, no chance."""
+"""The Kubernetes objects that a Cluster owns, built from the Cluster. Pure: no IO, no clock, no chance."""

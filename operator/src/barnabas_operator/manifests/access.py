@@ -1,4 +1,4 @@
-"""Who pods of a Cluster are to the Kubernetes API, and what they may do there: what their role says, no more."""
+"""The service accounts of a Cluster's pods, and the roles that say what they may do in the Kubernetes API."""
 
 from collections.abc import Sequence
 

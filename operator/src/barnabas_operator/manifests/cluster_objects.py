@@ -22,10 +22,10 @@ from barnabas_operator.resources.template import ClusterTemplate, ListenerTempla
 def supporting_objects(
     cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE, places: int = 0
 ) -> list[KubeObject]:
-    """What does not need to know where brokers are reached from outside; applying it is how one gets to know.
+    """Return the objects that do not depend on the brokers' addresses from outside, which are known once these exist.
 
-    `apis` are the group versions that the API server has: a PodMonitor is made where there can be one. Brokers that are
-    to go, as far as they have `places`, are reached until then.
+    `apis` are the group versions of the API server: a PodMonitor is made only where its kind exists. Brokers that are
+    to be removed keep their Services as long as `places` counts them.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))
@@ -34,7 +34,7 @@ def supporting_objects(
 
 
 def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
-    """Of the surrounding objects, and the lag exporter's, those with parts that are the API server's alone to judge.
+    """Return the surrounding objects, and the lag exporter's, that have parts which only the API server can check.
 
     `image` is what a lag exporter runs where the Cluster names none.
     """

@@ -30,14 +30,14 @@ def config_map(cluster: Cluster, external: ExternalAccess, replicas: int) -> Kub
 
 
 def config_map_name(cluster: Cluster, external: ExternalAccess) -> str:
-    """Of the settings that are declared now."""
+    """Return the name of the ConfigMap for the settings that are declared now."""
     return settings_name(cluster.metadata.name, restart_hash(cluster, external))
 
 
 def leftover_config_maps(
     cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Of those found, the Cluster's own that no pod starts with any more; none while brokers are to restart."""
+    """Return the Cluster's ConfigMaps that no pod starts with any more; none while brokers are to restart."""
     current = config_map_name(cluster, pods.external)
     return [
         each for each in found if pods.is_rolled_out and is_owned(cluster, each) and each["metadata"]["name"] != current

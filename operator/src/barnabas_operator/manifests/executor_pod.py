@@ -1,4 +1,4 @@
-"""What Spark makes the executors of a run from, beyond its own settings: a pod, which the driver reads as a file.
+"""The pod template from which Spark makes the executors of a run; the driver reads it as a file.
 
 It is an annotation of the driver's pod, which Kubernetes shows the driver as that file: no other object is needed.
 """
@@ -27,12 +27,15 @@ MOUNT: Final[KubeObject] = {"name": EXECUTOR_POD, "mountPath": EXECUTOR_TEMPLATE
 
 
 def executor_annotation(run: MaintenanceJob) -> dict[str, str]:
-    """Of the driver's pod. JSON is YAML, too."""
+    """Return the annotation of the driver's pod. JSON is YAML, too."""
     return {ANNOTATION: msgspec.json.encode(executor_pod(run), order="sorted").decode()}
 
 
 def executor_pod(run: MaintenanceJob) -> KubeObject:
-    """Without what Spark sets. images/executor-pod.yaml is the same for drivers that the operator does not make."""
+    """Return the pod template, without what Spark sets.
+
+    images/executor-pod.yaml is the same for drivers made by others.
+    """
     template = run.spec.template.pod
     container = {
         "name": "executor",

@@ -95,7 +95,7 @@ def _container(cluster: Cluster, declared: LagExporter, image: str) -> KubeObjec
 
 
 def _options(cluster: Cluster, declared: LagExporter) -> list[str]:
-    """It comes in where brokers replicate, as the operator does: that is there whatever listeners are declared."""
+    """Return its options. It connects to the port of replication, which exists whatever listeners are declared."""
     host = f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc"
     return [
         f"--bootstrap={host}:{REPLICATION_PORT}",

@@ -1,4 +1,4 @@
-"""What a run of a maintenance job is made of: a Job for its driver, a Service for its executors, and rights."""
+"""The objects of a run of a maintenance job: a Job for its driver, a Service for its executors, and rights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -38,7 +38,7 @@ BAD_OPTIONS: Final = 2
 FINDINGS: Final = 3
 """Exit codes of jobs: the same comes of another try."""
 TERMINATED: Final = 143
-"""The exit code of a driver that SIGTERM ended before its work was done: whoever sent it, the job is not at fault."""
+"""The exit code of a driver that SIGTERM ended before its work was done: the job is not at fault."""
 FAILED_LATE: Final = 75
 """The exit code of a continuous archive that failed after an hour or more. Of one that fails each week the tries would
 be used up after some weeks, though each time the next one went well."""
@@ -47,12 +47,12 @@ END_S_MAX: Final = 60
 
 
 def bootstrap_servers(cluster: Cluster) -> str:
-    """Where runs come in: where the lag exporter does, whatever listeners are declared."""
+    """Return the brokers' address for runs: the port of replication, as for the lag exporter."""
     return f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc:{REPLICATION_PORT}"
 
 
 def run_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
-    """Who drivers and executors of a Cluster's runs are, and what drivers may do."""
+    """Return the service account of the drivers and executors of a Cluster's runs, and the driver's rights."""
     patches = pulling_with(pull_secrets)
     return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE, patches)
 
@@ -70,7 +70,7 @@ def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
 
 
 def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
-    """Suspended: it is let go once the MaintenanceJob is marked."""
+    """Return the driver's Job. It is suspended until the MaintenanceJob is marked."""
     deadline = run.spec.active_deadline_seconds
     spec: KubeObject = {
         "suspend": True,
@@ -84,10 +84,10 @@ def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
 
 
 def _failure_rules() -> list[KubeObject]:
-    """What options or data are at fault for is final; a node that goes is no fault of the job, nor is SIGTERM.
+    """Return the rules by exit code: errors of options or data are final; the loss of a node and SIGTERM do not count.
 
-    Tries count over the whole life of a Job: a run that goes on for months would have none left, so that it counts only
-    those that failed soon after they had begun.
+    Tries count over the whole life of a Job, and a run of months would have none left. So only those count that failed
+    soon after they had begun.
     """
     return [
         {"action": "FailJob", "onExitCodes": _codes(BAD_OPTIONS, FINDINGS)},
@@ -165,7 +165,11 @@ def _filled_in(run: MaintenanceJob, bootstrap: str) -> dict[str, str]:
 
 
 def _own_env() -> list[KubeObject]:
-    """No SPARK_LOCAL_DIRS: Spark would mount it in executors, too, where the template has a volume at /tmp already."""
+    """Return the driver's own variables.
+
+    SPARK_LOCAL_DIRS is not among them: Spark would mount it in executors, too, where the template has a volume at /tmp
+    already.
+    """
     fields = {"BARNABAS_POD_NAME": "metadata.name", "BARNABAS_POD_NAMESPACE": "metadata.namespace"}
     return [
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
@@ -197,7 +201,7 @@ def _mount(volume: RunVolume) -> KubeObject:
 
 
 def run_meta(run: MaintenanceJob, cluster: str) -> Mapping[str, Any]:
-    """Deleted with the MaintenanceJob."""
+    """Return the metadata of an object of the run, with the MaintenanceJob as its owner."""
     meta = run.metadata
     return {
         "name": driver_name(meta.name),

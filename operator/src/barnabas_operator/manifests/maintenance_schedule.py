@@ -1,4 +1,4 @@
-"""What starts the runs of a Cluster's maintenance: a CronJob for each entry, whose pods make MaintenanceJobs."""
+"""The objects that start a Cluster's maintenance: a CronJob for each entry, whose pods create MaintenanceJobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -22,7 +22,7 @@ OF_JOBS: Final = "batch.kubernetes.io/"
 
 
 def starter_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
-    """Who the pods of schedules are; nothing where there is none."""
+    """Return the service account of the schedules' pods and its rights; nothing without a schedule."""
     if not cluster.spec.maintenance:
         return []
     patches = pulling_with(pull_secrets)
@@ -35,7 +35,7 @@ def schedules(cluster: Cluster, image: str) -> list[KubeObject]:
 
 
 def leftover_schedules(cluster: Cluster, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of those found, the Cluster's own whose entry is gone."""
+    """Return the Cluster's schedules whose entry is gone."""
     wanted = {schedule_name(cluster.metadata.name, each.name) for each in cluster.spec.maintenance}
     return [each for each in found if is_owned(cluster, each) and each["metadata"]["name"] not in wanted]
 
@@ -80,7 +80,10 @@ def _job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
 
 
 def _pod(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
-    """It waits until the run has ended, so that Kubernetes knows which runs go on, and how they ended."""
+    """Return the pod of a schedule.
+
+    It waits for the end of the run, so that Kubernetes shows it as that of the schedule.
+    """
     return {
         "restartPolicy": "Never",
         "serviceAccountName": starter_name(cluster.metadata.name),

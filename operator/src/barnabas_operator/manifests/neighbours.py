@@ -1,4 +1,4 @@
-"""Who else deals with the pods of all Clusters: the operator's own pods, and a Prometheus."""
+"""The other users of all Clusters' pods: the operator's own pods, and a Prometheus."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from barnabas_operator.planning.object_names import OPERATOR_NAME
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Where the operator's pods are and the release that they are of; empty where it runs in none.
+    """The namespace and the release of the operator's pods; empty where it runs outside of Kubernetes.
 
     `monitor_labels` are those by which a Prometheus finds the PodMonitors that it shall read.
     """

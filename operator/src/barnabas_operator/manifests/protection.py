@@ -1,4 +1,4 @@
-"""What guards brokers: how many may be evicted at once, who may talk to them, and what Prometheus looks at."""
+"""The protection of brokers: a limit of evictions, rules for network access, and the PodMonitor for Prometheus."""
 
 from typing import Final
 
@@ -40,11 +40,9 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
 
 
 def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
-    """Only brokers, the operator, the lag exporter and runs of maintenance reach the port of replication.
+    """Return the policy: only brokers, operator, lag exporter and maintenance runs reach the port of replication.
 
-    Prometheus reaches its own, and clients their listener.
-
-    Both from anywhere, where the listener names nobody.
+    Prometheus reaches the port of metrics from anywhere. So do clients their listener, unless the listener names peers.
     """
     name = cluster.metadata.name
     brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
@@ -104,7 +102,7 @@ def _labels_of_series(cluster: str) -> list[dict[str, object]]:
 
 
 def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
-    """For the Prometheus operator, where its CRD is there."""
+    """Return the PodMonitor, for API servers that have the Prometheus operator's CRD."""
     name = cluster.metadata.name
     return kube_object(
         MONITORING,

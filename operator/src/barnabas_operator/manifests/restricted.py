@@ -1,4 +1,4 @@
-"""What pods of ours may do on their nodes: as little as the Pod Security Standard `restricted` wants."""
+"""The security settings of our pods: as little as the Pod Security Standard `restricted` allows."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What is declared of all pods of a run besides: labels, annotations, nodes, priority, who pulls images. Pure."""
+"""The template of all pods of a run: labels, annotations, nodes, priority, Secrets for images. Pure."""
 
 from collections.abc import Mapping
 
@@ -12,34 +12,37 @@ from barnabas_operator.resources.template import TemplateMetadata
 
 
 def as_the_cluster_says(run: MaintenanceJob, cluster: Cluster) -> MaintenanceJob:
-    """With the labels and annotations that every object of its Cluster has."""
+    """Return the run with the labels and annotations that every object of its Cluster has."""
     template = RunTemplate(pod=pod_template(run.spec.template.pod, cluster))
     return replace(run, spec=replace(run.spec, template=template))
 
 
 def pod_template(declared: RunPodTemplate, cluster: Cluster) -> RunPodTemplate:
-    """Of a run of this Cluster; what the run declares itself comes first."""
+    """Return the template for a run of this Cluster; the run's own labels and annotations win."""
     of_all, own = cluster.spec.template.metadata, declared.metadata
     labels, annotations = {**of_all.labels, **own.labels}, {**of_all.annotations, **own.annotations}
     return replace(declared, metadata=TemplateMetadata(labels=labels, annotations=annotations))
 
 
 def pod_meta(template: RunPodTemplate, labels: Mapping[str, str], annotations: Mapping[str, str]) -> KubeObject:
-    """Of a pod with these labels and annotations, by which it is found: nothing that is declared changes those."""
+    """Return the metadata of a pod.
+
+    These labels and annotations find the pod, so declared ones do not override them.
+    """
     said = template.metadata
     meta = {"labels": {**said.labels, **labels}, "annotations": {**said.annotations, **annotations}}
     return {name: each for name, each in meta.items() if each}
 
 
 def placement(template: RunPodTemplate) -> KubeObject:
-    """What the spec of a pod says of its nodes."""
+    """Return the part of a pod's spec that chooses its nodes."""
     spec = template.spec
     said = {"nodeSelector": spec.node_selector, "tolerations": list(spec.tolerations), "affinity": spec.affinity}
     return {name: each for name, each in said.items() if each}
 
 
 def admission(template: RunPodTemplate) -> KubeObject:
-    """What the spec of a pod says of its images and of its priority."""
+    """Return the part of a pod's spec with the Secrets for its images and its priority."""
     secrets, priority = template.spec.image_pull_secrets, template.spec.priority_class_name
     return {
         **({"imagePullSecrets": [{"name": each.name} for each in secrets]} if secrets else {}),

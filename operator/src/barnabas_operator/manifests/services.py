@@ -1,4 +1,4 @@
-"""How brokers are reached: headless for each by its name, bootstrap for any, and one for each from outside."""
+"""The Services of brokers: headless for each by its name, bootstrap for any, and one for each from outside."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -44,10 +44,10 @@ def with_node_port(item: KubeObject, given: Mapping[str, str]) -> KubeObject:
 
 
 def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of those found, the Cluster's own that lead nowhere any more.
+    """Return the Cluster's Services that are of no use any more.
 
-    A broker that is to go has its own as long as it is there, and a listener that is no longer declared while there
-    are brokers that have not restarted since: their clients may still come.
+    A broker that is to be removed keeps its Service until it is gone. A listener that is no longer declared keeps its
+    Services until all brokers have restarted, for clients may use it until then.
     """
     wanted = {each["metadata"]["name"] for each in services(cluster, max(pods.count, cluster.spec.brokers.replicas))}
     declared = {each.name for each in cluster.spec.listeners if each.type != "internal"}

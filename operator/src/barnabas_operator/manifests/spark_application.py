@@ -18,7 +18,7 @@ from barnabas_operator.resources.maintenance_run import PodResources
 API_VERSION: Final = "sparkoperator.k8s.io/v1beta2"
 KIND: Final = "SparkApplication"
 SPARK_VERSION: Final = "4.2.0"
-"""Of the image of jobs."""
+"""The Spark version in the image of jobs."""
 MAIN_FILE: Final = "local:///opt/barnabas/driver.py"
 """Kubeflow wants a file of Python. There is none: the image's own command reads the arguments that come after it."""
 RETRY_S: Final = 30
@@ -27,7 +27,7 @@ MADE_BY_SPARK: Final = frozenset({"command", "ports", "resources", "image", "ima
 
 
 def spark_application(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
-    """Suspended: it is let go once the MaintenanceJob is marked. Deleted with it."""
+    """Return the SparkApplication. It is suspended until the MaintenanceJob is marked, and deleted with it."""
     spec: KubeObject = {
         "type": "Python",
         "pythonVersion": "3",
@@ -72,7 +72,7 @@ def _driver(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> Ku
 
 
 def _executor(run: MaintenanceJob) -> KubeObject:
-    """What Kubeflow's operator shows, and counts against quotas: the driver itself starts the executors."""
+    """Return the executors as Kubeflow's operator shows them and counts them against quotas; the driver starts them."""
     size = _size(run.spec.executor.resources)
     return {"instances": run.spec.executors, **size} if run.spec.executors else size
 

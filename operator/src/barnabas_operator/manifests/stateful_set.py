@@ -82,7 +82,7 @@ def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> Kub
 
 
 def _patches(cluster: Cluster) -> list[Json]:
-    """What templates say of the StatefulSet, its pods and their container; claims that are there get theirs."""
+    """Return the patches of the StatefulSet, its pods and their container; existing claims get theirs elsewhere."""
     template = cluster.spec.template
     container = {"name": BROKER, **template.broker_container}
     pods = [
@@ -94,7 +94,7 @@ def _patches(cluster: Cluster) -> list[Json]:
 
 
 def _spread(cluster: Cluster) -> list[KubeObject]:
-    """Over racks strictly, over nodes where it can be had."""
+    """Return the constraints that spread brokers: strictly over racks, as far as possible over nodes."""
     chosen = {"labelSelector": {"matchLabels": dict(selector(cluster.metadata.name))}, "maxSkew": 1}
     rack = cluster.spec.brokers.rack
     keys = [("kubernetes.io/hostname", "ScheduleAnyway")]
@@ -137,13 +137,13 @@ def _container(cluster: Cluster, image: str, stage: SecurityStage) -> KubeObject
 
 
 def _fields(cluster: Cluster) -> dict[str, str]:
-    """What the pod learns about itself."""
+    """Return the fields of the pod that its container gets as variables."""
     fields = {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
     return fields | {"HOST_IP": "status.hostIP"} if _hosts(cluster) else fields
 
 
 def _hosts(cluster: Cluster) -> list[str]:
-    """At these listeners a broker advertises its own node's address."""
+    """Return the options for listeners at which a broker advertises its own node's address."""
     hosts = ",".join(f"{each.name.upper()}:$(HOST_IP)" for each in cluster.spec.listeners if each.is_at_node)
     return ["--override", f"{HOSTS}={hosts}"] if hosts else []
 
@@ -177,14 +177,14 @@ def _mounted_certificates(stage: SecurityStage) -> list[KubeObject]:
 
 
 def claims_of_pod(cluster: Cluster, pod: str) -> list[KubeObject]:
-    """Those that the StatefulSet's controller would make for a pod of that name, which then uses these."""
+    """Return the claims that the StatefulSet's controller would make for this pod; the pod then uses these."""
     meta = {"namespace": cluster.metadata.namespace or "default", "labels": dict(selector(cluster.metadata.name))}
     made = (_claim(cluster, volume) for volume in cluster.spec.storage.volumes)
     return [{**each, "metadata": {**meta, "name": f"{each['metadata']['name']}-{pod}"}} for each in made]
 
 
 def _claim(cluster: Cluster, volume: Volume) -> KubeObject:
-    """Its size here is the one of claims yet to be made: those that are there grow by themselves."""
+    """Return a claim. The size is for claims yet to be created; existing ones grow by themselves."""
     spec: KubeObject = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": volume.size}},

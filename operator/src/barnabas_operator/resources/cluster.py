@@ -29,7 +29,7 @@ CERTIFICATES_MAX: Final = 8
 METADATA_VERSION_MAX: Final = 32_767
 """Levels of features are 16 bits in Kafka's protocol."""
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
-"""Of as many brokers as there may be, each with a name of 253 characters and a port."""
+"""The length for the most brokers, each with a host name of 253 characters and a port."""
 
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
 NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
@@ -40,7 +40,7 @@ ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
 class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a broker's container requests, and its limits, by resource: cpu, memory."""
+    """The resources that a broker's container requests, and its limits: cpu, memory."""
 
     requests: Annotated[
         dict[str, Quantity], Meta(description="what Kubernetes reserves for a broker; memory 128Mi or more")
@@ -99,7 +99,7 @@ class Storage(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Where clients reach the brokers."""
+    """A listener, by which clients reach the brokers."""
 
     name: Annotated[
         str,
@@ -145,12 +145,12 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 
     @property
     def is_at_node(self) -> bool:
-        """Whether clients reach a broker by the address of the node that it runs on."""
+        """True if clients reach a broker by the address of the node that it runs on."""
         return self.type == "nodeport" and not self.advertised_host
 
 
 class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """How brokers restart when they have to."""
+    """The way in which brokers restart when they have to."""
 
     max_unavailable_per_rack: Annotated[
         int,
@@ -164,7 +164,7 @@ class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a cluster shall be."""
+    """The desired state of a cluster."""
 
     brokers: Brokers = Brokers()
     storage: Annotated[
@@ -226,7 +226,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
 
 class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Where a listener can be reached."""
+    """The addresses of a listener."""
 
     name: Annotated[str, Meta(description="that of the listener")]
     bootstrap_servers: Annotated[
@@ -248,7 +248,7 @@ class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What the cluster was found to be at the last reconciliation."""
+    """The state of the cluster at the last reconciliation."""
 
     listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="where the listeners can be reached")] = ()
     metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
@@ -294,5 +294,5 @@ class Cluster(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
     @property
     def erases(self) -> bool:
-        """Whether its deletion takes disks away."""
+        """True if deleting the Cluster deletes disks."""
         return self.spec.deletion_policy == "Delete" or any(each.delete_claim for each in self.spec.storage.volumes)

@@ -1,5 +1,4 @@
-"""The ClusterRoles that come with the definitions: what brokers and maintenance may do, and what people may
-do in their namespaces.
+"""The ClusterRoles that come with the definitions: for brokers, for maintenance, and for users in their namespaces.
 
 Pure. They never depend on a release of the chart: brokers serve on when the operator is gone.
 """
@@ -22,7 +21,10 @@ WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
 
 def cluster_roles() -> list[JsonObject]:
-    """All of them. Kubernetes adds the last ones to its roles view, edit and admin, and any can be bound by itself."""
+    """Return all roles.
+
+    Kubernetes adds the last ones to its roles view, edit and admin; each can be bound by itself.
+    """
     return [
         _role(BROKER_ROLE, broker_rules()),
         _role(DRIVER_ROLE, _driven()),
@@ -33,7 +35,7 @@ def cluster_roles() -> list[JsonObject]:
 
 
 def edit_role(kind: Kind) -> str:
-    """Who has it may read, make, change and delete resources of this kind, and no others."""
+    """Return the name of the role that may read and write resources of this kind, and no others."""
     return f"barnabas-{kind.rights}-edit"
 
 
@@ -60,7 +62,7 @@ def _scale(kind: Kind) -> str:
 
 
 def broker_rules() -> list[JsonObject]:
-    """What the metadata store does with documents and leases of the namespace.
+    """Return the rules for the metadata store's documents and leases in the namespace.
 
     Their names begin with the Cluster's and a dot, which rules cannot express.
     """
@@ -80,16 +82,16 @@ def credential_rules(cluster: str) -> list[JsonObject]:
 
 
 def _driven() -> list[JsonObject]:
-    """What Spark's driver does: it makes, watches and removes executors and the ConfigMap with their settings.
+    """Return the rules for Spark's driver: it creates, watches and removes executors and their ConfigMap.
 
-    It patches its own pod to report its progress. It has no right to claims: Spark would delete some, were it told to.
+    It patches its own pod to report its progress. It has no right to claims, for some settings make Spark delete them.
     """
     ends = ("delete", "deletecollection")
     return [_rule("", (*READ, "create", "patch", *ends), "pods"), _rule("", ("list", "create", *ends), "configmaps")]
 
 
 def _started() -> list[JsonObject]:
-    """What a schedule does: reads its entry in the Cluster, makes a MaintenanceJob of it, looks how that ends."""
+    """Return the rules for a schedule: it reads the Cluster, creates a MaintenanceJob and watches how that ends."""
     return [_rule(GROUP, ("get",), "clusters"), _rule(GROUP, ("get", "create"), "maintenancejobs")]
 
 

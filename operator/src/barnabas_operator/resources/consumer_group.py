@@ -16,7 +16,7 @@ SHOWN_MAX: Final = 20
 SHOWN_PLAN_MAX: Final = 50
 """Partitions of a reset that a status lists."""
 OFFSET_MAX: Final = 2**53 - 1
-"""What JSON carries exactly; the API server takes a greater bound for a negative one."""
+"""The largest integer that JSON carries exactly; the API server takes a greater bound for a negative one."""
 REPLICAS_MAX: Final = 10_000
 SCALED_DOWN: Final = "ScaledDown"
 """The reason of OffsetsReset while the target is at 0 for a reset."""
@@ -56,7 +56,7 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PartitionOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Where the group shall go on in one partition."""
+    """An offset at which the group goes on in one partition."""
 
     topic: Annotated[TopicNameText, Meta(description="the topic's name in Kafka")]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1, description="its number")]
@@ -64,7 +64,7 @@ class PartitionOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_
 
 
 class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Where the group shall go on: exactly one of these."""
+    """The position at which the group goes on: exactly one of these."""
 
     earliest: Annotated[Nothing, Meta(description="at the oldest record of each partition")] | None = None
     latest: Annotated[Nothing, Meta(description="behind the newest record of each partition")] | None = None
@@ -121,13 +121,13 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
 
 class Offsets(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What shall be done with the group's committed offsets."""
+    """The changes of the group's committed offsets."""
 
     reset: Annotated[Reset, Meta(description="one reset")] | None = None
 
 
 class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """How far the group may be behind. The condition WithinObjective is False where one of them is missed."""
+    """The lag that the group may have. The condition WithinObjective is False where one of these limits is exceeded."""
 
     max_records: (
         Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="records to be read, all partitions together")] | None
@@ -148,7 +148,7 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 
 
 class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What runs the group's consumers, in the resource's namespace."""
+    """The workload that runs the group's consumers, in the resource's namespace."""
 
     kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="its kind, of apps/v1")] = "Deployment"
     name: Annotated[str, Meta(min_length=1, max_length=253, description="its name")]
@@ -172,7 +172,7 @@ class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 class ConsumerGroupSpec(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What a consumer group shall be."""
+    """The desired state of a consumer group."""
 
     cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
         None
@@ -205,7 +205,7 @@ class ConsumerGroupSpec(
 
 
 class GroupTopic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """How far the group is behind in one topic. Lag and seconds are rounded."""
+    """The group's lag in one topic. Lag and seconds are rounded."""
 
     topic: Annotated[str, Meta(description="its name in Kafka")]
     partitions: Annotated[int, Meta(description="that the group has committed to")]
@@ -223,7 +223,7 @@ class GroupMember(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
 
 class PlannedOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a reset does in one partition."""
+    """The change that a reset makes in one partition."""
 
     topic: Annotated[str, Meta(description="its name in Kafka")]
     partition: Annotated[int, Meta(description="its number")]
@@ -234,7 +234,7 @@ class PlannedOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class ResetStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What came, or would come, of the reset."""
+    """The result of the reset, or of its dry run."""
 
     id: Annotated[str, Meta(description="spec.offsets.reset.id")]
     done_at: (
@@ -252,7 +252,7 @@ class ResetStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 class ConsumerGroupStatus(
     Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What the group was found to be. Numbers are rounded, and written at most once a minute."""
+    """The state of the group at the last reconciliation. Numbers are rounded, and written at most once a minute."""
 
     cluster: Annotated[str | None, Meta(description="the Cluster that has the group; never changes")] = None
     group_id: Annotated[str, Meta(description="the group's id in Kafka")] | None = None

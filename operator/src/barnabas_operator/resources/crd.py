@@ -27,14 +27,17 @@ FREE_VALUE: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True, "
 
 
 class Version(NamedTuple):
-    """Of several that are served the API server keeps one. All have the same schema: it converts by the name alone."""
+    """A version of the API that is served; the API server stores one of them.
+
+    All versions have the same schema, so the API server converts by changing the name alone.
+    """
 
     name: str
     is_stored: bool = True
 
 
 VERSIONS: Final = (Version(VERSION),)
-"""The one that the operator speaks comes first: the chart's webhook asks for it."""
+"""The versions that are served; the operator's own comes first, for the chart's webhook asks for it."""
 
 
 _READY: Final = '.status.conditions[?(@.type=="Ready")]'
@@ -131,7 +134,10 @@ def _field(of: Kind, field: inspect.Field) -> JsonObject:
 
 
 def _plain_default(of: Kind, field: inspect.Field) -> Any:
-    """What the API server fills in; a part that is left out is filled in with its own defaults."""
+    """Return the value that the API server fills in for a field that is left out; UNSET if it fills in none.
+
+    A part that is left out is filled in with its own defaults.
+    """
     value = field.default_factory() if field.default_factory is not NODEFAULT else field.default
     if value in (NODEFAULT, None, "", (), {}):
         return UNSET
@@ -152,7 +158,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _whole(value: msgspec.Struct) -> JsonObject:
-    """Also what is as its type has it."""
+    """Return the fields of a value that are set, also those that equal their default."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 
@@ -179,7 +185,7 @@ def _list(of: Kind, kind: inspect.Type) -> JsonObject:
 
 
 def _union(of: Kind, kind: inspect.Type) -> JsonObject:
-    """Either a value or none at all, a quantity, or any plain value."""
+    """Return the schema of an optional value, of a quantity, or of any plain value."""
     assert isinstance(kind, inspect.UnionType)
     choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
     if {type(each) for each in choices} == {inspect.IntType, inspect.StrType}:
@@ -229,7 +235,7 @@ def definitions() -> list[JsonObject]:
 
 
 def main() -> None:
-    """Writes a file for each object into each directory."""
+    """Write a file for each object into each directory."""
     for made in definitions():
         for directory in sys.argv[1:]:
             file = Path(directory) / f"{made['metadata']['name']}.yaml"

@@ -1,4 +1,4 @@
-"""What a field's schema says, in words: `kubectl explain` shows neither defaults nor bounds. Pure."""
+"""A field's default and bounds in words, for `kubectl explain` shows neither. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ def with_words(schema: Json) -> dict[str, Any]:
 
 
 def default_words(schema: Json, prefix: str = "") -> str:
-    """What counts where the field is left out; empty where there is nothing to tell, or its own fields tell it."""
+    """Return the default of a field in words; empty if it has none, or if its own fields have theirs."""
     default = schema.get("default")
     return f"{prefix}{plain_words(default)}" if default not in (None, {}) else ""
 
@@ -34,7 +34,7 @@ def bounds_words(schema: Json, prefix: str = "") -> str:
 
 
 def _bounds(schema: Json) -> tuple[int | None, int | None]:
-    """Of numbers, and of lists that cannot be empty; how long a text may be is only said where it is refused."""
+    """Return the bounds of a number, or of a list that cannot be empty; only errors name the length of a text."""
     if schema.get("type") == "integer":
         return schema.get("minimum"), schema.get("maximum")
     return (schema["minItems"], schema["maxItems"]) if "minItems" in schema else (None, None)

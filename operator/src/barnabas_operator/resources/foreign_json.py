@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def foreign_json(text: str | bytes, kind: type[T]) -> T | None:
-    """What it says; None where it is no JSON of that type, or is nested too deeply to be read."""
+    """Decode JSON of this type; None if it is not JSON of that type, or is nested too deeply."""
     try:
         return json.decode(text, type=kind)
     except (DecodeError, RecursionError):

@@ -11,7 +11,7 @@ from msgspec import Struct, field, json
 
 
 class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an option's value may be: `allowed` in words; of a list the rest is about each item."""
+    """The rule for an option's value: `allowed` says it in words. For a list, the other fields are about each item."""
 
     required: bool
     allowed: str
@@ -24,7 +24,7 @@ class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What two options may be together; `allowed` says it in words.
+    """A rule about two options together; `allowed` says it in words.
 
     `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
     `excludes`: not both are true.
@@ -51,4 +51,4 @@ def _read() -> Mapping[str, JobEntry]:
 
 
 JOB_TABLE: Final = _read()
-"""By the name of the job."""
+"""The jobs, by name."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Json = Mapping[str, Any]
-"""One that is read."""
+"""A JSON object that is only read."""
 
 JsonObject = dict[str, Any]
-"""One that is built, or a field of a resource that is passed on as it is."""
+"""A JSON object that is built, or a field of a resource that is passed on as it is."""

@@ -1,4 +1,4 @@
-"""What a kind of resource is: its names, columns, and the rules that its types cannot express."""
+"""The description of a kind of resource: its names, columns, and the rules that its types cannot express."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -24,18 +24,18 @@ class Kind(NamedTuple):
     """
 
     resource: type[Resource]
-    """Its class has the name of the kind."""
+    """The class of the resources; it has the name of the kind."""
     status: type[Status]
     plural: str
     short_name: str
     writer: Literal["edit", "admin"]
-    """Which of Kubernetes' own roles may make, change and delete it; `view` may read every kind."""
+    """The lowest of Kubernetes' own roles that may write this kind; `view` may read every kind."""
     rights: str
     """The role that may do so with this kind alone is called `barnabas-RIGHTS-edit`."""
     thing: str
-    """What it is about, in a sentence."""
+    """The word that sentences use for the thing that a resource stands for."""
     columns: tuple[JsonObject, ...] = ()
-    """Of `kubectl get`, between Ready and Reason, and Age and Message."""
+    """The columns of `kubectl get`, between Ready and Reason, and Age and Message."""
     rules: Mapping[type, list[JsonObject]] = NOTHING
     """CEL, by the Struct that it is about. A rule with `oldSelf` holds for changes only. Each says the field, the value
     and what is allowed."""
@@ -46,25 +46,25 @@ class Kind(NamedTuple):
     not_filled_in: frozenset[type] = frozenset()
     """Left out, these stay so in what is stored."""
     scaled: Scaled | None = None
-    """What `kubectl scale` sets."""
+    """The field that `kubectl scale` sets."""
     name_field: str | None = None
     """The field of spec that holds the name in Kafka, where that is not `metadata.name`."""
     folded: Callable[[str], str] = str
-    """What names in Kafka that collide have in common."""
+    """The function that maps names that collide in Kafka to the same text."""
     status_is_news: bool = True
-    """Whether a change of its status alone is followed by a round over its Cluster: not where statuses change often."""
+    """True if a change of the status alone reconciles the Cluster again; False where statuses change often."""
     is_in_files: bool = False
-    """Whether `barnabas up` reads it from manifest files."""
+    """True if `barnabas up` reads the kind from manifest files."""
     has_ready_column: bool = True
-    """Whether Ready comes first in the table: not where another column tells the same in a better word."""
+    """True if Ready is the first column of `kubectl get`; False where another column says the same in a better word."""
 
     @property
     def name(self) -> str:
-        """As in the field `kind`."""
+        """The kind, as the field `kind` has it."""
         return self.resource.__name__
 
     def name_in_kafka(self, body: Mapping[str, Any]) -> str:
-        """What the resource is about, by its JSON."""
+        """Return the name in Kafka that a resource stands for, from its JSON."""
         named = body.get("spec", {}).get(self.name_field) if self.name_field is not None else None
         return str(named or body["metadata"]["name"])
 

@@ -17,7 +17,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     CONSUMER_GROUP.name: CONSUMER_GROUP,
     MAINTENANCE_JOB.name: MAINTENANCE_JOB,
 }
-"""By the field `kind`. Read when asked about, never copied at import."""
+"""The kinds, by the field `kind`. Look them up here when needed; do not copy them at import."""
 
 
 def kind_of_plural(plural: str) -> Kind:

@@ -12,7 +12,7 @@ from barnabas_operator.resources.template import Template
 class LagExporterResources(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What its container requests, and its limits, by resource: cpu, memory."""
+    """The resources that its container requests, and its limits: cpu, memory."""
 
     requests: Annotated[dict[str, Quantity], Meta(description="what Kubernetes reserves for it")] = field(
         default_factory=lambda: {"cpu": "50m", "memory": "96Mi"}

@@ -9,7 +9,7 @@ from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES, Run
 from barnabas_operator.resources.resource import Resource, Status
 
 NAME_MAX: Final = 56
-"""With `-driver` it is the name of a Service, and the label of pods."""
+"""The longest name: with `-driver` it is the name of a Service, and the label of pods."""
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED: Final = ("Succeeded", "Failed")
@@ -18,7 +18,7 @@ FINISHED: Final = ("Succeeded", "Failed")
 class MaintenanceJobSpec(
     RunSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What is to be run, once. It never changes: another run is another MaintenanceJob."""
+    """A run of a maintenance job. It never changes: another run is another MaintenanceJob."""
 
     cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
         None
@@ -26,7 +26,7 @@ class MaintenanceJobSpec(
 
 
 class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """How much is done, of how much."""
+    """The progress of a run: done, and in total."""
 
     done: Annotated[int, Meta(description="so far")]
     total: Annotated[int, Meta(description="of all; left out where nobody knows")] | None = None
@@ -35,7 +35,7 @@ class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 class MaintenanceJobStatus(
     Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What became of the run. Numbers of one under way are written every 10 seconds at most."""
+    """The state of the run. While it runs, numbers are written every 10 seconds at most."""
 
     cluster: Annotated[str | None, Meta(description="the Cluster that it is about; never changes")] = None
     phase: (
@@ -75,7 +75,7 @@ class MaintenanceJob(Resource, frozen=True, kw_only=True, rename="camel", forbid
 
     @property
     def has_finished(self) -> bool:
-        """As far as its status tells."""
+        """True if its status says that it has finished."""
         return self.status is not None and self.status.phase in FINISHED
 
 

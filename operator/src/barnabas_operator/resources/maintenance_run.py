@@ -35,7 +35,7 @@ MountPath = Annotated[
 
 
 class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a pod requests, and its limits, by resource: cpu, memory."""
+    """The resources that a pod requests, and its limits: cpu, memory."""
 
     requests: Annotated[dict[str, Quantity], Meta(description="what Kubernetes reserves for it")] = field(
         default_factory=lambda: {"cpu": "500m", "memory": "2Gi"}
@@ -59,7 +59,7 @@ class ImagePullSecret(Struct, frozen=True, kw_only=True, rename="camel", forbid_
 
 
 class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """On which nodes pods may run, who pulls their images and how much they matter, as in the spec of a pod."""
+    """The nodes of pods, the Secrets for their images, and their priority, as in the spec of a pod."""
 
     node_selector: Annotated[dict[str, str], Meta(description="labels that their node has")] = {}
     tolerations: Annotated[
@@ -75,7 +75,7 @@ class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
 
 
 class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What the pods of a run have besides."""
+    """The changes of the pods of a run."""
 
     metadata: Annotated[
         TemplateMetadata, Meta(description="labels and annotations, over those of the Cluster's template.metadata")
@@ -101,7 +101,7 @@ class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
 
 class EventLogs(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Where Spark's event logs go, for its history server."""
+    """The claim for Spark's event logs, which its history server reads."""
 
     claim_name: Annotated[ObjectName, Meta(description="the claim, which the driver mounts")]
     mount_path: Annotated[MountPath, Meta(description="where it is in the driver")] = "/event-logs"
@@ -179,7 +179,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}
-"""What tells the entries of a run's lists apart."""
+"""The key by which entries of a run's lists are told apart."""
 RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
     EnvVar: [
         {
@@ -188,4 +188,4 @@ RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
         }
     ]
 }
-"""What the types of a run cannot say, wherever it is declared."""
+"""The rules of a run that its types cannot express, wherever it is declared."""

@@ -36,7 +36,10 @@ class Declared:
 
 
 class Manifests(NamedTuple):
-    """What some files declare, and everything that is wrong with them. Use the resources only when nothing is."""
+    """The resources that some files declare, and all errors in them.
+
+    Use the resources only when there are no errors.
+    """
 
     declared: tuple[Declared, ...]
     errors: tuple[ManifestError, ...]
@@ -69,7 +72,7 @@ def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
 
 @lru_cache(maxsize=PARTS_KEPT_MAX)
 def _parse_part(text: str) -> tuple[Declared | ManifestError, ...]:
-    """What some YAML text declares. Cached, because an edit leaves most documents of a directory as they were."""
+    """Parse YAML text. Cached, because an edit leaves most documents of a directory as they were."""
     items: list[Declared | ManifestError] = []
     for document in yaml_documents(text):
         items.extend([document] if isinstance(document, ManifestError) else _parse_document(document))
@@ -102,7 +105,7 @@ def _document_findings(document: object) -> Iterator[Finding]:
 
 
 def _kinds() -> tuple[str, ...]:
-    """Those that may be in a file."""
+    """Return the kinds that may be in a file."""
     return tuple(name for name, kind in KINDS.items() if kind.is_in_files)
 
 

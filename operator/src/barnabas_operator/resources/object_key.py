@@ -1,4 +1,4 @@
-"""Where a resource is."""
+"""The key of a resource: its namespace and name."""
 
 from typing import NamedTuple
 

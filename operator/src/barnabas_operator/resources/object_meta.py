@@ -1,4 +1,4 @@
-"""What every resource has: metadata as Kubernetes writes it, and status conditions."""
+"""The parts that every resource has: metadata as Kubernetes writes it, and status conditions."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, get_args
@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 ApiVersion = Literal["barnabas.dev/v1alpha1"]
-"""What this version of the operator speaks; nowhere else is it named."""
+"""The API version of this operator; no other place names it."""
 API_VERSION: Final[ApiVersion] = get_args(ApiVersion)[0]
 GROUP, VERSION = API_VERSION.split("/")
 
@@ -25,10 +25,10 @@ REBALANCING: Final = "Rebalancing"
 WITHIN_OBJECTIVE: Final = "WithinObjective"
 OFFSETS_RESET: Final = "OffsetsReset"
 SCALING_ACTIVE: Final = "ScalingActive"
-"""As a HorizontalPodAutoscaler has it."""
+"""The type of the condition, named as that of a HorizontalPodAutoscaler."""
 
 MESSAGE_LENGTH_MAX: Final = 32_768
-"""As `metav1.Condition` allows."""
+"""The longest message that `metav1.Condition` allows."""
 
 Message = Annotated[str, Meta(max_length=MESSAGE_LENGTH_MAX)]
 
@@ -79,7 +79,7 @@ Conditions = Annotated[tuple[Condition, ...], Meta(description="what is true of 
 
 
 def shortened(text: str, length_max: int) -> str:
-    """As long as it may be; what is cut ends with an ellipsis."""
+    """Return the text, cut to at most `length_max` characters and ended with an ellipsis."""
     return text if len(text) <= length_max else f"{text[: length_max - 3]}..."
 
 

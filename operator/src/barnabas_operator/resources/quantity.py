@@ -16,7 +16,7 @@ FACTORS: Final = {"": Decimal(1), **_SMALL, **_BINARY, **_DECIMAL}
 
 
 def quantity_value(written: str | int) -> Decimal:
-    """What a quantity that its type allows stands for."""
+    """Return the number that a quantity stands for; the quantity has been checked."""
     parts = _PARTS.fullmatch(str(written))
     assert parts is not None, written
     factor = FACTORS[parts[3]] if parts[2] is None else Decimal(10) ** int(parts[2])
@@ -24,7 +24,7 @@ def quantity_value(written: str | int) -> Decimal:
 
 
 def quantity_hint(written: object) -> str:
-    """What was meant by `10GB`, `10 Gi` and the like; empty where nobody knows."""
+    """Return a hint for texts such as `10GB` or `10 Gi`; empty for any other text."""
     parts = _BYTES.fullmatch(str(written))
     if parts is None:
         return ""

@@ -56,7 +56,7 @@ def _rows(schema: Json, path: str) -> Iterator[str]:
 
 
 def _description(field: Json) -> str:
-    """Its description without what the other columns have."""
+    """Return the description of a field without the parts that other columns have."""
     described: str = field.get("description", "")
     return described.partition(". Default: ")[0].partition(". Allowed: ")[0]
 
@@ -79,7 +79,7 @@ def _type(field: Json) -> str:
 
 
 def _partial(field: Json) -> str | None:
-    """Of the templates of objects, which are many and alike."""
+    """Return the word for a template of an object; None for other fields. Templates are many and alike."""
     properties = field.get("properties", {})
     if "metadata" in properties and "brokerId" not in properties and "pod" not in properties:
         return "partial object" if "spec" in properties else "labels"
@@ -87,7 +87,7 @@ def _partial(field: Json) -> str | None:
 
 
 def main() -> None:
-    """Writes the page to the file that is named."""
+    """Write the page to the file that is named."""
     Path(sys.argv[1]).write_text(reference_text(), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What the resources of all kinds have in common."""
+"""The common parts of the resources of all kinds."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from barnabas_operator.resources.object_meta import (
 
 
 class Status(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a resource was found to be at the last reconciliation."""
+    """The state of a resource at the last reconciliation."""
 
     conditions: Conditions = ()
     observed_generation: ObservedGeneration | None = None
@@ -32,10 +32,10 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Those of its status; none before the first one."""
+        """The conditions of its status; empty before the first status."""
         return self.status.conditions if self.status is not None else ()
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is to be done about it. A kind without `spec.pause` is never paused."""
+        """True if the resource must not be reconciled. A kind without `spec.pause` is never paused."""
         return bool(getattr(self.spec, "pause", False))

@@ -27,7 +27,7 @@ TypeCheck = Callable[[inspect.Type, object, Path], Iterator[Finding]]
 
 
 def findings(expected: inspect.Type, value: object, path: Path = ()) -> Iterator[Finding]:
-    """Everything in `value` that its type does not allow, in the document's order."""
+    """Yield all errors of `value` by its type, in the document's order."""
     return CHECKS[type(expected)](expected, value, path)
 
 
@@ -54,7 +54,7 @@ def shown(value: object) -> str:
 
 
 def allowed(expected: inspect.Type) -> str:
-    """What a type accepts, in words."""
+    """Return in words what a type accepts."""
     return ALLOWED[type(expected)](expected)
 
 
@@ -63,7 +63,7 @@ def _wrong(expected: inspect.Type, value: object, path: Path) -> Iterator[Findin
 
 
 def _meant(expected: inspect.Type, value: object) -> str:
-    """What whoever wrote this may have meant; empty where nobody knows."""
+    """Return a hint at what the author may have meant; empty if there is none."""
     if isinstance(expected, inspect.Metadata):
         hint = (expected.extra or {}).get("hint")
         return str(hint(value)) if hint is not None else ""
@@ -71,7 +71,7 @@ def _meant(expected: inspect.Type, value: object) -> str:
 
 
 def _as_text(expected: inspect.Type, value: object) -> str:
-    """How Kafka writes a list, where words in a list were given for its text."""
+    """Return a hint with the text that Kafka expects, if a list of words was given in place of it."""
     takes_text = isinstance(expected, inspect.UnionType) and any(map(_is_plain_text, expected.types))
     if not takes_text or not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
         return ""
@@ -91,7 +91,7 @@ def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterat
 
 
 def _is_described(kind: inspect.Type) -> bool:
-    """Whether words say better what is allowed than its type and its pattern do."""
+    """True if words describe the allowed values better than type and pattern do."""
     if isinstance(kind, inspect.UnionType):
         return any(isinstance(each, inspect.IntType) for each in kind.types) and any(map(_is_described, kind.types))
     return isinstance(kind, inspect.StrType) and kind.pattern is not None

@@ -1,8 +1,8 @@
-"""What the objects that the operator makes for a Cluster have besides: partial objects, merged over its own.
+"""The partial objects of a Cluster's templates, which are merged over the objects that the operator makes.
 
 A template is a strategic merge patch: fields that it names win; lists that Kubernetes keys (containers by name, ports
 by number, volumeMounts by path) are merged entry by entry, other lists are replaced. `$patch: replace` in a mapping
-puts it in the place of the operator's, `$patch: delete` takes it away.
+replaces the operator's mapping, `$patch: delete` removes it.
 """
 
 from typing import Annotated, Final
@@ -24,7 +24,7 @@ class TemplateMetadata(Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class MetadataTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An object of which only labels and annotations can be changed."""
+    """An object whose labels and annotations can be changed, and nothing else."""
 
     metadata: TemplateMetadata = TemplateMetadata()
 

@@ -26,7 +26,10 @@ TopicName = Annotated[
 
 
 class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a topic shall be. A number left out is the cluster's default when the topic is made, then left alone."""
+    """The desired state of a topic.
+
+    A number left out is the cluster's default when the topic is made, then left alone.
+    """
 
     cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
         None
@@ -73,7 +76,7 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
 
 class TopicStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What the topic was found to be at the last reconciliation."""
+    """The state of the topic at the last reconciliation."""
 
     cluster: Annotated[str | None, Meta(description="the Cluster that has the topic; never changes")] = None
     topic_name: Annotated[str, Meta(description="the topic's name in Kafka")] | None = None

@@ -113,9 +113,9 @@ class PartitionStateWriter:
     async def elect_leaders(
         self, election: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ApiError | None]:
-        """Elect leaders; return None for each election, or why there was none.
+        """Elect leaders; return for each partition None, or the error that prevented the election.
 
-        Without partitions (None) it is about all that an election was for.
+        Without partitions (None), all partitions that had an election are returned.
         """
 
         known_ends = KnownEnds(self._image)

@@ -32,8 +32,10 @@ class Family(NamedTuple):
     """`counter`, `gauge` or `histogram`."""
     help: str
     samples: Callable[[], Iterable[Sample | None]]
-    """None where there is nothing to tell yet. After each METRIC_SAMPLES of either, other work gets its turn, so what
-    is walked over then must be a list of its own.
+    """The function that gives the samples; None in place of one that has no value yet.
+
+    After each METRIC_SAMPLES of either, other work gets its turn, so what is walked over then must be a list of its
+    own.
     """
 
 

@@ -75,7 +75,7 @@ def _of_topic(environment: HandlerEnvironment, topic: str) -> Iterator[TopicPart
 
 
 async def _lag(environment: HandlerEnvironment) -> OffsetValue:
-    """How far a group is behind in a partition; None where nobody tells how far the partition is."""
+    """Return a function for a group's lag in a partition; it is None where no broker knows the partition's end."""
     elsewhere: set[TopicPartition] = set()
     without_commit: set[TopicPartition] = set()
     async for each in in_turns(_places(environment), GROUP_OFFSETS):

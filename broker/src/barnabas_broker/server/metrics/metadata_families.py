@@ -1,7 +1,7 @@
-"""What became of metadata that vanished, and of logs that it does not know.
+"""The metrics of documents that vanished from the metadata store, and of stray logs.
 
-Of a log dir that is offline it is known which stray logs are there; their bytes were read from a disk that does not
-answer any more, and take none of the space that the other families tell of.
+The stray logs of an offline log dir are known, but not their bytes: these were read before the disk failed, and are no
+part of the space in the other families.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which MBean of Kafka, or which exporter's metric, each metric stands for. What is not here is our own.
+"""The MBean of Kafka, or the exporter's metric, that each metric stands for. Metrics without an entry are our own.
 
 Nothing at run time needs it: docs/reference/metrics.md lists it, and a test finds a name under `kafka_` left out.
 """

@@ -1,4 +1,4 @@
-"""Why a change of a running Cluster may be refused: it would leave data behind."""
+"""The checks that refuse a change of a running Cluster that would leave data behind."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -65,7 +65,10 @@ def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, 
 
 
 def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None:
-    """What newer brokers wrote stays. Of a Cluster that is paused nobody has asked which level there is by now."""
+    """Refuse a lower metadata version than the status has: what newer brokers wrote stays.
+
+    The status of a paused Cluster may be old, so its brokers are asked later.
+    """
     if before.status is None or before.spec.pause or after.spec.metadata_version == before.spec.metadata_version:
         return None
     return refuse_lower(after, before.status.metadata_version)

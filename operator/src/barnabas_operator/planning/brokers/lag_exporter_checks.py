@@ -1,4 +1,4 @@
-"""What is wrong with what a Cluster says of its lag exporter, which would say so only in its pod's log. Pure."""
+"""The checks of a Cluster's lag exporter for errors that would otherwise show only in its pod's log. Pure."""
 
 import re
 from collections.abc import Iterator

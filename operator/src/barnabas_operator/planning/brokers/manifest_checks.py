@@ -1,4 +1,4 @@
-"""What must hold between the manifests of one directory, beyond each being right by itself."""
+"""The checks between the manifests of one directory, each of which is right by itself."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 
 def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestError, ...]:
-    """Everything wrong, each with its place. Manifests that are broken by themselves are not judged further."""
+    """Return all errors, each with its place. If a manifest is wrong by itself, only such errors are returned."""
     if manifests.errors:
         return manifests.errors
     clusters = [item for item in manifests.declared if isinstance(item.resource, Cluster)]

@@ -71,7 +71,7 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
 
 
 def volume_folder(volume_id: int) -> str:
-    """Where a disk is mounted."""
+    """Return the path at which a disk is mounted."""
     return f"{DATA_FOLDER}/volume-{volume_id}"
 
 
@@ -105,7 +105,7 @@ def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
 
 
 def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Everything in a Cluster that its type allows and brokers in pods do not: the field, and what is wrong."""
+    """Yield (field, error) for all that the Cluster's type allows and brokers in pods do not."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
@@ -177,7 +177,7 @@ def _outside(cluster: Cluster) -> list[Listener]:
 
 
 def _is_dynamic(name: str) -> bool:
-    """Whether each broker takes it over by itself; `min.insync.replicas` is refused on one (KIP-966)."""
+    """True if each broker takes over a change by itself; `min.insync.replicas` is refused on one (KIP-966)."""
     definition = BROKER_CONFIGS.get(name)
     return definition is not None and definition.dynamic is Dynamic.CLUSTER_WIDE and name != MIN_ISR
 

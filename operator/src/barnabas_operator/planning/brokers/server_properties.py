@@ -41,9 +41,9 @@ REPLICAS_OF_INTERNAL_TOPICS_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """What one broker gets on this machine: its number, ports, folder, and the file of the metadata that all share.
+    """The place of one broker on this machine: its number, ports, folder, and the metadata file that all brokers share.
 
-    Brokers that are secured reach each other at `replication_port`.
+    Secured brokers reach each other at `replication_port`.
     """
 
     broker_id: int
@@ -109,7 +109,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Everything in a Cluster that its type allows and a broker does not: the field, and what is wrong."""
+    """Yield (field, error) for all that the Cluster's type allows and a broker does not."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"

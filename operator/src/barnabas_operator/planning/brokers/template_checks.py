@@ -1,4 +1,4 @@
-"""What a Cluster's templates may not change: what the operator relies on, or another field says. Pure."""
+"""The checks of a Cluster's templates: they may not change what the operator relies on, or what a field sets. Pure."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -117,7 +117,10 @@ def _owned_metadata(where: Path, metadata: TemplateMetadata, cluster: str) -> It
 
 
 def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str) -> Iterator[Problem]:
-    """`where` is the value's place in the resource, `steps` that below the template, `path` that in the object."""
+    """Yield the problems of a value and of all in it.
+
+    `where` is the value's place in the resource, `steps` that below the template, `path` that in the object.
+    """
     fixed = _why_fixed(entry, steps)
     if fixed is not None:
         yield where, f"{dotted(where)} is {shown(value)}, {fixed}" + ("" if "allowed:" in fixed else LEAVE_OUT)

@@ -1,4 +1,4 @@
-"""What a template may not change of its object, and why: the operator relies on it, or another field sets it."""
+"""The fields that a template may not change, each with the reason: the operator relies on it, or a field sets it."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -46,7 +46,7 @@ def is_unfinished(group: ConsumerGroup) -> bool:
 
 
 def may_hold_target(group: ConsumerGroup) -> bool:
-    """True if, by the status, a reset may have scaled the target down and not yet up again."""
+    """Return True if, by the status, a reset may have scaled the target down and not yet up again."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     is_of_this = group.status is not None and group.status.observed_generation == group.metadata.generation
     is_up = reported is None or reported.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
