@@ -40,7 +40,10 @@ def test_a_loss_is_told_with_what_was_known_and_what_there_is() -> None:
     assert lost.text() == "last known end 9308, broker 1 ends at 120, broker 2 has no log"
     assert config_value([lost]) == f"0: {lost.text()}"
     (unknown,) = lost_in(topic, KnownEnds(MetadataImage()))
-    assert unknown.text() == "last known end unknown, broker 1 has not told its end, broker 2 has not told its end"
+    assert (
+        unknown.text()
+        == "last known end unknown, broker 1 has not reported its log end, broker 2 has not reported its log end"
+    )
 
 
 OFFLINE = [

@@ -30,6 +30,7 @@ class Collections:
         """The end and the length of the last full collection, by `perf_counter`."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
+        """Record the time of a collection; the garbage collector calls it at its start and its end."""
         is_full = info["generation"] == OLDEST
         if phase == "start":
             self._began_s = perf_counter()

@@ -29,8 +29,8 @@ async def handle(
     answer = AnswerInTurns(AlterPartitionReassignmentsResponse, context, environment.answers)
     results = []
     async for topic, found in answer.over(by_topic(outcomes)):
-        told = await answer.elements(("responses", "partitions"), found, lambda each: _result(*each))
-        results.append(answer.encoded(("responses",), TopicResult(name=topic, partitions=told)))
+        partitions = await answer.elements(("responses", "partitions"), found, lambda each: _result(*each))
+        results.append(answer.encoded(("responses",), TopicResult(name=topic, partitions=partitions)))
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=may_change_factor,

@@ -24,7 +24,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 STRAY_LOGS_TEXT: Final = (
     "Logs that are set aside, for the metadata knows nothing of their topics: DIRECTORY:BYTES. They come back with "
-    "their topics' metadata; whoever is sure that nobody needs them may remove the directories."
+    "their topics' metadata; if nobody needs them, the directories may be removed."
 )
 STRAY_LOGS_OFFLINE_TEXT: Final = (
     "Log dirs that are offline, in which this broker has set aside logs before; barnabas.stray.logs names them until "

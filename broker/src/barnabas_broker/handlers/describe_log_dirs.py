@@ -44,16 +44,16 @@ async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    sizes, told, lookup = _Sizes(environment.logs.moves, answer), set(), environment.replicas.lookup
+    sizes, reported, lookup = _Sizes(environment.logs.moves, answer), set(), environment.replicas.lookup
     async for hosted in answer.over(lookup.partitions()):
         which = hosted.topic_partition
         if (wanted is None or which in wanted) and lookup.hosted(which) is hosted:
-            sizes.tell(hosted.log.log_dir, which, hosted.log.size_bytes)
-            sizes.tell_move(which)
-            told.add(which)
+            sizes.report(hosted.log.log_dir, which, hosted.log.size_bytes)
+            sizes.report_move(which)
+            reported.add(which)
     for which in environment.logs.moves.under_way:
-        if which not in told and (wanted is None or which in wanted):
-            sizes.tell_move(which)
+        if which not in reported and (wanted is None or which in wanted):
+            sizes.report_move(which)
     return sizes
 
 
@@ -68,7 +68,7 @@ class _Sizes:
         self._moves = moves
         self._answer = answer
 
-    def tell(self, log_dir: str, which: TopicPartition, size_bytes: int, lag_bytes: int | None = None) -> None:
+    def report(self, log_dir: str, which: TopicPartition, size_bytes: int, lag_bytes: int | None = None) -> None:
         """A log of the partition; one with a lag is a copy that is not used yet."""
         result = PartitionResult(
             partition_index=which.partition,
@@ -78,11 +78,11 @@ class _Sizes:
         )
         self.by_dir[log_dir][which.topic].append(self._answer.encoded(("results", "topics", "partitions"), result))
 
-    def tell_move(self, which: TopicPartition) -> None:
+    def report_move(self, which: TopicPartition) -> None:
         """The copy that is being made of the partition, if any."""
         move = self._moves.under_way.get(which)
         if move is not None:  # The lag is in bytes: a copy that is not whole has no end offset.
-            self.tell(move.log_dir, which, move.log.size_bytes - move.lag_bytes, move.lag_bytes)
+            self.report(move.log_dir, which, move.log.size_bytes - move.lag_bytes, move.lag_bytes)
 
 
 def _describe(log_dir: LogDir, topics: list[TopicResult]) -> DirResult:

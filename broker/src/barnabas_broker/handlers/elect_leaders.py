@@ -37,8 +37,8 @@ async def handle(
     answer = AnswerInTurns(ElectLeadersResponse, context, environment.answers)
     results = []
     async for topic, found in answer.over(by_topic(outcomes)):
-        told = await answer.elements((RESULTS, "partition_result"), found, lambda each: _result(*each))
-        results.append(answer.encoded((RESULTS,), TopicResult(topic=topic, partition_result=told)))
+        partition_results = await answer.elements((RESULTS, "partition_result"), found, lambda each: _result(*each))
+        results.append(answer.encoded((RESULTS,), TopicResult(topic=topic, partition_result=partition_results)))
     return _answer(ErrorCode.NONE, results)
 
 

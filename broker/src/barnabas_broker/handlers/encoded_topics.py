@@ -119,8 +119,8 @@ class EncodedTopics:
 
     def _partition(self, document: TopicDocument, form: Form, index: int) -> Encoded:
         self.partitions_encoded += 1
-        told = _partition(index, document.partitions[index], form.live)
-        return encode_element(MESSAGE, ("topics", "partitions"), form.version, told)
+        partition = _partition(index, document.partitions[index], form.live)
+        return encode_element(MESSAGE, ("topics", "partitions"), form.version, partition)
 
     def _keep(self, key: _Key, kept: EncodedTopic) -> None:
         self._forget(key)
@@ -134,9 +134,9 @@ class EncodedTopics:
         self.bytes_kept -= 0 if kept is None else len(kept.encoded)
 
 
-def is_as(told: EncodedTopic, document: TopicDocument, form: Form) -> bool:
+def is_as(encoded: EncodedTopic, document: TopicDocument, form: Form) -> bool:
     """True if neither the topic nor the set of live brokers has changed since it was encoded."""
-    return told.document is document and told.live == form.live
+    return encoded.document is document and encoded.live == form.live
 
 
 def _encode_topic(document: TopicDocument, form: Form, partitions: list[Encoded]) -> EncodedTopic:

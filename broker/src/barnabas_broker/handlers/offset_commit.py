@@ -93,8 +93,8 @@ async def _response_in_turns(
     async for topic, document in answer.over(zip(request.topics, documents, strict=True)):
         tell = partial(_partition, document, errors, unknown)
         partitions = await answer.elements(("topics", "partitions"), topic.partitions, tell)
-        told = TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-        topics.append(answer.encoded(("topics",), told))
+        response = TopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        topics.append(answer.encoded(("topics",), response))
     return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 

@@ -74,8 +74,8 @@ async def handle(
         error = refusal.code
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
         topics = [] if has_group_error else [_refused(topic, error) for topic in wanted or ()]
-    told = [await _told(answer, OLD_TOPICS, topic) async for topic in answer.over(topics)]
-    old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", told)  # Encoded, of the same fields.
+    encoded = [await _encoded(answer, OLD_TOPICS, topic) async for topic in answer.over(topics)]
+    old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", encoded)  # Encoded, of the same fields.
     return OffsetFetchResponse(throttle_time_ms=0, error_code=error, topics=old_topics)
 
 
@@ -93,12 +93,12 @@ async def _group(
         topics = await _read(environment, context, answer, group.group_id, wanted, require_stable)
     except ApiError as refusal:
         error = refusal.code
-    told = [
-        await _told(answer, TOPICS, topic)
+    encoded = [
+        await _encoded(answer, TOPICS, topic)
         async for topic in answer.over(topics)
         if not by_id or topic.topic_id != NO_ID
     ]
-    return answer.encoded(("groups",), GroupResponse(group_id=group.group_id, error_code=error, topics=told))
+    return answer.encoded(("groups",), GroupResponse(group_id=group.group_id, error_code=error, topics=encoded))
 
 
 def _wanted(environment: HandlerEnvironment, topic: GroupRequest.OffsetFetchRequestTopics, by_id: bool) -> _Wanted:
@@ -161,7 +161,7 @@ def _refused(wanted: _Wanted, error: ErrorCode) -> _Topic:
     return _Topic(wanted.name or "", wanted.topic_id, wanted.partitions, error, lambda _: NOTHING)
 
 
-async def _told(answer: AnswerInTurns, topics: Path, topic: _Topic) -> TopicResponse:
+async def _encoded(answer: AnswerInTurns, topics: Path, topic: _Topic) -> TopicResponse:
     """A topic with its partitions, encoded as an element of one of the two arrays."""
 
     def tell(number: int) -> PartitionResponse:

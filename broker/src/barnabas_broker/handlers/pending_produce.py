@@ -90,7 +90,7 @@ class PendingProduce:
         self._read_on = self._read_on or self._channel.defer()
 
     def may_append(self, place: int) -> bool:
-        """True until the time is up, or the client has gone."""
+        """Return True until the time is up, or the client has gone."""
         return place in self._unappended
 
     def wait_for(self, place: int, partition: Partition) -> None:

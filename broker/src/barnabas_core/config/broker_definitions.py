@@ -75,7 +75,7 @@ _SOCKETS: Final = (
         _LIST,
         None,
         Pattern(r"[^/]+://.*:-?[0-9]+", "each entry NAME://HOST:PORT"),
-        "The addresses that clients are told, where they differ from the listeners.",
+        "The addresses that clients get, where they differ from the listeners.",
     ),
     _D(
         "listener.security.protocol.map",
@@ -351,7 +351,7 @@ _OWN: Final = (
         _STRING,
         "",
         Pattern(r"\s*([^,:\s]+:[^,\s]+\s*(,\s*[^,:\s]+:[^,\s]+\s*)*)?", "LISTENER:HOST separated by commas"),
-        "The hosts that clients of single listeners are told, in place of those in advertised.listeners.",
+        "The hosts that clients of single listeners get, in place of those in advertised.listeners.",
         Dynamic.PER_BROKER,
     ),
     _D(

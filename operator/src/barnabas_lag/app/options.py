@@ -117,7 +117,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
             50_000,
             "partitions of groups that have, whole groups by name, those without members last",
         ),
-        ("groups", 10_000, "groups that are told of, by name, those without members last"),
+        ("groups", 10_000, "groups that have series, by name, those without members last"),
     ):
         allowed = number(int, 0, SERIES_MAX)
         parser.add_argument(

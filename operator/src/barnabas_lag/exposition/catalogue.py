@@ -50,7 +50,7 @@ STABLE_OFFSET_LAG: Final = Metric(
 
 MEMBERS: Final = Metric(
     "kafka_consumergroup_members",
-    "Members of the group; not there for groups of which the cluster does not tell.",
+    "Members of the group; missing for groups that the cluster does not describe.",
     GROUP,
 )
 OFFSETS_EXPIRE: Final = Metric(

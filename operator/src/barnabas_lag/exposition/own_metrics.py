@@ -16,7 +16,7 @@ class OwnMetrics:
         ProcessCollector(registry=self.registry)
         self._up = self._gauge("up", "1 if the cluster answered the last round.")
         self._gauge(
-            "round_age_seconds", "Seconds since what is told was read; +Inf before the first round."
+            "round_age_seconds", "Seconds since the shown values were read; +Inf before the first round."
         ).set_function(age_s)
         self._gauge("interval_seconds", "Seconds from one round to the next.").set(interval_s)
         self._seconds = self._gauge("round_seconds", "Seconds that the last round took.")

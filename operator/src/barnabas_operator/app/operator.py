@@ -47,10 +47,10 @@ VARIABLES: Final = """environment variables:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; environment variables tell everything else, as of containers."""
+    """Run the command; environment variables hold all settings, as is usual for containers."""
     parser = argparse.ArgumentParser(
         prog="barnabas operator",
-        description="Reconciles the resources of a Kubernetes until it is told to stop.",
+        description="Reconciles the resources of a Kubernetes cluster until it is stopped.",
         epilog=VARIABLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -69,8 +69,8 @@ def _names(text: str) -> tuple[str, ...]:
 def read_variables(environment: Mapping[str, str]) -> Variables:
     """Read the variables; those that are not set are as `--help` says. Raises InvalidVariable."""
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
-    told = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
-    return msgspec.convert(told, Variables)
+    given = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
+    return msgspec.convert(given, Variables)
 
 
 def _value(name: str, text: str, kind: object) -> object:

@@ -16,7 +16,10 @@ def broker_access(cluster: Cluster) -> list[KubeObject]:
 
 
 def pulling_with(secrets: Sequence[str]) -> list[Json]:
-    """What makes pods of an account pull their images with these Secrets, where they name none themselves."""
+    """Return the patches by which pods of a service account pull images with these Secrets.
+
+    A pod that names Secrets of its own uses those.
+    """
     return [{"imagePullSecrets": [{"name": name} for name in secrets]}] if secrets else []
 
 

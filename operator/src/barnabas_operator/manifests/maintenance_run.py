@@ -148,7 +148,10 @@ def _container(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
 
 
 def job_words(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> list[str]:
-    """What `barnabas jobs` is told, as arguments of a container: nothing that is declared is meant as a variable."""
+    """Return the container's arguments for `barnabas jobs`.
+
+    They are escaped, for Kubernetes must not expand a `$(VARIABLE)` in a declared value.
+    """
     options, conf = {**_filled_in(run, bootstrap), **run.spec.options}, spark_conf(run, cluster, image)
     return [
         "run",

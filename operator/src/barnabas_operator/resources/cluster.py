@@ -125,13 +125,11 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     ) = None
     advertised_host: Annotated[
         str | None,
-        Meta(
-            description="the host that clients from outside are told; left out, that of the broker's node or balancer"
-        ),
+        Meta(description="the host that clients from outside get; left out, that of the broker's node or balancer"),
     ] = None
     preferred_node_port_address_type: Annotated[
         NodeAddressType | None,
-        Meta(description=f"which address of its node a broker tells clients; else the first of {_IN_ORDER}"),
+        Meta(description=f"which address of its node a broker advertises; else the first of {_IN_ORDER}"),
     ] = None
 
     network_policy_peers: Annotated[
@@ -256,7 +254,7 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
         tuple[CertificateStatus, ...],
         Meta(max_length=CERTIFICATES_MAX, description="when the certificates of a secured Cluster expire"),
     ] = ()
-    cluster_id: Annotated[str, Meta(description="the id that Kafka's clients are told")] | None = None
+    cluster_id: Annotated[str, Meta(description="the cluster id that Kafka's clients get")] | None = None
     metadata_version: (
         Annotated[int, Meta(description="the level of the metadata that all brokers go by; older brokers do not start")]
         | None

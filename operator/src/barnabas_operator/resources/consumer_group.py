@@ -143,7 +143,7 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
         | None
     ) = None
     for_: Annotated[
-        Duration, Meta(description="how long it may be missed before that is told, such as 90s, 2m, 1h30m")
+        Duration, Meta(description="how long it may be missed before WithinObjective is False, such as 90s, 2m, 1h30m")
     ] = field(default="2m", name="for")
 
 

@@ -42,7 +42,7 @@ class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     )
     limits: Annotated[
         dict[str, Quantity],
-        Meta(description="the most that it may use; memory 1Gi or more, of which Spark's heap has 60 percent"),
+        Meta(description="the most that it may use; memory 1Gi or more, 60 percent for Spark's heap"),
     ] = field(default_factory=lambda: {"memory": "2Gi"})
 
 
@@ -179,7 +179,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}
-"""The key by which entries of a run's lists are told apart."""
+"""The field that identifies an entry in each list of a run."""
 RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
     EnvVar: [
         {

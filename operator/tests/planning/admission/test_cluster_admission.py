@@ -137,7 +137,7 @@ def test_addresses_without_effect_are_told_once() -> None:
     disks = {"volumes": [{"id": 0}]}
     asked = cluster(listeners=listeners, storage=disks)
     assert review(None, asked, AdmissionContext()).warnings == (
-        "spec.listeners[0].advertisedHost has no effect: pods are told each broker's own name",
+        "spec.listeners[0].advertisedHost has no effect: clients in pods get each broker's own name",
         (
             "spec.listeners[1].preferredNodePortAddressType has no effect: "
             "it is for the type nodeport without advertisedHost"

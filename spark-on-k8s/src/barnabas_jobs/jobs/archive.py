@@ -105,10 +105,12 @@ def run(
         with reported(progress.now):
             _commits(job, options, begun, committed)
             if options.continuous:
-                with until_signal(stopping) as told:
-                    stream = Stream(job, begun.entries + committed.commits, begun.ends, told.event, committed, progress)
+                with until_signal(stopping) as ending:
+                    stream = Stream(
+                        job, begun.entries + committed.commits, begun.ends, ending.event, committed, progress
+                    )
                     stream.run(options.trigger_seconds, options.commit_records)
-                ended_by = told.ended_by
+                ended_by = ending.ended_by
         return msgspec.structs.replace(_result(job, options, begun, committed), ended_by=ended_by)
 
 

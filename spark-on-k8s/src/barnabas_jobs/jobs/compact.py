@@ -128,7 +128,7 @@ def _joined(job: Compaction, number: int, generation: Generation, group: Sequenc
         if found != wanted:
             raise JobFailed(
                 f"{run_folder}: by partition the joined files have {found} records, and the ledger says {wanted}: the "
-                "archive is damaged, or its store lists files late; nothing was replaced. `verify` says what is there"
+                "archive is damaged, or its store lists files late; nothing was replaced. `verify` lists the damage"
             )
         entry = joining_entry(number, group, generation.entries[-1], job.folder.synced(run_folder), job.now_ms)
     except JobFailed:

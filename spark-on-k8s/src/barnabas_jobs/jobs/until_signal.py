@@ -18,8 +18,8 @@ class Stopping:
         self.event = event
         self.ended_by: SignalName | None = None
 
-    def told(self, number: int, _: FrameType | None) -> None:
-        """The handler of both signals; the first one counts."""
+    def stop(self, number: int, _: FrameType | None) -> None:
+        """Handle either signal; the first one counts."""
         if not self.event.is_set():
             self.ended_by = "SIGTERM" if number == Signals.SIGTERM else "SIGINT"
         self.event.set()
@@ -32,7 +32,7 @@ def until_signal(event: threading.Event | None = None) -> Iterator[Stopping]:
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
-    before = {number: signal(number, stopping.told) for number in ENDING}
+    before = {number: signal(number, stopping.stop) for number in ENDING}
     try:
         yield stopping
     finally:

@@ -160,7 +160,7 @@ def _replace_static(group: Group, old_member_id: str, request: JoinRequest, toke
     if group.state is GroupState.STABLE and _still_fits(group, member, topics_before):
         step.append = Append(metadata(group, _assignments(group)), _static_rejoin(group, member, request, old_leader))
         return
-    reason = _reason(request, f"static member {request.instance_id} starts anew as {member.member_id}")
+    reason = _reason(request, f"static member {request.instance_id} rejoins as {member.member_id}")
     begin_or_complete(group, step, reason)
 
 

@@ -45,7 +45,7 @@ class Lost(NamedTuple):
 
 def _end_text(broker_id: int, end: LogEnd | None) -> str:
     if end is None:
-        return f"broker {broker_id} has not told its end"
+        return f"broker {broker_id} has not reported its log end"
     return f"broker {broker_id} has no log" if end.offset == NO_LOG else f"broker {broker_id} ends at {end.offset}"
 
 

@@ -117,7 +117,6 @@ class PartitionStateWriter:
 
         Without partitions (None), all partitions that had an election are returned.
         """
-
         known_ends = KnownEnds(self._image)
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:

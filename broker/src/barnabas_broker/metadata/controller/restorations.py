@@ -72,5 +72,7 @@ class Restorations:
         if written:
             named = ", ".join(written[:NAMED_MAX]) + (" and others" if len(written) > NAMED_MAX else "")
             log.error(
-                "%d documents had vanished from the metadata store or were older; written anew: %s", len(written), named
+                "%d documents of the metadata store were missing or older, and have been written again: %s",
+                len(written),
+                named,
             )

@@ -55,9 +55,11 @@ class ImageFeed:
                     self.passes += 1
                 return
             except HistoryCompacted as error:
-                if is_listed_in_vain:  # The store forgets faster than it tells: listing on and on would not help it.
+                if (
+                    is_listed_in_vain
+                ):  # The store compacts faster than it is read: listing without a pause would not help.
                     await self._sleep(RETRY_S)
-                log.warning("metadata is listed anew: %s", error)
+                log.warning("all metadata is read again: %s", error)
                 await self._load_again()
                 is_listed_in_vain = True
             except StoreUnavailable as error:

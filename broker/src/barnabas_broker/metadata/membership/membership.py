@@ -80,7 +80,9 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
 class TellLogEnds(Protocol):
     """Reports the log ends of a new incarnation: `log_ends.LogEnds.begin_incarnation`."""
 
-    async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None: ...
+    async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
+        """Report the log ends at this broker epoch."""
+        ...
 
 
 async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:

@@ -36,7 +36,7 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_restored_documents_total",
             "counter",
-            "Documents that had vanished from the metadata store, or were older, and that this broker wrote anew",
+            "Documents that were missing from the metadata store, or older there, and that this broker wrote again",
             lambda: [Sample("", environment.image.restored_total)],
         ),
     ]

@@ -86,7 +86,7 @@ def _in_sync(isr_changes: IsrChanges, totals: Totals) -> list[Family]:
         Family(
             f"{prefix}failedisrupdates_total",
             "counter",
-            "Changes of in-sync replicas that were refused, or of which nobody knows whether they were written",
+            "Changes of in-sync replicas that were refused, or whose outcome is unknown",
             lambda: [Sample("", isr_changes.failed_total)],
         ),
     ]

@@ -106,7 +106,7 @@ class InspectBatch:
     keeps_times: bool
     """The largest number of headers of all records; a caller with little time sets it low, and asks the helper."""
     headers_max: int = RECORDS_BYTES_MAX
-    """Of all records together; whoever has no time for more asks the helper."""
+    """The largest number of headers of all records; a caller with little time sets it low and asks the helper."""
 
 
 class Inspected(NamedTuple):

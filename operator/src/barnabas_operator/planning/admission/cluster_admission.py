@@ -38,7 +38,7 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
         if each in known:
             continue
         if each.advertised_host and each.type == "internal":
-            yield f"spec.listeners[{index}].advertisedHost has no effect: pods are told each broker's own name"
+            yield f"spec.listeners[{index}].advertisedHost has no effect: clients in pods get each broker's own name"
         if each.preferred_node_port_address_type and not each.is_at_node:
             idle = f"spec.listeners[{index}].preferredNodePortAddressType has no effect"
             yield f"{idle}: it is for the type nodeport without advertisedHost"

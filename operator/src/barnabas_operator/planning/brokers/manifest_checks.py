@@ -1,4 +1,4 @@
-"""The checks between the manifests of one directory, each of which is right by itself."""
+"""The checks between the manifests of one directory, after each was found right by itself."""
 
 from collections.abc import Iterator
 

@@ -21,5 +21,5 @@ def with_look(
 ) -> dict[str, TopicsRead]:
     """Return the topics of each group after this look."""
     kept = {group_id: read for group_id, read in before.items() if now_s - read.at_s < KEPT_S}
-    told = {group_id: TopicsRead(each.topics, now_s) for group_id, each in groups.items() if each.topics is not None}
-    return {**kept, **told}
+    found = {group_id: TopicsRead(each.topics, now_s) for group_id, each in groups.items() if each.topics is not None}
+    return {**kept, **found}

@@ -54,7 +54,7 @@ def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
     if replication_factor > len(registered) or not live:
         message = (
             f"Unable to replicate the partition {replication_factor} time(s): the replication factor must be at most "
-            f"{len(registered)}, the number of registered brokers, of which {len(live)} are alive."
+            f"{len(registered)}, the number of registered brokers; {len(live)} of them are alive."
         )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     return live if replication_factor <= len(live) else registered
@@ -86,7 +86,7 @@ def _complaint(view: ClusterView, replicas: Sequence[int], replication_factor: i
             f"partitions, which have {replication_factor} replica(s)."
         )
     if not any(broker in replicas for broker in view.live_brokers):
-        return f"gives a partition to brokers of which none is alive: {list(replicas)}."
+        return f"gives a partition to {list(replicas)}; at least one of these brokers must be alive."
     return None
 
 
