@@ -69,7 +69,7 @@ def _state() -> list[Panel]:
         number("Furthest behind", "Of the group that is.", f"max({_one_each('lag_seconds')})", "s", *BEHIND, span=4),
         number(
             "Stopped, stalled or rewound",
-            "Groups of which a partition does not get on.",
+            "Groups with a partition whose committed offset does not move.",
             f"count({stuck}) or vector(0)",
             "short",
             (1, RED),

@@ -23,9 +23,9 @@ Every metric of brokers, lag exporter and operator, in the order of their pages;
 
 The last column says what a metric stands for: Kafka's MBean, with the attribute behind a colon where it has several, a
 setting, or a metric of another exporter. Brokers use kafka_exporter's names, and for most MBeans those that Strimzi's
-rules for the JMX exporter give them. Where Kafka tells a rate, a counter is told here: take `rate(...[5m])`. A
-histogram has `_bucket`, `_sum` and `_count`. Lag exporter and operator tell of each of their counters and histograms
-when it began, too: as `..._created`, in Unix time.
+rules for the JMX exporter give them. Where Kafka has a rate, there is a counter here: take `rate(...[5m])`. A
+histogram has `_bucket`, `_sum` and `_count`. For each of their counters and histograms, lag exporter and operator have
+`..._created`, too: when it began, in Unix time.
 """
 BROKERS: Final = """
 # Brokers
